@@ -1,0 +1,255 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The tables of compare_live.py: results in, text out. Imports no TVM."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+BASELINE = "evolutionary"
+
+LEGEND = """\
+us at N: the best of the first N trials by its tuning record, then re-measured together with all
+  other winners of the layer: the median in microseconds (interquartile range, % of it).
+speed at N: latency of `evolutionary` at N with the same seed over this latency, above 1 is faster
+  than `evolutionary`; in the row of all seeds the geometric mean [smallest-largest].
+to 5%: the first trial whose record is within 5% of the layer's best re-measured latency.
+wall s: tuning alone, without Python's and TVM's start. Where it went: `propose` is all that is
+  none of the others (design space, evolution, replay, prediction), `model` the update of the cost
+  model, `other` the start of the task, the database and the recording."""
+
+_SCOPES = {
+    "build": ("SendToBuilder",),
+    "run": ("SendToRunner", "JoinRunnerFutures"),
+    "model": ("MeasureCallback/UpdateCostModel",),
+    "other": (
+        "InitializeTask",
+        "MeasureCallback/AddToDatabase",
+        "MeasureCallback/PyMeasureCallback",
+        "MeasureCallback/RemoveBuildArtifact",
+    ),
+}
+
+
+@dataclass
+class Results:
+    """All that is known of one layer.
+
+    Attributes
+    ----------
+    runs : dict
+        The run of a (method, seed), as compare_live.py writes it.
+    kernels : dict
+        The re-measured winner of a (method, seed, checkpoint), as compare_live.py writes it.
+    """
+
+    runs: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    kernels: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)
+
+    def latency(self, method: str, seed: int, checkpoint: int) -> float | None:
+        """The re-measured latency in seconds; None where there is none."""
+        kernel = self.kernels.get((method, seed, checkpoint))
+        return kernel["median"] if kernel and kernel["error"] is None else None
+
+    def speed(self, method: str, seed: int, checkpoint: int) -> float | None:
+        """How many times as fast as the baseline; None where either has no latency."""
+        ours = self.latency(method, seed, checkpoint)
+        baseline = self.latency(BASELINE, seed, checkpoint)
+        return None if ours is None or baseline is None else baseline / ours
+
+
+def trial_secs(trial: dict[str, Any]) -> float:
+    """The recorded time of a trial as the database ranks it: the mean; infinite if it failed."""
+    secs = trial["run_secs"]
+    mean = statistics.fmean(secs) if secs else math.inf
+    return mean if mean > 0 else math.inf
+
+
+def best_trial(trials: Sequence[dict[str, Any]], checkpoint: int) -> dict[str, Any] | None:
+    """The fastest of the first trials by its record; None if all of them failed."""
+    best = min(trials[:checkpoint], key=trial_secs, default=None)
+    return best if best and trial_secs(best) < math.inf else None
+
+
+def time_shares(profile: dict[str, float]) -> dict[str, float]:
+    """Where the time of a run went, in shares of it: `propose`, `build`, `run`, `model`, `other`.
+
+    The scopes of strategies nest (DropletStrategy composes evolution), so that proposing is what
+    the scopes of the scheduler leave.
+    """
+    total = profile["Total"]
+    shares = {
+        group: sum(profile.get(scope, 0.0) for scope in scopes) / total
+        for group, scopes in _SCOPES.items()
+    }
+    return {"propose": 1.0 - sum(shares.values()), **shares}
+
+
+def layer_report(
+    name: str,
+    description: str,
+    results: Results,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    checkpoints: Sequence[int],
+    markdown: bool,
+) -> str:
+    """The table of one layer, and what there is to say below it."""
+    header = ["method", "seed", "trials"]
+    header += [f"us at {c}" for c in checkpoints]
+    header += [f"speed at {c}" for c in checkpoints]
+    header += ["to 5%", "wall s", "propose", "build", "run", "model", "other"]
+    rows = []
+    notes = []
+    latencies = [kernel["median"] for kernel in results.kernels.values() if not kernel["error"]]
+    for method in methods:
+        for seed in seeds:
+            rows.append(_run_row(results, method, seed, checkpoints, min(latencies, default=0.0)))
+            notes += _run_notes(results, method, seed, checkpoints)
+        if len(seeds) > 1:
+            rows.append(_seeds_row(results, method, seeds, checkpoints))
+    title = f"{'### ' if markdown else ''}{name}: {description}"
+    return "\n".join([title, "", format_table(header, rows, markdown), *notes])
+
+
+def _run_row(
+    results: Results, method: str, seed: int, checkpoints: Sequence[int], best_secs: float
+) -> list[str]:
+    run = results.runs.get((method, seed))
+    if run is None:
+        return [method, str(seed)]
+    row = [method, str(seed), str(len(run["trials"]))]
+    for checkpoint in checkpoints:
+        secs = results.latency(method, seed, checkpoint)
+        if secs is None:
+            row.append("none")
+        else:
+            quartiles = results.kernels[method, seed, checkpoint]["quartiles"]
+            row.append(f"{secs * 1e6:.1f} ({100 * (quartiles[1] - quartiles[0]) / secs:.1f})")
+    speeds = [results.speed(method, seed, checkpoint) for checkpoint in checkpoints]
+    row += ["-" if speed is None else f"{speed:.3f}" for speed in speeds]
+    reached = (i for i, t in enumerate(run["trials"], 1) if trial_secs(t) <= 1.05 * best_secs)
+    row += [str(next(reached, "never")), f"{run['wall_secs']:.0f}"]
+    return row + [f"{100 * share:.0f}%" for share in time_shares(run["profile"]).values()]
+
+
+def _seeds_row(
+    results: Results, method: str, seeds: Sequence[int], checkpoints: Sequence[int]
+) -> list[str]:
+    row = [method, "all", ""]
+    for checkpoint in checkpoints:
+        values = [results.latency(method, seed, checkpoint) for seed in seeds]
+        known = [secs for secs in values if secs is not None]
+        row.append(f"{statistics.median(known) * 1e6:.1f}" if known else "none")
+    for checkpoint in checkpoints:
+        row.append(_spread(results.speed(method, seed, checkpoint) for seed in seeds))
+    return row
+
+
+def _run_notes(
+    results: Results, method: str, seed: int, checkpoints: Sequence[int]
+) -> Iterable[str]:
+    run = results.runs.get((method, seed))
+    if run is None:
+        return
+    failed = [trial for trial in run["trials"] if trial["run_secs"] is None]
+    if failed:
+        error = failed[0]["error"].strip().splitlines()[-1]
+        yield f"{method}, seed {seed}: {len(failed)} trials failed, the first with: {error}"
+    for checkpoint in checkpoints:
+        kernel = results.kernels.get((method, seed, checkpoint))
+        if kernel and kernel["error"]:
+            yield f"{method}, seed {seed}, winner at {checkpoint}: {kernel['error']}"
+    own = {name: secs for name, secs in run["profile"].items() if name.startswith("Droplet")}
+    if own:
+        total = run["profile"]["Total"]
+        scopes = (f"{name} {s:.2f} s ({100 * s / total:.1f}%)" for name, s in sorted(own.items()))
+        yield f"{method}, seed {seed}, its profiler scopes (they may nest): {', '.join(scopes)}"
+
+
+def summary_report(
+    layers: dict[str, Results],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    checkpoints: Sequence[int],
+    markdown: bool,
+) -> str:
+    """All layers in one table: the geometric mean of the speeds, and the wall time."""
+    rows = []
+    for method in methods:
+        row = [method]
+        for checkpoint in checkpoints:
+            row.append(
+                _spread(
+                    results.speed(method, seed, checkpoint)
+                    for results in layers.values()
+                    for seed in seeds
+                )
+            )
+        runs = [
+            results.runs[method, seed]
+            for results in layers.values()
+            for seed in seeds
+            if (method, seed) in results.runs
+        ]
+        rows.append([*row, str(len(runs)), f"{sum(run['wall_secs'] for run in runs):.0f}"])
+    header = ["method", *(f"speed at {c}" for c in checkpoints), "runs", "wall s"]
+    title = f"{'### ' if markdown else ''}All layers and seeds"
+    return "\n".join([title, "", format_table(header, rows, markdown)])
+
+
+def _spread(speeds: Iterable[float | None]) -> str:
+    known = [speed for speed in speeds if speed is not None]
+    if not known:
+        return "-"
+    return f"{statistics.geometric_mean(known):.3f} [{min(known):.2f}-{max(known):.2f}]"
+
+
+def as_shipped_report(run: dict[str, Any]) -> str:
+    """What TVM's droplet measured as it ships."""
+    trials = run["trials"][run["explored"] :]
+    failed = [trial for trial in trials if trial["run_secs"] is None]
+    waited = trials[-1]["elapsed"] - run["trials"][run["explored"] - 1]["elapsed"]
+    lines = [
+        f"post_optimization=True as it ships, on {run['layer']} after {run['explored']} "
+        f"evolutionary trials: {len(trials)} candidates sent to its builder, "
+        f"{len(trials) - len(failed)} measured, {len(failed)} failed, {waited:.0f} s."
+    ]
+    errors = [trial["error"].strip().splitlines()[-1] for trial in failed]
+    lines += [f"  {errors.count(error)} x {error}" for error in dict.fromkeys(errors)]
+    lines.append(
+        "  Its builder's timeout is 10 s. Importing tvm.s_tir.tensor_intrin, which each new worker "
+        f"does in its first build, took {run['import_secs']:.0f} s here with nothing beside it."
+    )
+    return "\n".join(lines)
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> str:
+    """Align the columns, the first to the left; rows that are too short end in ``-``."""
+    cells = [list(header)]
+    cells += [[*row, *["-"] * (len(header) - len(row))] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = [
+        [cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in pairs]
+        for pairs in (enumerate(zip(row, widths, strict=True)) for row in cells)
+    ]
+    if not markdown:
+        return "\n".join("  ".join(line).rstrip() for line in lines)
+    rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])

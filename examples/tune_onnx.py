@@ -1,0 +1,131 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Tune an ONNX model's real topology for this machine's CPU.
+
+The ``onnx`` package brings a few well-known networks without their weights ("light" models).
+This program imports one into Relax, tunes it with the pipeline "droplet_tuning", checks the
+tuned output against the untuned one, and prints the latency of both.
+
+    pip install '.[onnx]'
+    python examples/tune_onnx.py --model squeezenet --trials 480 --work-dir tuning_logs
+
+The light models fill every weight with one constant, so that all their outputs are equal,
+whatever is computed. They get random weights here, seeded: the latency is the real one, the
+predictions mean nothing.
+"""
+
+import argparse
+import logging
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+import tvm
+
+# Importing the package registers its pipeline.
+import tvm_droplet_ms  # noqa: F401
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.measure import cpu_builder
+
+FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+MODELS = sorted(path.stem.removeprefix("light_") for path in FOLDER.glob("light_*.onnx"))
+
+
+def with_random_weights(model, seed):
+    """Put random values in place of the nodes that fill a weight with a constant.
+
+    Kernels and matrices are normal with variance 2 / fan-in, which keeps the activations' scale
+    from layer to layer. Vectors lie in [0.5, 1.5], which suits a bias as it does a variance.
+    """
+    rng = np.random.default_rng(seed)
+    shapes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    fills = [node for node in model.graph.node if node.op_type == "ConstantOfShape"]
+    for node in fills:
+        shape = shapes[node.input[0]]
+        if len(shape) > 1:
+            values = np.sqrt(2 / np.prod(shape[1:])) * rng.standard_normal(shape)
+        else:
+            values = rng.uniform(0.5, 1.5, shape)
+        weight = onnx.numpy_helper.from_array(values.astype("float32"), node.output[0])
+        model.graph.initializer.append(weight)
+        model.graph.node.remove(node)
+    return model
+
+
+def compare_latency(machines, image, rounds=15):
+    """Time the machines in turn, so that a change of the machine's speed meets all of them."""
+    seconds = {name: [] for name in machines}
+    for _ in range(rounds):
+        for name, machine in machines.items():
+            evaluate = machine.time_evaluator("main", tvm.cpu(), number=1, min_repeat_ms=50)
+            seconds[name].append(evaluate(image).mean)
+    for name, times in seconds.items():
+        low, median, high = 1e3 * np.percentile(times, [10, 50, 90])
+        print(f"{name:>8}: {median:9.3f} ms  (10th to 90th percentile {low:.3f} to {high:.3f})")
+
+
+def main():
+    """Import, tune, compile, check and time."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=MODELS, default="squeezenet")
+    parser.add_argument("--trials", type=int, default=480, help="measurements in all")
+    parser.add_argument("--work-dir", help="keep the records here (default: a temporary folder)")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("tvm_droplet_ms").setLevel(logging.INFO)
+    # TVM's scheduler prints a table of all tasks after every batch.
+    logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.WARNING)
+
+    model = onnx.load(FOLDER / f"light_{args.model}.onnx")
+    mod = from_onnx(with_random_weights(model, args.seed))
+    (parameter,) = mod["main"].params
+    shape = [int(extent) for extent in parameter.ty.shape]
+    rng = np.random.default_rng(args.seed)
+    image = tvm.runtime.tensor(rng.standard_normal(shape, dtype="float32"))
+    target = host_target()
+    with tempfile.TemporaryDirectory() as temporary:
+        tuned = relax.get_pipeline(
+            "droplet_tuning",
+            total_trials=args.trials,
+            target=target,
+            work_dir=args.work_dir or temporary,
+            seed=args.seed,
+            builder=cpu_builder(),
+            # Small batches and a short exploration, to reach all of a model's tasks.
+            num_trials_per_iter=8,
+            explore_trials=16,
+        )(mod)
+
+    machines = {
+        name: relax.VirtualMachine(tvm.compile(module, target), tvm.cpu())
+        for name, module in {"untuned": mod, "tuned": tuned}.items()
+    }
+    outputs = {name: machine["main"](image).numpy() for name, machine in machines.items()}
+    # The sums are added up in another order, which float32 shows in its last digits.
+    np.testing.assert_allclose(outputs["tuned"], outputs["untuned"], rtol=1e-3, atol=1e-6)
+    print("The outputs agree within 1e-3 relative and 1e-6 absolute.")
+    compare_latency(machines, image)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The Relax pass and pipeline: what they tune, what they apply, and what they refuse."""
+
+import importlib
+import logging
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pytest
+import tvm_ffi
+
+import tvm
+from tvm import relax
+from tvm.ir.utils import derived_object
+from tvm.relax.frontend import nn
+from tvm.relax.pipeline import PIPELINE_MAP
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+from tvm_droplet_ms import DropletTuneIRMod, open_database
+from tvm_droplet_ms import relax as droplet_relax
+from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.measure import cpu_builder
+
+SMALL_SEARCH = {
+    "explore_trials": 2,
+    "descent_batch_size": 2,
+    "evolutionary": {"population_size": 16, "init_min_unmeasured": 4, "genetic_num_iters": 1},
+}
+
+
+class SmallNet(nn.Module):
+    """A convolution, a global maximum and a dense layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(3, 8, 3, padding=1)
+        self.dense = nn.Linear(8, 10)
+
+    def forward(self, image):
+        return self.dense(nn.op.max(nn.op.relu(self.conv(image)), axis=[2, 3]))
+
+
+@pytest.fixture(autouse=True)
+def loggers_that_tvm_accepts():
+    """Let TVM's logger propagate, which TVM ends in its first tuning.
+
+    To a logger that does not propagate pytest adds a handler that has no name, and TVM's next
+    tuning fails on such a handler.
+    """
+    logging.getLogger("tvm.s_tir.meta_schedule").propagate = True
+
+
+@pytest.fixture(scope="module")
+def model():
+    return SmallNet().export_tvm({"forward": {"image": nn.spec.Tensor((1, 3, 12, 12), "float32")}})
+
+
+@pytest.fixture(scope="module")
+def arguments(model):
+    rng = np.random.default_rng(0)
+    shapes = [(1, 3, 12, 12)] + [tuple(map(int, weight.shape)) for _, weight in model[1]]
+    return [tvm.runtime.tensor(rng.standard_normal(s).astype("float32")) for s in shapes]
+
+
+@derived_object
+class NoBuilder(ms.builder.PyBuilder):
+    """Builds nothing. TVM removes the folder of a build's artefact, so each has one."""
+
+    def build(self, build_inputs):
+        return [ms.builder.BuilderResult(f"{mkdtemp()}/nothing", None) for _ in build_inputs]
+
+
+@derived_object
+class OneMillisecond(ms.runner.PyRunnerFuture):
+    def done(self):
+        return True
+
+    def result(self):
+        return ms.runner.RunnerResult([1e-3], None)
+
+
+@derived_object
+class NoRunner(ms.runner.PyRunner):
+    """Runs nothing: every candidate takes a millisecond."""
+
+    def run(self, runner_inputs):
+        return [OneMillisecond() for _ in runner_inputs]
+
+
+@pytest.fixture
+def unmeasured():
+    """Tuning options that measure nothing."""
+    return {
+        "builder": NoBuilder(),
+        "runner": NoRunner(),
+        "cost_model": ms.cost_model.RandomModel(seed=0),
+        "num_trials_per_iter": 2,
+        "seed": 0,
+    }
+
+
+def measured():
+    """Tuning options that build and run on the host's CPU, quickly and therefore roughly."""
+    evaluator = ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0)
+    return {
+        "builder": cpu_builder(),
+        "runner": ms.runner.LocalRunner(evaluator_config=evaluator),
+        "cost_model": ms.cost_model.RandomModel(seed=0),
+        "num_trials_per_iter": 2,
+        "seed": 0,
+    }
+
+
+def fuse(mod, target):
+    with target:
+        return relax.get_pipeline("zero")(mod)
+
+
+def kernels(mod):
+    return {v.name_hint for v, f in mod.functions.items() if isinstance(f, tvm.tirx.PrimFunc)}
+
+
+def scheduled(mod):
+    return {name for name in kernels(mod) if mod[name].attrs.get("tirx.is_scheduled", False)}
+
+
+def run_forward(mod, target, arguments):
+    machine = relax.VirtualMachine(tvm.compile(mod, target), tvm.cpu())
+    return machine["forward"](*arguments).numpy()
+
+
+def pipeline(**options):
+    return relax.get_pipeline("droplet_tuning", **options)
+
+
+def test_pipeline_is_registered_again_after_a_reload():
+    assert PIPELINE_MAP["droplet_tuning"] is droplet_relax.droplet_tuning_pipeline
+    before = droplet_relax.droplet_tuning_pipeline
+    importlib.reload(droplet_relax)
+    assert droplet_relax.droplet_tuning_pipeline is not before
+    assert PIPELINE_MAP["droplet_tuning"] is droplet_relax.droplet_tuning_pipeline
+
+
+def test_another_packages_pipeline_is_not_replaced(monkeypatch):
+    monkeypatch.setitem(PIPELINE_MAP, "droplet_tuning", PIPELINE_MAP["zero"])
+    with pytest.raises(ValueError, match="already been registered"):
+        importlib.reload(droplet_relax)
+    assert PIPELINE_MAP["droplet_tuning"] is PIPELINE_MAP["zero"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"total_trials": -1}, r"total_trials=-1 .* at least 0"),
+        ({"max_trials_per_task": 0}, r"max_trials_per_task=0 .* at least 1"),
+        ({"num_trials_per_iter": 0}, r"num_trials_per_iter=0 .* at least 1"),
+        ({"explore_trials": -5}, "explore_trials"),
+    ],
+)
+def test_pipeline_refuses_numbers_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        pipeline(**{"total_trials": 8, "target": "llvm"} | options)
+
+
+def test_pipeline_names_an_unknown_strategy_option():
+    with pytest.raises((TypeError, ValueError), match="explore_trails"):
+        pipeline(total_trials=8, target="llvm", explore_trails=4)
+
+
+def test_pass_needs_a_target(tmp_path):
+    with pytest.raises(ValueError, match="with target:"):
+        DropletTuneIRMod({}, str(tmp_path), 8)
+
+
+def test_pass_refuses_negative_trials(tmp_path):
+    with Target("llvm"), pytest.raises(ValueError, match=r"max_trials_global=-1 .* at least 0"):
+        DropletTuneIRMod({}, str(tmp_path), -1)
+
+
+def test_pass_tunes_the_named_operators_and_returns_the_module(model, tmp_path, unmeasured):
+    target = host_target()
+    mod = fuse(model[0], target)
+    with target:
+        tune = DropletTuneIRMod(
+            {}, str(tmp_path), 6, op_names=["conv2d"], strategy_options=SMALL_SEARCH, **unmeasured
+        )
+    tuned = tune(mod)
+    assert tvm_ffi.structural_equal(tuned, mod)
+    records = open_database(str(tmp_path)).get_all_tuning_records()
+    assert len(records) == 6
+    (convolution,) = (f for v, f in mod.functions.items() if "conv2d" in v.name_hint)
+    for record in records:
+        (workload,) = record.workload.mod.functions.values()
+        assert tvm_ffi.structural_equal(workload.body, convolution.body, map_free_vars=True)
+
+
+def test_pass_uses_the_callers_database(model, tmp_path, unmeasured):
+    target = host_target()
+    database = ms.database.MemoryDatabase()
+    with target:
+        tune = DropletTuneIRMod(
+            {},
+            str(tmp_path),
+            2,
+            op_names=["conv2d"],
+            database=database,
+            strategy_options=SMALL_SEARCH,
+            **unmeasured,
+        )
+    tune(fuse(model[0], target))
+    assert len(database.get_all_tuning_records()) == 2
+    assert not list(tmp_path.glob("database_*.json"))
+
+
+def test_pass_with_nothing_to_tune_says_so(model, tmp_path, unmeasured):
+    target = host_target()
+    with target:
+        tune = DropletTuneIRMod({}, str(tmp_path), 2, op_names=["no_such_operator"], **unmeasured)
+    with pytest.raises(ValueError, match="No tasks to tune"):
+        tune(fuse(model[0], target))
+
+
+def test_pipeline_applies_the_records_of_its_target_only(model, tmp_path, unmeasured):
+    target = host_target()
+    other = Target({"kind": "llvm", "num-cores": 64})
+    common = {"work_dir": str(tmp_path), **SMALL_SEARCH}
+    tuned = pipeline(total_trials=6, target=target, **common, **unmeasured)(model[0])
+    assert scheduled(tuned)
+    assert scheduled(pipeline(total_trials=0, target=target, **common)(model[0])) == scheduled(
+        tuned
+    )
+    assert not scheduled(pipeline(total_trials=0, target=other, **common)(model[0]))
+
+
+def test_pipeline_names_the_broken_line_of_its_database(model, tmp_path):
+    Path(tmp_path, "database_workload.json").write_text("")
+    Path(tmp_path, "database_tuning_record.json").write_text("[0, [torn\n")
+    with pytest.raises(ValueError, match=r"(?s)database_tuning_record\.json.*1"):
+        pipeline(total_trials=0, target=host_target(), work_dir=str(tmp_path))(model[0])
+
+
+def test_pipeline_tunes_for_the_host(model, arguments, tmp_path):
+    target = host_target()
+    tuned = pipeline(
+        total_trials=12,
+        max_trials_per_task=4,
+        target=target,
+        work_dir=str(tmp_path),
+        **SMALL_SEARCH,
+        **measured(),
+    )(model[0])
+    records = open_database(str(tmp_path)).get_all_tuning_records()
+    assert 12 <= len(records) <= 13  # TVM's scheduler does not trim the last batch of 2.
+    assert all(tvm_ffi.structural_equal(record.target, target) for record in records)
+    assert scheduled(tuned) == kernels(fuse(model[0], target))
+    np.testing.assert_allclose(
+        run_forward(tuned, target, arguments),
+        run_forward(model[0], target, arguments),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_pipeline_packs_weights_for_the_cpu(model, arguments, tmp_path):
+    target = host_target()
+    tuned = pipeline(
+        total_trials=12,
+        max_trials_per_task=4,
+        target=target,
+        work_dir=str(tmp_path),
+        cpu_weight_prepack=True,
+        **SMALL_SEARCH,
+        **measured(),
+    )(model[0])
+    machine = relax.VirtualMachine(tvm.compile(tuned, target), tvm.cpu())
+    image, *weights = arguments
+    packed = machine["forward_transform_params"](weights)
+    np.testing.assert_allclose(
+        machine["forward"](image, *packed).numpy(),
+        run_forward(model[0], target, arguments),
+        rtol=1e-4,
+        atol=1e-4,
+    )

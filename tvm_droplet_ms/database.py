@@ -1,0 +1,116 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Open a work directory's database, and say which line is at fault where TVM refuses to."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
+
+
+def open_database(
+    work_dir: str | os.PathLike[str], module_equality: str = "structural"
+) -> JSONDatabase:
+    """Open the JSON database of a work directory, or begin one.
+
+    ``JSONDatabase`` replays every record as it opens, and a single one that is torn, does not
+    replay or has a NaN for a time keeps all the others from being read.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory of ``database_workload.json`` and ``database_tuning_record.json``; made if it
+        is missing.
+    module_equality : str
+        How workloads are compared; see ``JSONDatabase``.
+
+    Returns
+    -------
+    database : JSONDatabase
+        To be passed on as ``ms.tune_tir(..., database=database)``.
+
+    Raises
+    ------
+    ValueError
+        Names the file and the lines that cannot be read, how many others are intact, and what to
+        do.
+    """
+    directory = Path(work_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        return JSONDatabase(work_dir=str(directory), module_equality=module_equality)
+    # TVM raises errors of several types here; all are explained or raised again.
+    except Exception as error:
+        explanation = _explain(directory)
+        if explanation is None:
+            raise
+        raise ValueError(explanation) from error
+
+
+def _explain(directory: Path) -> str | None:
+    """What is wrong with a database that does not open; None where no line is to blame."""
+    workload_path = directory / "database_workload.json"
+    workloads: dict[int, Workload] = {}
+    faults: dict[int, str] = {}
+    for number, line in enumerate(_lines(workload_path)):
+        try:
+            workloads[number] = Workload.from_json(json.loads(line))
+        except Exception as error:
+            faults[number + 1] = _first_line(error)
+    if faults:
+        return _message(workload_path, faults, len(workloads))
+    record_path = directory / "database_tuning_record.json"
+    intact = 0
+    for number, line in enumerate(_lines(record_path)):
+        try:
+            _check_record(line, workloads)
+            intact += 1
+        except Exception as error:
+            faults[number + 1] = _first_line(error)
+    return _message(record_path, faults, intact) if faults else None
+
+
+def _check_record(line: str, workloads: dict[int, Workload]) -> None:
+    workload, record = json.loads(line)
+    if workload not in workloads:
+        raise ValueError(f"workload {workload} is not in database_workload.json")
+    for sec in record[1] or []:
+        if not math.isfinite(sec):
+            raise ValueError(f"a time of {sec} seconds")
+    TuningRecord.from_json(record, workloads[workload])
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _first_line(error: Exception) -> str:
+    # TVM puts the reason behind the whole record, which is long.
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    reasons = [line for line in lines if line.startswith("The error is:")]
+    return (reasons or lines)[-1][:300]
+
+
+def _message(path: Path, faults: dict[int, str], intact: int) -> str:
+    listed = "; ".join(f"line {number}: {reason}" for number, reason in list(faults.items())[:5])
+    more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+    return (
+        f"{path} cannot be opened: {listed}{more}. The other {intact} lines are intact. "
+        "Delete the lines named, or move the file away, and run again."
+    )

@@ -1,0 +1,276 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""DropletStrategy in Relax: a tuning pass and a tuning pipeline."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import tvm_ffi
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.relax.pipeline import PIPELINE_MAP
+from tvm.runtime import Tensor
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from .database import open_database
+from .search_strategy import DropletStrategy
+
+PIPELINE_NAME = "droplet_tuning"
+"""What ``relax.get_pipeline`` knows :func:`droplet_tuning_pipeline` by."""
+
+
+def _check_trials(name: str, value: int, minimum: int) -> None:
+    if value < minimum:
+        raise ValueError(f"{name}={value!r} is out of range: expected an int of at least {minimum}")
+
+
+def _make_tuner(
+    target: Target,
+    *,
+    params: Mapping[str, Tensor],
+    work_dir: str,
+    max_trials_per_task: int | None,
+    num_trials_per_iter: int,
+    op_names: Sequence[str] | None,
+    strategy_options: Mapping[str, Any],
+    **tuning: Any,
+) -> Callable[..., ms.Database]:
+    """Check the arguments now, and tune with them when called with a module and a database."""
+    if max_trials_per_task is not None:
+        _check_trials("max_trials_per_task", max_trials_per_task, 1)
+    _check_trials("num_trials_per_iter", num_trials_per_iter, 1)
+    return partial(
+        ms.relax_integration.tune_relax,
+        target=target,
+        params=dict(params),
+        work_dir=work_dir,
+        max_trials_per_task=max_trials_per_task,
+        num_trials_per_iter=num_trials_per_iter,
+        op_names=None if op_names is None else list(op_names),
+        strategy=DropletStrategy(**strategy_options),
+        **tuning,
+    )
+
+
+def DropletTuneIRMod(
+    params: Mapping[str, Tensor],
+    work_dir: str,
+    max_trials_global: int,
+    max_trials_per_task: int | None = None,
+    op_names: Sequence[str] | None = None,
+    *,
+    num_trials_per_iter: int = 64,
+    builder: ms.Builder.BuilderType = "local",
+    runner: ms.Runner.RunnerType = "local",
+    database: ms.Database | None = None,
+    cost_model: ms.CostModel.CostModelType = "xgb",
+    seed: int | None = None,
+    strategy_options: Mapping[str, Any] | None = None,
+) -> tvm.transform.Pass:
+    """Make the pass that tunes a legalised and fused module with ``DropletStrategy``.
+
+    It is ``relax.transform.MetaScheduleTuneIRMod`` (``src/relax/transform/meta_schedule.cc``)
+    with another strategy. It returns the module as it was: the result is in the database, from
+    where ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` takes it. Like TVM's, it tunes
+    for the target that is current when the pass is made.
+
+    Parameters
+    ----------
+    params : Mapping[str, Tensor]
+        Parameters to bind to the function ``main`` before its tasks are extracted.
+    work_dir : str
+        The directory of the database and of TVM's log of each task. Created if need be; a second
+        run goes on from its database.
+    max_trials_global : int
+        The trials of all tasks together. 0 tunes nothing.
+    max_trials_per_task : int, optional
+        The most trials of one task. Defaults to `max_trials_global`.
+    op_names : Sequence[str], optional
+        Tune only the tasks whose name contains one of these. Defaults to all tasks.
+    num_trials_per_iter : int
+        The most trials of one batch. The scheduler gives every task a batch before it gives any
+        task a second one, so with few trials and many tasks a smaller batch reaches more tasks.
+    builder : Builder or str
+        What builds the candidates.
+    runner : Runner or str
+        What measures them.
+    database : Database, optional
+        Where the records go. Defaults to ``open_database(work_dir)``, opened when the pass runs.
+    cost_model : CostModel or str
+        What predicts a candidate's speed.
+    seed : int, optional
+        The seed of all random choices.
+    strategy_options : Mapping[str, Any], optional
+        The keyword arguments of ``DropletStrategy``.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass.
+
+    Raises
+    ------
+    ValueError
+        If there is no current target, or a number of trials is out of range. When the pass runs:
+        if the module has no task to tune, or the database in `work_dir` cannot be read.
+    """
+    target = Target.current()
+    if target is None:
+        raise ValueError(
+            "DropletTuneIRMod found no current target to tune for: make the pass inside "
+            "`with target:`"
+        )
+    _check_trials("max_trials_global", max_trials_global, 0)
+    tune = _make_tuner(
+        target,
+        params=params,
+        work_dir=work_dir,
+        max_trials_global=max_trials_global,
+        max_trials_per_task=max_trials_per_task,
+        num_trials_per_iter=num_trials_per_iter,
+        op_names=op_names,
+        builder=builder,
+        runner=runner,
+        cost_model=cost_model,
+        seed=seed,
+        strategy_options=strategy_options or {},
+    )
+
+    def tune_module(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
+        if max_trials_global > 0:
+            tune(mod, database=open_database(work_dir) if database is None else database)
+        return mod
+
+    return tvm.transform.module_pass(
+        tune_module, opt_level=0, name="DropletTuneIRMod", traceable=True
+    )
+
+
+def _records_of_target(database: ms.Database, target: Target) -> ms.Database:
+    """Copy a target's records, because a TVM database is queried without regard to the target."""
+    records = ms.database.MemoryDatabase()
+    for record in database.get_all_tuning_records():
+        if tvm_ffi.structural_equal(record.target, target):
+            records.commit_workload(record.workload.mod)
+            records.commit_tuning_record(record)
+    return records
+
+
+def droplet_tuning_pipeline(
+    total_trials: int,
+    target: str | Mapping[str, Any] | Target,
+    work_dir: str = "tuning_logs",
+    cpu_weight_prepack: bool = False,
+    max_trials_per_task: int | None = None,
+    *,
+    op_names: Sequence[str] | None = None,
+    num_trials_per_iter: int = 64,
+    builder: ms.Builder.BuilderType = "local",
+    runner: ms.Runner.RunnerType = "local",
+    cost_model: ms.CostModel.CostModelType = "xgb",
+    seed: int | None = None,
+    **strategy_options: Any,
+) -> tvm.transform.Pass:
+    """Make the pipeline that tunes a static-shape model with ``DropletStrategy``.
+
+    It is ``relax.pipeline.static_shape_tuning_pipeline`` with another strategy: legalise, fuse,
+    tune every kernel, and put the best schedule of each into the module, which is then ready for
+    ``tvm.compile``. ``relax.get_pipeline("droplet_tuning", ...)`` makes it too. Unlike TVM's, it
+    applies only the records of `target`, and only those of `work_dir`.
+
+    Parameters
+    ----------
+    total_trials : int
+        The trials of all tasks together. 0 tunes nothing, and applies what `work_dir` has.
+    target : str or Mapping[str, Any] or Target
+        What to tune for. For a CPU it needs ``num-cores``.
+    work_dir : str
+        The directory of the database and of TVM's log of each task. Created if need be; a second
+        run goes on from its database.
+    cpu_weight_prepack : bool
+        Whether the layout of a CPU kernel's weights is tuned too. The compiled module then has
+        the function ``<name>_transform_params``, whose result replaces the parameters of
+        ``<name>``.
+    max_trials_per_task : int, optional
+        The most trials of one task. Defaults to `total_trials`.
+    op_names, num_trials_per_iter, builder, runner, cost_model, seed
+        As in :func:`DropletTuneIRMod`.
+    **strategy_options
+        The keyword arguments of ``DropletStrategy``.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pipeline.
+
+    Raises
+    ------
+    ValueError
+        If a number of trials is out of range. When the pipeline runs: if the module has no task
+        to tune, or the database in `work_dir` cannot be read.
+    """
+    target = Target(target)
+    _check_trials("total_trials", total_trials, 0)
+    tune = _make_tuner(
+        target,
+        params={},
+        work_dir=work_dir,
+        max_trials_global=total_trials,
+        max_trials_per_task=max_trials_per_task,
+        num_trials_per_iter=num_trials_per_iter,
+        op_names=op_names,
+        builder=builder,
+        runner=runner,
+        cost_model=cost_model,
+        seed=seed,
+        strategy_options=strategy_options,
+    )
+    before_tuning = [
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+        relax.pipeline.zero_pipeline(),
+    ]
+    after_applying = []
+    if cpu_weight_prepack:
+        before_tuning.append(relax.transform.AttachAttrLayoutFreeBuffers())
+        after_applying = [
+            relax.transform.SplitLayoutRewritePreproc(),
+            relax.transform.LiftTransformParams(),
+            relax.transform.FoldConstant(),
+        ]
+
+    def tune_and_apply(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
+        database = open_database(work_dir)
+        with target:
+            mod = tvm.transform.Sequential(before_tuning)(mod)
+            if total_trials > 0:
+                tune(mod, database=database)
+            with _records_of_target(database, target):
+                mod = relax.transform.MetaScheduleApplyDatabase()(mod)
+            return tvm.transform.Sequential(after_applying)(mod)
+
+    return tvm.transform.module_pass(tune_and_apply, opt_level=0, name="droplet_tuning_pipeline")
+
+
+if getattr(PIPELINE_MAP.get(PIPELINE_NAME), "__module__", None) == __name__:
+    # TVM refuses a name that it has, and a reloaded module brings it again.
+    del PIPELINE_MAP[PIPELINE_NAME]
+relax.register_pipeline(PIPELINE_NAME)(droplet_tuning_pipeline)

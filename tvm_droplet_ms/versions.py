@@ -1,0 +1,56 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Refuse the TVM versions that are known to crash, before TVM is loaded."""
+
+from importlib import metadata
+
+FIRST_CRASHING_FFI = (0, 1, 15)
+"""From this release on, building a ``TuneContext`` with apache-tvm 0.27 segfaults in
+``ToJSONGraph``; 0.1.14.post0 and 0.1.14.post1 work."""
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: ``"0.1.15.post2"`` gives ``(0, 1, 15)``."""
+    numbers = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def check_versions() -> None:
+    """Raise if the installed pair of apache-tvm and apache-tvm-ffi crashes MetaSchedule.
+
+    Nothing is checked where either is not installed as a Python distribution (a source build).
+
+    Raises
+    ------
+    ImportError
+        Names both versions and the command that mends them.
+    """
+    try:
+        tvm = metadata.version("apache-tvm")
+        ffi = metadata.version("apache-tvm-ffi")
+    except metadata.PackageNotFoundError:
+        return
+    if _release(ffi) >= FIRST_CRASHING_FFI and _release(tvm) <= (0, 27, 0):
+        raise ImportError(
+            f"apache-tvm {tvm} with apache-tvm-ffi {ffi} crashes MetaSchedule (a segmentation "
+            "fault when a TuneContext is built). Expected apache-tvm-ffi below 0.1.15: "
+            "pip install 'apache-tvm-ffi>=0.1.14.post0,<0.1.15'"
+        )
