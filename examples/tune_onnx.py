@@ -49,25 +49,23 @@ FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 MODELS = sorted(path.stem.removeprefix("light_") for path in FOLDER.glob("light_*.onnx"))
 
 
-def with_random_weights(model, seed):
-    """Put random values in place of the nodes that fill a weight with a constant.
+def fill_with_random_weights(model, seed):
+    """Make the nodes that fill a weight with one constant give random values.
 
-    Kernels and matrices are normal with variance 2 / fan-in, which keeps the activations' scale
+    Kernels and matrices are normal with variance 1 / fan-in, which keeps the activations' scale
     from layer to layer. Vectors lie in [0.5, 1.5], which suits a bias as it does a variance.
     """
     rng = np.random.default_rng(seed)
     shapes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    fills = [node for node in model.graph.node if node.op_type == "ConstantOfShape"]
-    for node in fills:
-        shape = shapes[node.input[0]]
-        if len(shape) > 1:
-            values = np.sqrt(2 / np.prod(shape[1:])) * rng.standard_normal(shape)
-        else:
-            values = rng.uniform(0.5, 1.5, shape)
-        weight = onnx.numpy_helper.from_array(values.astype("float32"), node.output[0])
-        model.graph.initializer.append(weight)
-        model.graph.node.remove(node)
-    return model
+    for node in model.graph.node:
+        if node.op_type == "ConstantOfShape":
+            shape = shapes[node.input[0]]
+            if len(shape) > 1:
+                values = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+            else:
+                values = rng.uniform(0.5, 1.5, shape)
+            tensor = onnx.numpy_helper.from_array(values.astype("float32"))
+            node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, value=tensor))
 
 
 def compare_latency(machines, image, rounds=15):
@@ -97,7 +95,8 @@ def main():
     logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.WARNING)
 
     model = onnx.load(FOLDER / f"light_{args.model}.onnx")
-    mod = from_onnx(with_random_weights(model, args.seed))
+    fill_with_random_weights(model, args.seed)
+    mod = from_onnx(model)
     (parameter,) = mod["main"].params
     shape = [int(extent) for extent in parameter.ty.shape]
     rng = np.random.default_rng(args.seed)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""From a trace to a candidate that can be measured: replay it, apply the postprocessors, hash it."""
+"""From a trace to a candidate for measurement: replay, postprocessors, structural hash."""
 
 import random
 from collections import Counter

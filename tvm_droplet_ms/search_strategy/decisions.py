@@ -22,6 +22,7 @@ position in ``trace.insts``.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tvm.s_tir import Trace
 from tvm.s_tir.schedule import Instruction
@@ -187,8 +188,8 @@ class Sketch:
 
 def _categorical_axis(slot: int, candidates: list[int]) -> Axis:
     """Neighbouring indices where the candidates are ordered numbers, any index where not."""
-    ascending = all(a < b for a, b in zip(candidates, candidates[1:]))
-    descending = all(a > b for a, b in zip(candidates, candidates[1:]))
+    ascending = all(a < b for a, b in pairwise(candidates))
+    descending = all(a > b for a, b in pairwise(candidates))
     if ascending or descending:
         return OrderedAxis(slot, tuple(range(len(candidates))))
     return ChoiceAxis(slot, len(candidates))
