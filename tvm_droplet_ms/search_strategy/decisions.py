@@ -55,6 +55,10 @@ class Decision:
     start: int
     length: int
 
+    def of(self, point: Point) -> Point:
+        """The value of this decision in a point."""
+        return point[self.start : self.start + self.length]
+
 
 def _search_insts(trace: Trace) -> Iterator[tuple[int, Instruction]]:
     """The instructions before the postprocessors', with their positions."""
@@ -132,7 +136,7 @@ class Sketch:
         decisions = {inst: made[inst] for inst in insts if inst in made}
         for decision in self.decisions:
             inst = insts[decision.inst]
-            value = point[decision.start : decision.start + decision.length]
+            value = decision.of(point)
             if decision.kind == "SamplePerfectTile":
                 decisions[inst] = list(value)
             elif decision.kind == "Annotate":
@@ -174,15 +178,22 @@ class Sketch:
                 axes.append(OrderedAxis(decision.start, parallel_extents(decision)))
         return Neighbourhood(tuple(axes))
 
-    def describe(self, before: Point, after: Point) -> str:
-        """What changed between two points, for the log: ``"#7 [1, 4] -> [2, 2]"``."""
-        changes = []
-        for decision in self.decisions:
-            place = slice(decision.start, decision.start + decision.length)
-            if before[place] != after[place]:
-                changes.append(
-                    f"{decision.kind}#{decision.inst} {list(before[place])} -> {list(after[place])}"
-                )
+    def describe(self, point: Point) -> str:
+        """The decisions of a point, for the log: ``"SamplePerfectTile#7 [1, 4], ..."``."""
+        described = (
+            f"{decision.kind}#{decision.inst} {list(decision.of(point))}"
+            for decision in self.decisions
+        )
+        return ", ".join(described) or "no decision"
+
+    def describe_change(self, before: Point, after: Point) -> str:
+        """What changed between two points: ``"SamplePerfectTile#7 [1, 4] -> [2, 2]"``."""
+        changes = (
+            f"{decision.kind}#{decision.inst} "
+            f"{list(decision.of(before))} -> {list(decision.of(after))}"
+            for decision in self.decisions
+            if decision.of(before) != decision.of(after)
+        )
         return ", ".join(changes) or "no decision"
 
 

@@ -179,7 +179,7 @@ class Descent:
         trial, best, verdict = max(improvements, key=lambda improvement: improvement[2].gain)
         before = self._sketch.read(self.incumbent.trace)
         after = self._sketch.read(trial.candidate.trace)
-        self.steps.append(Step(self._sketch.describe(before, after), verdict))
+        self.steps.append(Step(self._sketch.describe_change(before, after), verdict))
         self.incumbent = trial.candidate
         self._replayed = {}
         self._search.accept(

@@ -108,7 +108,7 @@ class DropletStrategy(PySearchStrategy):
         self,
         *,
         explore_trials: int = 64,
-        explore_patience: int = 64,
+        explore_patience: int = 32,
         num_starts: int = 4,
         descent_batch_size: int = 16,
         p_value: float = 0.05,

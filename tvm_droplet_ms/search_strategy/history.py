@@ -129,6 +129,8 @@ class History:
         if not secs:
             return
         self.has_repeats = len(secs) > 1
+        if candidate.module in self._traces:
+            return
         self._traces[candidate.module] = candidate.trace
         self.view.commit_tuning_record(
             TuningRecord(candidate.trace, self._workload, list(secs), self.target)

@@ -17,7 +17,6 @@
 """The search of one task: explore as a storm, then exploit as a raindrop."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -118,7 +117,7 @@ class DropletSearch:
         self._parallel_limit = parallel_limit
         self._noise = Noise(options.p_value)
         self._phase: Phase = "explore"
-        self._failures: Counter[str] = Counter()
+        self._failures: list[str] = []
         self._results: list[RunnerResult] = []
         self._secs: list[tuple[float, ...]] = []
 
@@ -175,7 +174,11 @@ class DropletSearch:
 
     def _descend(self, start: Start) -> Iterator[Batch]:
         """Descend from a start to a local optimum of the adjacent neighbourhood."""
-        self._begin("descend", f"descending from {_mean(start.measured.secs) * 1e6:.4g} us")
+        self._begin(
+            "descend",
+            f"descending from {_mean(start.measured.secs) * 1e6:.4g} us, "
+            f"{start.sketch.describe(start.point)}",
+        )
         incumbent = self._replayer.replay(start.measured.trace)
         if incumbent is not None and incumbent not in self._history:
             # Other postprocessors than the record's made another module of its trace.
@@ -239,28 +242,23 @@ class DropletSearch:
         for candidate, secs, result in zip(batch, self._secs, results):
             self._history.add(candidate, secs)
             if not secs:
-                self._failures[_reason(result)] += 1
+                self._failures.append(_reason(result))
         failed = sum(not secs for secs in self._secs)
-        if failed and failed == len(batch) and self._history.best() is None:
-            reason, _ = next(iter(self._failures.items()))
-            logger.warning(
-                "%s: all %d candidates failed so far; the first error: %s",
-                self._task,
-                sum(self._failures.values()),
-                reason,
-            )
         self._log("batch", "%d measured, %d failed", len(batch), failed)
+        self._warn_if_all_failed()
 
     def conclude(self) -> None:
         """Say how the search ended, at the end of its run."""
         self._log("finished", "the run ends; %s", self._dropped())
+        self._warn_if_all_failed()
+
+    def _warn_if_all_failed(self) -> None:
         if self._failures and self._history.best() is None:
-            reason, _ = next(iter(self._failures.items()))
-            logger.error(
+            logger.warning(
                 "%s: all %d candidates failed; the first error: %s",
                 self._task,
-                sum(self._failures.values()),
-                reason,
+                len(self._failures),
+                self._failures[0],
             )
 
     def _begin(self, phase: Phase, what: str) -> None:
@@ -313,8 +311,7 @@ def _tier(trial: Trial) -> int:
 
 
 def _reason(result: RunnerResult) -> str:
-    """Why a measurement failed, in one line."""
+    """Why a measurement failed: the builder's or the runner's words."""
     if result.error_msg is None:
         return f"invalid times {[float(sec) for sec in result.run_secs or ()]}"
-    lines = str(result.error_msg).strip().splitlines()
-    return lines[-1] if lines else "an empty error message"
+    return str(result.error_msg)

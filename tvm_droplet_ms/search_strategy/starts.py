@@ -57,10 +57,9 @@ class Start:
         if self.sketch.key != other.sketch.key:
             return False
         decisions = self.sketch.decisions
-        differing = 0
-        for decision in decisions:
-            place = slice(decision.start, decision.start + decision.length)
-            differing += self.point[place] != other.point[place]
+        differing = sum(
+            decision.of(self.point) != decision.of(other.point) for decision in decisions
+        )
         return differing < _NEAR_COPY * len(decisions) or differing == 0
 
 
