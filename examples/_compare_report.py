@@ -25,12 +25,13 @@ from typing import Any
 BASELINE = "evolutionary"
 
 LEGEND = """\
-us at N: the best of the first N trials by its tuning record, then re-measured together with all
-  other winners of the layer: the median in microseconds (interquartile range, % of it).
-speed at N: latency of `evolutionary` at N with the same seed over this latency, above 1 is faster
-  than `evolutionary`; in the row of all seeds the geometric mean [smallest-largest].
-to 5%: the first trial whose record is within 5% of the layer's best re-measured latency.
-wall s: tuning alone, without Python's and TVM's start. Where it went: `propose` is all that is
+- us at N: the best of the first N trials by its record, re-measured together with all other winners
+  of the layer: the median in microseconds (interquartile range, % of it).
+- speed at N: latency of `evolutionary` at N with the same seed over this latency, so above 1 is
+  faster than `evolutionary`; over several runs the geometric mean [smallest-largest]. Until PostOpt
+  begins, `tvm-droplet` is evolutionary search too: how far it is from 1 there is chance.
+- to 5%: the first trial whose record is within 5% of the layer's best re-measured latency.
+- wall s: tuning alone, without the start of Python and TVM. Where it went: `propose` is all that is
   none of the others (design space, evolution, replay, prediction), `model` the update of the cost
   model, `other` the start of the task, the database and the recording."""
 
@@ -45,6 +46,10 @@ _SCOPES = {
         "MeasureCallback/RemoveBuildArtifact",
     ),
 }
+
+_OWN_SCOPES = {"Generate": 1, "Notify": 1, "Explore": -1, "Replay": -1, "Predict": -1}
+"""DropletStrategy's profiler scopes. The last three (evolution, replay with postprocessors, the
+cost model) lie within the first."""
 
 
 @dataclass
@@ -125,7 +130,10 @@ def layer_report(
         if len(seeds) > 1:
             rows.append(_seeds_row(results, method, seeds, checkpoints))
     title = f"{'### ' if markdown else ''}{name}: {description}"
-    return "\n".join([title, "", format_table(header, rows, markdown), *notes])
+    parts = [title, format_table(header, rows, markdown)]
+    if notes:
+        parts.append("\n".join(f"- {note}" for note in notes))
+    return "\n\n".join(parts)
 
 
 def _run_row(
@@ -156,7 +164,7 @@ def _seeds_row(
     for checkpoint in checkpoints:
         values = [results.latency(method, seed, checkpoint) for seed in seeds]
         known = [secs for secs in values if secs is not None]
-        row.append(f"{statistics.median(known) * 1e6:.1f}" if known else "none")
+        row.append(f"{statistics.median(known) * 1e6:.1f}" if known else "-")
     for checkpoint in checkpoints:
         row.append(_spread(results.speed(method, seed, checkpoint) for seed in seeds))
     return row
@@ -170,17 +178,26 @@ def _run_notes(
         return
     failed = [trial for trial in run["trials"] if trial["run_secs"] is None]
     if failed:
-        error = failed[0]["error"].strip().splitlines()[-1]
+        error = _last_line(failed[0]["error"])
         yield f"{method}, seed {seed}: {len(failed)} trials failed, the first with: {error}"
     for checkpoint in checkpoints:
         kernel = results.kernels.get((method, seed, checkpoint))
         if kernel and kernel["error"]:
-            yield f"{method}, seed {seed}, winner at {checkpoint}: {kernel['error']}"
-    own = {name: secs for name, secs in run["profile"].items() if name.startswith("Droplet")}
-    if own:
-        total = run["profile"]["Total"]
-        scopes = (f"{name} {s:.2f} s ({100 * s / total:.1f}%)" for name, s in sorted(own.items()))
-        yield f"{method}, seed {seed}, its profiler scopes (they may nest): {', '.join(scopes)}"
+            yield f"{method}, seed {seed}, winner at {checkpoint}: {_last_line(kernel['error'])}"
+    if method == "droplet":
+        profile = run["profile"]
+        parts = {f"Droplet/{name}": sign for name, sign in _OWN_SCOPES.items()}
+        own = sum(sign * profile.get(name, 0.0) for name, sign in parts.items())
+        scopes = (f"{name} {profile.get(name, 0.0):.2f} s" for name in parts)
+        yield (
+            f"{method}, seed {seed}: its own code took {own:.2f} s, "
+            f"{100 * own / profile['Total']:.2f}% of the run ({', '.join(scopes)})"
+        )
+
+
+def _last_line(error: str) -> str:
+    """TVM's errors end in what went wrong, after the stack."""
+    return error.strip().splitlines()[-1]
 
 
 def summary_report(
@@ -223,19 +240,19 @@ def _spread(speeds: Iterable[float | None]) -> str:
 
 def as_shipped_report(run: dict[str, Any]) -> str:
     """What TVM's droplet measured as it ships."""
-    trials = run["trials"][run["explored"] :]
+    trials = run["trials"][run["explore_trials"] :]
     failed = [trial for trial in trials if trial["run_secs"] is None]
-    waited = trials[-1]["elapsed"] - run["trials"][run["explored"] - 1]["elapsed"]
+    waited = trials[-1]["elapsed"] - run["trials"][run["explore_trials"] - 1]["elapsed"]
     lines = [
-        f"post_optimization=True as it ships, on {run['layer']} after {run['explored']} "
+        f"post_optimization=True as it ships, on {run['layer']} after {run['explore_trials']} "
         f"evolutionary trials: {len(trials)} candidates sent to its builder, "
         f"{len(trials) - len(failed)} measured, {len(failed)} failed, {waited:.0f} s."
     ]
-    errors = [trial["error"].strip().splitlines()[-1] for trial in failed]
-    lines += [f"  {errors.count(error)} x {error}" for error in dict.fromkeys(errors)]
+    errors = [_last_line(trial["error"]) for trial in failed]
+    lines += [f"- {errors.count(error)} x {error}" for error in dict.fromkeys(errors)]
     lines.append(
-        "  Its builder's timeout is 10 s. Importing tvm.s_tir.tensor_intrin, which each new worker "
-        f"does in its first build, took {run['import_secs']:.0f} s here with nothing beside it."
+        "- Its builder's timeout is 10 s. Importing tvm.s_tir.tensor_intrin, which each new worker "
+        f"does in its first build, took this run's own process {run['import_secs']:.0f} s."
     )
     return "\n".join(lines)
 

@@ -54,6 +54,8 @@ def fill_with_random_weights(model, seed):
 
     Kernels and matrices are normal with variance 1 / fan-in, which keeps the activations' scale
     from layer to layer. Vectors lie in [0.5, 1.5], which suits a bias as it does a variance.
+    The softmax at the end goes: it rounds most of some models' outputs to zero, where no
+    comparison could find them wrong.
     """
     rng = np.random.default_rng(seed)
     shapes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
@@ -66,6 +68,8 @@ def fill_with_random_weights(model, seed):
                 values = rng.uniform(0.5, 1.5, shape)
             tensor = onnx.numpy_helper.from_array(values.astype("float32"))
             node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, value=tensor))
+        elif node.op_type == "Softmax":
+            node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output))
 
 
 def compare_latency(machines, image, rounds=15):
@@ -113,6 +117,9 @@ def main():
             # Small batches and a short exploration, to reach all of a model's tasks.
             num_trials_per_iter=8,
             explore_trials=16,
+            # Below 100 measurements TVM's cost model predicts at random: a large population, most
+            # of the time that a proposal takes, would buy nothing.
+            evolutionary={"population_size": 128},
         )(mod)
 
     machines = {
@@ -121,8 +128,9 @@ def main():
     }
     outputs = {name: machine["main"](image).numpy() for name, machine in machines.items()}
     # The sums are added up in another order, which float32 shows in its last digits.
-    np.testing.assert_allclose(outputs["tuned"], outputs["untuned"], rtol=1e-3, atol=1e-6)
-    print("The outputs agree within 1e-3 relative and 1e-6 absolute.")
+    scale = np.abs(outputs["untuned"]).max()
+    np.testing.assert_allclose(outputs["tuned"], outputs["untuned"], rtol=0, atol=1e-4 * scale)
+    print("The outputs agree within 1e-4 of the largest.")
     compare_latency(machines, image)
 
 

@@ -21,7 +21,7 @@ compiled, and run on Relax's virtual machine. The program checks the tuned netwo
 against the untuned one's, and prints the latency of both. With the default number of trials it
 takes about three minutes on two cores.
 
-    python examples/tune_relax_cnn.py --trials 160 --work-dir tuning_logs
+    python examples/tune_relax_cnn.py --trials 128 --work-dir tuning_logs
 
 A second run with the same work directory goes on from the records of the first.
 """
@@ -87,7 +87,7 @@ def compare_latency(machines, arguments, rounds=15):
 def main():
     """Tune, compile, check and time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=160, help="measurements in all")
+    parser.add_argument("--trials", type=int, default=128, help="measurements in all")
     parser.add_argument("--work-dir", help="keep the records here (default: a temporary folder)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -112,6 +112,9 @@ def main():
             # Small batches and a short exploration suit a budget that is small for 9 tasks.
             num_trials_per_iter=16,
             explore_trials=16,
+            # Below 100 measurements TVM's cost model predicts at random: a large population, most
+            # of the time that a proposal takes, would buy nothing.
+            evolutionary={"population_size": 128},
         )(mod)
 
     machines = {
@@ -120,8 +123,9 @@ def main():
     }
     outputs = {name: vm["forward"](*arguments).numpy() for name, vm in machines.items()}
     # The sums are added up in another order, which float32 shows in its last digits.
-    np.testing.assert_allclose(outputs["tuned"], outputs["untuned"], rtol=1e-4, atol=1e-4)
-    print("The outputs agree within 1e-4, relative and absolute.")
+    scale = np.abs(outputs["untuned"]).max()
+    np.testing.assert_allclose(outputs["tuned"], outputs["untuned"], rtol=0, atol=1e-4 * scale)
+    print("The outputs agree within 1e-4 of the largest.")
     compare_latency(machines, arguments)
 
 

@@ -20,8 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import tvm_ffi
-
 import tvm
 from tvm import relax
 from tvm.ir import IRModule
@@ -32,6 +30,7 @@ from tvm.target import Target
 
 from .database import open_database
 from .search_strategy import DropletStrategy
+from .search_strategy.history import is_for_target
 
 PIPELINE_NAME = "droplet_tuning"
 """What ``relax.get_pipeline`` knows :func:`droplet_tuning_pipeline` by."""
@@ -168,7 +167,7 @@ def _records_of_target(database: ms.Database, target: Target) -> ms.Database:
     """Copy a target's records, because a TVM database is queried without regard to the target."""
     records = ms.database.MemoryDatabase()
     for record in database.get_all_tuning_records():
-        if tvm_ffi.structural_equal(record.target, target):
+        if is_for_target(record, target):
             records.commit_workload(record.workload.mod)
             records.commit_tuning_record(record)
     return records

@@ -16,6 +16,6 @@
 # under the License.
 """Measuring candidates without waste."""
 
-from .build import cpu_builder
+from .build import cpu_build_function, cpu_builder
 
-__all__ = ["cpu_builder"]
+__all__ = ["cpu_build_function", "cpu_builder"]

@@ -25,12 +25,21 @@ from tvm.s_tir.meta_schedule.builder import LocalBuilder
 from tvm.target import Target
 
 
-def _build_function() -> Callable[[IRModule, Target, Any], Module]:
+def cpu_build_function() -> Callable[[IRModule, Target, Any], Module]:
+    """Make the function with which ``cpu_builder`` builds.
+
+    Returns
+    -------
+    build_scheduled : Callable[[IRModule, Target, Any], Module]
+        Takes a scheduled module, an LLVM CPU target and parameters, which it ignores as
+        ``default_build`` does; raises what TVM raises where the module cannot be built.
+    """
+
     # A nested function reaches the workers by value. A module-level one would make each of them
     # import this package, and all of TVM that it uses, only to find the function.
     def build_scheduled(mod: IRModule, target: Target, _params: Any) -> Module:
-        from tvm.driver import build
         from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+        from tvm.tirx import build
 
         mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
         return build(mod, target=target)
@@ -64,4 +73,6 @@ def cpu_builder(max_workers: int | None = None, timeout_sec: float = 30.0) -> Lo
         For the ``builder`` argument of ``tune_tir``, ``tune_relax`` or ``tune_tasks``. A build
         that raises or takes too long is a ``BuilderResult`` with ``error_msg`` set.
     """
-    return LocalBuilder(max_workers=max_workers, timeout_sec=timeout_sec, f_build=_build_function())
+    return LocalBuilder(
+        max_workers=max_workers, timeout_sec=timeout_sec, f_build=cpu_build_function()
+    )

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tvm_ffi import structural_hash
+from tvm_ffi import structural_equal, structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir import Trace
@@ -45,6 +45,15 @@ def valid_secs(run_secs: Sequence[object] | None) -> tuple[float, ...]:
     if not all(math.isfinite(sec) and 0.0 < sec < _FAILED_SECS for sec in secs):
         return ()
     return secs
+
+
+def is_for_target(record: TuningRecord, target: Target) -> bool:
+    """Whether a record was measured on a target; one that names none may have been.
+
+    Neither identity nor text will do: a target that was read back from JSON is another object,
+    with its attributes in another order.
+    """
+    return record.target is None or bool(structural_equal(record.target, target))
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class History:
         for record in database.get_all_tuning_records():
             if not is_ours(record.workload):
                 continue
-            if record.target is not None and str(record.target) != str(self.target):
+            if not is_for_target(record, self.target):
                 self.ignored["another target"] += 1
                 continue
             # A trace that a newer TVM or another design space cannot replay fails in as many ways

@@ -291,12 +291,13 @@ class DropletSearch:
             best_secs=self._best_secs(),
             best_trace=None if best is None else best.trace,
         )
+        best_so_far = "none yet" if best is None else f"{progress.best_secs * 1e6:.4g} us"
         logger.info(
-            f"%s: %s, trial %d, best %.4g us: {message}",
+            f"%s: %s, trial %d, best %s: {message}",
             self._task,
             self._phase,
             progress.trials,
-            progress.best_secs * 1e6,
+            best_so_far,
             *args,
             extra={"progress": progress},
         )

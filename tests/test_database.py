@@ -1,0 +1,206 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A work directory's database: opened, or refused with the line at fault."""
+
+import json
+
+import pytest
+
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.target import Target
+from tvm.te import create_prim_func
+from tvm_droplet_ms import open_database
+
+TARGET = Target({"kind": "llvm", "num-cores": 4})
+RECORDS = "database_tuning_record.json"
+WORKLOADS = "database_workload.json"
+
+
+def module(extent):
+    a = te.placeholder((extent,), name="A")
+    b = te.compute((extent,), lambda i: a[i] * 2.0, name="B")
+    return tvm.IRModule({"main": create_prim_func([a, b])})
+
+
+def trace(mod, inner):
+    sch = Schedule(mod, debug_mask="none")
+    loop = sch.get_loops(sch.get_sblock("B"))[0]
+    extent = int(sch.get(loop).extent)
+    sch.split(loop, sch.sample_perfect_tile(loop, 2, decision=[extent // inner, inner]))
+    return sch.trace
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+    """Two workloads and five records, one of them failed."""
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+    for extent, times in [(64, [1e-3, 2e-3, 1e10]), (32, [3e-3, 4e-3])]:
+        mod = module(extent)
+        workload = database.commit_workload(mod)
+        for step, secs in enumerate(times):
+            record = TuningRecord(trace(mod, 2 << step), workload, [secs], TARGET)
+            database.commit_tuning_record(record)
+    return tmp_path
+
+
+def lines_of(path):
+    return path.read_text().splitlines()
+
+
+def replace_line(path, number, line):
+    """Put another line in the place of one; the first is number 1."""
+    lines = lines_of(path)
+    lines[number - 1] = line
+    path.write_text("".join(f"{one}\n" for one in lines))
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def refused(work_dir):
+    """The message with which a database is refused; the files must be left as they are."""
+    before = contents(work_dir)
+    with pytest.raises(ValueError) as raised:
+        open_database(str(work_dir))
+    assert contents(work_dir) == before
+    return str(raised.value)
+
+
+def test_a_new_directory_is_begun(tmp_path):
+    work_dir = tmp_path / "new" / "deeper"
+    database = open_database(str(work_dir))
+    assert isinstance(database, ms.database.JSONDatabase)
+    assert len(database.get_all_tuning_records()) == 0
+    workload = database.commit_workload(module(64))
+    database.commit_tuning_record(TuningRecord(trace(module(64), 4), workload, [1e-3], TARGET))
+    (record,) = open_database(work_dir).get_all_tuning_records()
+    assert [float(sec) for sec in record.run_secs] == [1e-3]
+
+
+@pytest.mark.parametrize("module_equality", ["structural", "ignore-tensor", "anchor-block"])
+def test_a_good_database_is_opened_as_it_is(work_dir, module_equality):
+    before = contents(work_dir)
+    database = open_database(str(work_dir), module_equality)
+    assert contents(work_dir) == before
+    times = sorted(float(r.run_secs[0]) for r in database.get_all_tuning_records())
+    assert times == [1e-3, 2e-3, 3e-3, 4e-3, 1e10]
+    assert database.has_workload(module(64))
+    assert not database.has_workload(module(128))
+
+
+def test_a_path_object_will_do(work_dir):
+    assert len(open_database(work_dir).get_all_tuning_records()) == 5
+
+
+def test_a_torn_last_line(work_dir):
+    path = work_dir / RECORDS
+    text = path.read_text()
+    path.write_text(text[: len(text) - len(lines_of(path)[-1]) // 2])
+    message = refused(work_dir)
+    assert str(path) in message
+    assert "line 5: " in message
+    assert "The other 4 lines are intact" in message
+
+
+def test_a_time_that_is_not_a_number(work_dir):
+    path = work_dir / RECORDS
+    workload, (insts_and_decisions, times, *rest) = json.loads(lines_of(path)[3])
+    assert times == [3e-3]
+    line = json.dumps([workload, [insts_and_decisions, [float("nan")], *rest]])
+    replace_line(path, 4, line)
+    message = refused(work_dir)
+    assert str(path) in message
+    assert "line 4: " in message
+    assert "nan" in message
+    assert "The other 4 lines are intact" in message
+
+
+def test_a_time_that_is_not_a_number_as_tvm_writes_it(tmp_path):
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+    workload = database.commit_workload(module(64))
+    for secs in (1e-3, float("nan")):
+        record = TuningRecord(trace(module(64), 4), workload, [secs], TARGET)
+        database.commit_tuning_record(record)
+    del database
+    message = refused(tmp_path)
+    assert "line 2: " in message
+    assert "The other 1 lines are intact" in message
+
+
+def test_a_trace_that_does_not_replay(work_dir):
+    path = work_dir / RECORDS
+    replace_line(path, 2, lines_of(path)[1].replace('"B"', '"Gone"'))
+    message = refused(work_dir)
+    assert str(path) in message
+    assert "line 2: " in message
+    assert "The other 4 lines are intact" in message
+
+
+def test_a_torn_workload(work_dir):
+    path = work_dir / WORKLOADS
+    line = lines_of(path)[1]
+    replace_line(path, 2, line[: len(line) // 2])
+    message = refused(work_dir)
+    assert str(path) in message
+    assert "line 2: " in message
+    assert "The other 1 lines are intact" in message
+
+
+def test_a_record_of_a_workload_that_is_missing(work_dir):
+    path = work_dir / WORKLOADS
+    path.write_text(f"{lines_of(path)[0]}\n")
+    message = refused(work_dir)
+    assert str(work_dir / RECORDS) in message
+    assert "line 4: " in message and "line 5: " in message
+    assert "workload 1" in message
+    assert "The other 3 lines are intact" in message
+
+
+def test_every_line_at_fault_is_named(work_dir):
+    path = work_dir / RECORDS
+    for number in (1, 3, 4):
+        replace_line(path, number, "{")
+    message = refused(work_dir)
+    assert all(f"line {number}: " in message for number in (1, 3, 4))
+    assert "The other 2 lines are intact" in message
+
+
+def test_doing_what_the_message_says_mends_it(work_dir):
+    path = work_dir / RECORDS
+    replace_line(path, 3, "torn")
+    assert "line 3: " in refused(work_dir)
+    lines = lines_of(path)
+    path.write_text("".join(f"{line}\n" for line in lines[:2] + lines[3:]))
+    assert len(open_database(str(work_dir)).get_all_tuning_records()) == 4
+
+
+def test_an_error_that_is_no_lines_fault_is_not_explained_away(work_dir):
+    before = contents(work_dir)
+    with pytest.raises(Exception, match="made-up"):
+        open_database(str(work_dir), "made-up")
+    assert contents(work_dir) == before
+
+
+def test_the_records_are_json(work_dir):
+    """What the tests above damage is what TVM wrote."""
+    assert len([json.loads(line) for line in lines_of(work_dir / RECORDS)]) == 5
+    assert len([json.loads(line) for line in lines_of(work_dir / WORKLOADS)]) == 2

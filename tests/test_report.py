@@ -1,0 +1,70 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Tables of a tuning run, against values worked out by hand."""
+
+from dataclasses import replace
+
+from tvm_droplet_ms.report import KernelRow, format_breakdown, format_table
+
+ROW = KernelRow(
+    kernel="matmul",
+    flop=2e9,
+    untuned_secs=[2.0, 1.0, 4.0],  # the median, 2 s, is 1 GFLOP/s
+    explored_secs=[0.04, 0.05, 0.08],  # the median, 0.05 s, is 40 GFLOP/s
+    descended_secs=[0.02, 0.04, 0.08],  # the median, 0.04 s, is 50 GFLOP/s
+    explore_trials=32,
+    descend_trials=31,
+)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_row_shows_rates_at_the_median_and_the_ratios_of_the_rounds() -> None:
+    line = format_table([ROW], blas_gflops=100.0).splitlines()[2]
+    # The ratios of the rounds are 2, 1.25 and 1.
+    assert _cells(line) == ["matmul", "1.0", "40.0", "50.0", "1.25x (1.00-2.00)", "32", "31", "50%"]
+
+
+def test_a_descent_without_gain_shows_the_same_rate_and_says_so() -> None:
+    row = replace(ROW, descended_secs=None)
+    line = format_table([row], blas_gflops=80.0).splitlines()[2]
+    assert _cells(line)[2:5] == ["40.0", "40.0", "nothing better"]
+    assert _cells(line)[-1] == "50%"
+
+
+def test_a_slower_result_is_shown_as_slower() -> None:
+    row = replace(ROW, descended_secs=[0.08, 0.1, 0.16])
+    assert _cells(format_table([row], 100.0).splitlines()[2])[3:5] == ["20.0", "0.50x (0.50-0.50)"]
+
+
+def test_an_unknown_blas_rate_is_named_unknown() -> None:
+    assert _cells(format_table([ROW], blas_gflops=None).splitlines()[2])[-1] == "unknown"
+
+
+def test_lines_of_a_table_are_equally_wide_and_in_order() -> None:
+    rows = [ROW, replace(ROW, kernel="a kernel with a long name", descended_secs=None)]
+    lines = format_table(rows, 100.0).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert [_cells(line)[0] for line in lines[2:]] == ["matmul", "a kernel with a long name"]
+    assert len(_cells(lines[0])) == len(_cells(lines[1])) == len(_cells(lines[2]))
+
+
+def test_a_breakdown_adds_up() -> None:
+    line = format_breakdown(10.2, {"building": 6.0, "running": 3.0})
+    assert line == "wall time 10 s: building 6, running 3, other 1"

@@ -1,0 +1,124 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The versions that crash are refused before TVM is loaded."""
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import tvm_droplet_ms
+from tvm_droplet_ms.versions import check_versions
+
+
+def install(monkeypatch, versions):
+    """Make the environment claim these distributions, and no others."""
+
+    def version(name):
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+
+
+@pytest.mark.parametrize("tvm", ["0.27.0", "0.27.0.post1"])
+@pytest.mark.parametrize(
+    "ffi", ["0.1.15", "0.1.15.post1", "0.1.15.post2", "0.1.16", "0.2.0", "0.1.16rc1", "1.0"]
+)
+def test_a_crashing_pair_is_refused(monkeypatch, tvm, ffi):
+    install(monkeypatch, {"apache-tvm": tvm, "apache-tvm-ffi": ffi})
+    with pytest.raises(ImportError) as raised:
+        check_versions()
+    message = str(raised.value)
+    assert f"apache-tvm {tvm} " in message
+    assert f"apache-tvm-ffi {ffi} " in message
+    assert "pip install 'apache-tvm-ffi>=0.1.14.post0,<0.1.15'" in message
+
+
+@pytest.mark.parametrize(
+    ("tvm", "ffi"),
+    [
+        ("0.27.0.post1", "0.1.14.post0"),
+        ("0.27.0.post1", "0.1.14.post1"),
+        ("0.27.0.post1", "0.1.9"),
+        ("0.28.0", "0.1.16"),
+        ("1.0", "0.1.15"),
+    ],
+)
+def test_any_other_pair_passes(monkeypatch, tvm, ffi):
+    install(monkeypatch, {"apache-tvm": tvm, "apache-tvm-ffi": ffi})
+    check_versions()
+
+
+@pytest.mark.parametrize(
+    "versions", [{}, {"apache-tvm": "0.27.0.post1"}, {"apache-tvm-ffi": "0.1.15.post2"}]
+)
+def test_a_source_build_is_not_checked(monkeypatch, versions):
+    install(monkeypatch, versions)
+    check_versions()
+
+
+def test_the_installed_pair_passes():
+    check_versions()
+
+
+def import_package(directory, versions):
+    """Import the package in a process whose path begins with stub distributions."""
+    for name, version in versions.items():
+        stub = directory / f"{name.replace('-', '_')}-{version}.dist-info"
+        stub.mkdir()
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (stub / "METADATA").write_text(text)
+    package = Path(tvm_droplet_ms.__file__).parents[1]
+    program = (
+        "import sys\n"
+        "try:\n"
+        "    import tvm_droplet_ms\n"
+        "finally:\n"
+        "    print('tvm' in sys.modules, 'tvm_ffi' in sys.modules)\n"
+    )
+    path = os.pathsep.join([str(directory), str(package)])
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_importing_the_package_with_a_crashing_pair(tmp_path):
+    done = import_package(
+        tmp_path, {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.15.post2"}
+    )
+    assert done.returncode == 1, done.stderr
+    assert "ImportError: apache-tvm 0.27.0.post1 with apache-tvm-ffi 0.1.15.post2" in done.stderr
+    assert "pip install 'apache-tvm-ffi>=0.1.14.post0,<0.1.15'" in done.stderr
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_importing_the_package_with_a_pair_that_works(tmp_path):
+    done = import_package(
+        tmp_path, {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "True"]

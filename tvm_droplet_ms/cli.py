@@ -1,0 +1,109 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command line."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from .demo import DemoError, run_demo
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tvm-droplet-ms")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _trials(text: str) -> int:
+    try:
+        trials = int(text)
+    except ValueError:
+        trials = 0
+    if trials < 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of trials, expected an integer of at least 2: "
+            "one to explore and one to descend"
+        )
+    return trials
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="droplet-ms", description="Droplet search for Apache TVM's MetaSchedule."
+    )
+    parser.add_argument("--version", action="version", version=f"droplet-ms {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo = commands.add_parser(
+        "demo",
+        help="tune a matmul and a 3x3 convolution for this machine's CPU",
+        description="Tune a matmul and a 3x3 convolution for this machine's CPU, check the tuned "
+        "kernels against the untuned ones, and print what each phase of the search reached.",
+    )
+    demo.add_argument(
+        "--trials",
+        type=_trials,
+        default=64,
+        help="measured trials for each kernel, half of them explore (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--seed", type=int, default=0, help="of the search and the inputs (default: %(default)s)"
+    )
+    demo.add_argument(
+        "--work-dir",
+        help="where the database and TVM's logs go; an earlier one is resumed "
+        "(default: a new temporary directory, which is kept)",
+    )
+    demo.add_argument(
+        "--verbose", action="store_true", help="show TVM's own log on the console too"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : Sequence[str] | None
+        The arguments; None for those of the process.
+
+    Returns
+    -------
+    status : int
+        0, or 1 after a failure that the standard error words. An interruption ends the
+        process with 130.
+
+    Raises
+    ------
+    SystemExit
+        From argparse: after ``--help`` and ``--version``, and with status 2 for bad arguments.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        run_demo(
+            trials=options.trials,
+            seed=options.seed,
+            work_dir=options.work_dir,
+            verbose=options.verbose,
+        )
+    except DemoError as error:
+        print(f"droplet-ms demo: error: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,357 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The demo: tune two kernels for the host CPU, check them, and show what each phase reached."""
+
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tvm_ffi import structural_equal
+
+import tvm
+from tvm import te
+from tvm.ir import IRModule
+from tvm.runtime import Module
+from tvm.s_tir import Schedule, Trace
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.profiler import Profiler
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
+
+from .database import open_database
+from .host import blas_gflops, host_target, tvm_num_threads
+from .measure import cpu_build_function, cpu_builder
+from .progress import PhaseSummary, quieten_tvm, show_progress
+from .report import KernelRow, format_breakdown, format_table
+from .search_strategy import DropletStrategy
+from .search_strategy.history import is_for_target
+
+_TRIALS_PER_ITER = 32
+"""A larger batch spreads what TVM spends for each batch; below 100 trials nothing is lost by it,
+as the cost model guesses at random until then."""
+
+_DESCENT_BATCH_SIZE = 16
+
+_ROUNDS = 7
+"""How often the modules of a kernel are timed in alternation."""
+
+_MIN_REPEAT_MS = 50
+"""How long each of these timings lasts at least."""
+
+_PROFILER_PARTS = {
+    "proposing": ("Droplet/Generate",),
+    "building": ("SendToBuilder",),
+    "running": ("SendToRunner", "JoinRunnerFutures"),
+    "cost model": ("MeasureCallback/UpdateCostModel",),
+}
+"""The scopes of TVM's profiler that make up each part of the tuning."""
+
+
+INTERRUPTED = 130
+"""The exit status after an interruption: 128 and the number of SIGINT."""
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message says why."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel to tune.
+
+    Parameters
+    ----------
+    name : str
+        Its name, that of the tuning task too.
+    mod : IRModule
+        The unscheduled module, with the function ``main``.
+    shapes : tuple[tuple[int, ...], ...]
+        The shapes of its float32 arguments, the output last.
+    flop : int
+        The floating point operations of one call, those on the padding included.
+    """
+
+    name: str
+    mod: IRModule
+    shapes: tuple[tuple[int, ...], ...]
+    flop: int
+
+
+def demo_kernels() -> list[Kernel]:
+    """The kernels of the demo.
+
+    Returns
+    -------
+    kernels : list[Kernel]
+        A matrix multiplication of 512x512x512, and a 3x3 convolution in NHWC of 56x56x64 to 64
+        channels with a padding of 1; both in float32.
+    """
+    n = 512
+    side, channels = 56, 64
+    image = (1, side, side, channels)
+    convolution = te_workload.conv2d_nhwc(*image, channels, kernel_size=3, padding=1)
+    return [
+        Kernel(
+            "matmul",
+            IRModule({"main": te.create_prim_func(te_workload.matmul(n, n, n))}),
+            ((n, n), (n, n), (n, n)),
+            2 * n**3,
+        ),
+        Kernel(
+            "conv2d_3x3",
+            IRModule({"main": te.create_prim_func(convolution)}),
+            (image, (3, 3, channels, channels), image),
+            2 * side**2 * channels**2 * 3**2,
+        ),
+    ]
+
+
+def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool) -> None:
+    """Tune, check and measure the kernels of the demo, and print a table.
+
+    Parameters
+    ----------
+    trials : int
+        The measured trials for each kernel, half of them for exploration. At least 2.
+    seed : int
+        Seeds the search and the inputs.
+    work_dir : str | None
+        Where the database and TVM's logs go; one that exists is resumed. None for a new temporary
+        directory, which is kept.
+    verbose : bool
+        Whether TVM's own log is shown on the console too.
+
+    Raises
+    ------
+    DemoError
+        If the database does not open, no candidate of a kernel could be measured, or a tuned
+        kernel's output differs from the untuned one's.
+
+    Notes
+    -----
+    An interruption (SIGINT) ends the process with status 130.
+    """
+    start = time.time()
+    parts: defaultdict[str, float] = defaultdict(float)
+    directory = Path(work_dir or tempfile.mkdtemp(prefix="droplet-ms-demo-"))
+    try:
+        database = open_database(directory)
+    except (OSError, ValueError) as error:
+        raise DemoError(str(error)) from error
+    kernels = demo_kernels()
+    target = host_target()
+    with _exit_when_interrupted(directory):
+        print(f"Tuning {', '.join(kernel.name for kernel in kernels)} for {target}")
+        print(f"{trials} trials each; work directory: {directory}")
+        print("Loading TVM's tensor intrinsics, about 15 s ...", flush=True)
+        with _timed(parts, "tensor intrinsics"):
+            # The first TuneContext would, without a word.
+            import tvm.s_tir.tensor_intrin  # noqa: F401
+        best: dict[str, Trace] = {}
+        with show_progress({kernel.name: kernel.flop for kernel in kernels}, start=start) as phases:
+            for kernel in kernels:
+                if not verbose:
+                    quieten_tvm()
+                for part, secs in _tune(kernel, target, directory, database, trials, seed).items():
+                    parts[part] += secs
+                trace = _best_trace(kernel, target, database)
+                if trace is None:
+                    raise DemoError(
+                        f"no candidate of {kernel.name} could be measured for {target}: "
+                        f"{phases.last_warning or 'the search proposed none'}"
+                    )
+                best[kernel.name] = trace
+        print("Checking the outputs, and measuring the results again, in alternation ...")
+        with _timed(parts, "measuring again"):
+            rows = [
+                _row(kernel, target, phases.tasks[kernel.name], best[kernel.name], seed)
+                for kernel in kernels
+            ]
+        _print_report(rows, target, time.time() - start, parts)
+
+
+@contextmanager
+def _exit_when_interrupted(directory: Path) -> Iterator[None]:
+    """End the process at SIGINT, and say how to go on.
+
+    A ``KeyboardInterrupt`` does not pass through TVM's C++: while evolution runs its threads it
+    ends in a segmentation fault, and out of a callback it comes as a ``RuntimeError``. Nothing is
+    lost by leaving at once: the database appends whole lines, and no Python runs meanwhile.
+    """
+
+    def leave(_signal: int, _frame: object) -> None:
+        message = (
+            "\nInterrupted. What was measured is kept; to go on from there:\n"
+            f"  droplet-ms demo --work-dir {shlex.quote(str(directory))}\n"
+        )
+        # The terminal interrupts the worker processes too: let their tracebacks come first.
+        time.sleep(0.5)
+        # Not print(): its buffer may be in use.
+        os.write(sys.stderr.fileno(), message.encode())
+        os._exit(INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _tune(
+    kernel: Kernel,
+    target: Target,
+    directory: Path,
+    database: ms.database.Database,
+    trials: int,
+    seed: int,
+) -> dict[str, float]:
+    """Tune a kernel; returns the seconds of each part."""
+    strategy = DropletStrategy(explore_trials=trials // 2, descent_batch_size=_DESCENT_BATCH_SIZE)
+    with Profiler() as profiler:
+        ms.tune_tir(
+            IRModule({kernel.name: kernel.mod["main"]}),
+            target,
+            str(directory),
+            max_trials_global=trials,
+            num_trials_per_iter=_TRIALS_PER_ITER,
+            builder=cpu_builder(),
+            database=database,
+            strategy=strategy,
+            seed=seed,
+        )
+    scopes = {str(name): float(secs.value) for name, secs in profiler.get().items()}
+    return {
+        part: sum(scopes.get(name, 0.0) for name in names)
+        for part, names in _PROFILER_PARTS.items()
+    }
+
+
+def _best_trace(kernel: Kernel, target: Target, database: ms.database.Database) -> Trace | None:
+    """The trace of the fastest record for the target; None without a valid one."""
+    workload = database.commit_workload(kernel.mod)
+    for record in database.get_top_k(workload, len(database)):
+        if is_for_target(record, target):
+            return record.trace
+    return None
+
+
+def _row(kernel: Kernel, target: Target, phases: PhaseSummary, best: Trace, seed: int) -> KernelRow:
+    """Check and measure a kernel: untuned, when the first descent began, and at the end."""
+    descended = _schedule(kernel, best)
+    explored = _schedule(kernel, phases.explored or best)
+    mods = [kernel.mod, explored]
+    if not structural_equal(explored, descended):
+        mods.append(descended)
+    build = cpu_build_function()
+    modules = [build(mod, target, None) for mod in mods]
+    rng = np.random.default_rng(seed)
+    *inputs, out_shape = kernel.shapes
+    arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in inputs]
+    arrays.append(np.zeros(out_shape, dtype=np.float32))
+    check_outputs(kernel.name, modules, arrays)
+    secs = _time_in_alternation(modules, arrays)
+    return KernelRow(
+        kernel=kernel.name,
+        flop=kernel.flop,
+        untuned_secs=secs[0],
+        explored_secs=secs[1],
+        descended_secs=secs[2] if len(secs) > 2 else None,
+        explore_trials=phases.trials["explore"],
+        descend_trials=phases.trials["descend"],
+    )
+
+
+def _schedule(kernel: Kernel, trace: Trace) -> IRModule:
+    schedule = Schedule(kernel.mod)
+    trace.apply_to_schedule(schedule, remove_postproc=False)
+    return schedule.mod
+
+
+def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndarray]) -> None:
+    """Check that all modules compute what the first one does.
+
+    Parameters
+    ----------
+    name : str
+        The kernel's name, for the message.
+    modules : Sequence[Module]
+        The built modules, the one to compare with first.
+    arrays : Sequence[np.ndarray]
+        Their arguments, the output last.
+
+    Raises
+    ------
+    DemoError
+        If an output differs by more than rounding: sums of a few hundred float32 products in
+        another order.
+    """
+    outputs = []
+    for module in modules:
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        module["main"](*tensors)
+        outputs.append(tensors[-1].numpy())
+    for output in outputs[1:]:
+        try:
+            np.testing.assert_allclose(output, outputs[0], rtol=1e-3, atol=1e-3)
+        except AssertionError as error:
+            raise DemoError(
+                f"{name}: a tuned kernel's output is not the untuned one's: {error}"
+            ) from error
+
+
+def _time_in_alternation(
+    modules: Sequence[Module], arrays: Sequence[np.ndarray]
+) -> list[list[float]]:
+    """The times of each module in seconds, by round."""
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    evaluators = [
+        module.time_evaluator("main", tvm.cpu(), number=1, repeat=1, min_repeat_ms=_MIN_REPEAT_MS)
+        for module in modules
+    ]
+    rounds = [[evaluator(*tensors).mean for evaluator in evaluators] for _ in range(_ROUNDS)]
+    return [list(secs) for secs in zip(*rounds, strict=True)]
+
+
+def _print_report(
+    rows: Sequence[KernelRow], target: Target, total: float, parts: Mapping[str, float]
+) -> None:
+    num_threads = tvm_num_threads()
+    try:
+        blas: float | None = blas_gflops(num_threads)
+        rate = f"NumPy's BLAS {blas:.1f} GFLOP/s"
+    except RuntimeError as error:
+        blas, rate = None, f"BLAS rate unknown: {error}"
+    print(f"\nGFLOP/s, median of {_ROUNDS} rounds; gain of descent: median and range of the ratios")
+    print(format_table(rows, blas))
+    print(f"\n{target}, threads: {num_threads}, {rate} at as many")
+    print(f"{format_breakdown(total, parts)}; Python's import of TVM not counted", flush=True)
+
+
+@contextmanager
+def _timed(parts: defaultdict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    parts[name] += time.perf_counter() - start

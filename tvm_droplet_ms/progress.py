@@ -1,0 +1,158 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Follow a search through its log: on the console, and as what each phase reached."""
+
+import logging
+import math
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from tvm.s_tir import Trace
+
+from .search_strategy.log import Phase, SearchProgress, logger
+
+_TVM_LOGGER = "tvm.s_tir.meta_schedule"
+
+
+class ProgressFormatter(logging.Formatter):
+    """Formats each record of the search as one plain line, for a terminal and a log file alike.
+
+    A line holds the seconds since the start, the rate of the task's best so far where the record
+    tells it, and the message.
+
+    Parameters
+    ----------
+    start : float
+        When the run began, as ``time.time()`` gives it.
+    flop : Mapping[str, float]
+        The floating point operations of one call, by task; a task that is missing has no rate.
+    """
+
+    def __init__(self, start: float, flop: Mapping[str, float]) -> None:
+        super().__init__()
+        self._start = start
+        self._flop = flop
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter``."""
+        progress: SearchProgress | None = getattr(record, "progress", None)
+        rate = ""
+        if progress is not None and progress.task in self._flop:
+            known = math.isfinite(progress.best_secs)
+            gflops = self._flop[progress.task] / progress.best_secs / 1e9
+            rate = f"{gflops:.1f} GFLOP/s" if known else "- GFLOP/s"
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
+        message = " ".join(record.getMessage().split())
+        return f"[{record.created - self._start:6.1f} s] {rate:>14}  {level}{message}"
+
+
+@dataclass
+class PhaseSummary:
+    """What a task's search did in each phase.
+
+    Attributes
+    ----------
+    trials : Counter[Phase]
+        The trials that were measured, by phase.
+    explored : Trace | None
+        The best trace when the first descent began; None if none has begun.
+    """
+
+    trials: Counter[Phase] = field(default_factory=Counter)
+    explored: Trace | None = None
+
+
+class PhaseRecorder(logging.Handler):
+    """Keeps what each phase of each task did.
+
+    Attributes
+    ----------
+    tasks : dict[str, PhaseSummary]
+        The summaries, by task.
+    last_warning : str
+        The last warning, or worse, that the search logged; empty if there was none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks: defaultdict[str, PhaseSummary] = defaultdict(PhaseSummary)
+        self.last_warning = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging.Handler``."""
+        if record.levelno >= logging.WARNING:
+            self.last_warning = record.getMessage()
+        progress: SearchProgress | None = getattr(record, "progress", None)
+        if progress is None:
+            return
+        summary = self.tasks[progress.task]
+        summary.trials[progress.phase] += progress.trials - summary.trials.total()
+        descends = progress.event == "phase" and progress.phase == "descend"
+        if descends and summary.explored is None:
+            summary.explored = progress.best_trace
+
+
+@contextmanager
+def show_progress(
+    flop: Mapping[str, float], *, start: float | None = None, stream: TextIO | None = None
+) -> Iterator[PhaseRecorder]:
+    """Show the progress of all searches on the console while the context lasts.
+
+    Parameters
+    ----------
+    flop : Mapping[str, float]
+        The floating point operations of one call, by task.
+    start : float | None
+        When the run began, as ``time.time()`` gives it; None for now.
+    stream : TextIO | None
+        Where to write; None for the standard output.
+
+    Yields
+    ------
+    recorder : PhaseRecorder
+        Fills while the searches run.
+    """
+    console = logging.StreamHandler(stream or sys.stdout)
+    console.setFormatter(ProgressFormatter(time.time() if start is None else start, flop))
+    recorder = PhaseRecorder()
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for handler in (console, recorder):
+        logger.addHandler(handler)
+    try:
+        yield recorder
+    finally:
+        for handler in (console, recorder):
+            logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def quieten_tvm() -> None:
+    """Keep MetaSchedule's next run from printing its tables and logs to the console.
+
+    They still go to the files in ``<work_dir>/logs``, and warnings to the console: each run gives
+    its console handler the level of this logger, and sets the logger back to ``DEBUG``
+    (``create_loggers`` in ``meta_schedule/logging.py``). So this has to be called before each.
+    """
+    logging.getLogger(_TVM_LOGGER).setLevel(logging.WARNING)
