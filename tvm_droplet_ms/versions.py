@@ -16,6 +16,7 @@
 # under the License.
 """Refuse the TVM versions that are known to crash, before TVM is loaded."""
 
+import re
 from importlib import metadata
 
 FIRST_CRASHING_FFI = (0, 1, 15)
@@ -24,13 +25,9 @@ FIRST_CRASHING_FFI = (0, 1, 15)
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: ``"0.1.15.post2"`` gives ``(0, 1, 15)``."""
-    numbers = []
-    for part in version.split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
+    """The release numbers of a version: ``"0.1.15.post2"`` and ``"0.1.15rc1"`` give (0, 1, 15)."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def check_versions() -> None:

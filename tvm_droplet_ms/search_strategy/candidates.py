@@ -94,9 +94,11 @@ class Replayer:
         self._postprocs = list(postprocs)
         self._generator = generator
 
-    def _schedule(self) -> Schedule:
+    def _schedule(self, error_render_level: str = "none") -> Schedule:
         seed = self._generator.randint(1, 2**31 - 2)
-        return Schedule(self.mod, seed=seed, debug_mask="none", error_render_level="none")
+        return Schedule(
+            self.mod, seed=seed, debug_mask="none", error_render_level=error_render_level
+        )
 
     def replay(self, trace: Trace) -> Candidate | None:
         """Replay a trace without its postprocessors' instructions, and run the task's own.
@@ -132,7 +134,7 @@ class Replayer:
         Exception
             Whatever TVM raises where the trace does not replay on this workload.
         """
-        schedule = self._schedule()
+        schedule = self._schedule(error_render_level="fast")
         trace.apply_to_schedule(schedule, remove_postproc=False)
         return Candidate.of(schedule)
 

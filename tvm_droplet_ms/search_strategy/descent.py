@@ -131,12 +131,13 @@ class Descent:
             known: list[Trial] = []
             for proposal in self._search.ask():
                 candidate = self._realise(proposal)
-                if candidate is None or candidate.module in fresh:
+                if candidate is None:
                     self._search.reject(proposal)
                 elif candidate in self._history:
                     known.append(Trial(candidate, proposal))
                 else:
-                    fresh[candidate.module] = Trial(candidate, proposal)
+                    # Another point of the same module is judged once this one was measured.
+                    fresh.setdefault(candidate.module, Trial(candidate, proposal))
             times = [self._history.secs(trial.candidate) for trial in known]
             moved = self._judge(known, times, self._history.secs(self.incumbent))
             if fresh and not moved:
