@@ -20,7 +20,7 @@ Replaying a trace makes new instruction objects, so a decision is named by its i
 position in ``trace.insts``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -206,7 +206,7 @@ def _categorical_axis(slot: int, candidates: list[int]) -> Axis:
     return ChoiceAxis(slot, len(candidates))
 
 
-def largest_parallel_extent(traces: list[Trace]) -> int:
+def largest_parallel_extent(traces: Iterable[Trace]) -> int:
     """The largest parallel extent that the traces annotate: what ``MutateParallel`` stays within.
 
     Returns

@@ -38,7 +38,7 @@ from tvm.s_tir.meta_schedule.search_strategy import (
 )
 
 from .candidates import Replayer
-from .decisions import Sketch, largest_parallel_extent
+from .decisions import Sketch
 from .explorer import Explorer
 from .history import History
 from .log import logger
@@ -218,7 +218,7 @@ class DropletStrategy(PySearchStrategy):
             history=history,
             explorer=explorer,
             score=_scorer(self._mod, self._target, self._num_threads, model),
-            parallel_limit=largest_parallel_extent(traces),
+            design_spaces=traces,
         )
         self._run = _Run(search, search.batches(), budget, explorer)
 

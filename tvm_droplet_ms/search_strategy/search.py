@@ -20,9 +20,11 @@ import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
+from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from .candidates import Candidate, Replayer
+from .decisions import largest_parallel_extent
 from .descent import Descent, Trial
 from .explorer import Explorer
 from .history import History, Measured, valid_secs
@@ -31,6 +33,9 @@ from .significance import Noise
 from .starts import Start, choose_starts
 
 Batch = list[Candidate]
+
+_DRAWN_FROM_EMPTY = 8
+"""How many traces of each design space to draw, to tell why none is in the space."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,8 @@ class DropletSearch:
         Proposes while exploring.
     score : Callable[[Batch], Sequence[float]]
         The cost model's opinion of candidates, higher is better.
-    parallel_limit : int
-        The largest parallel extent in the design spaces.
+    design_spaces : Sequence[Trace]
+        The traces of the task's design spaces.
     """
 
     def __init__(
@@ -105,7 +110,7 @@ class DropletSearch:
         history: History,
         explorer: Explorer,
         score: Callable[[Batch], Sequence[float]],
-        parallel_limit: int,
+        design_spaces: Sequence[Trace],
     ) -> None:
         self._task = task
         self._options = options
@@ -114,7 +119,8 @@ class DropletSearch:
         self._history = history
         self._explorer = explorer
         self._score = score
-        self._parallel_limit = parallel_limit
+        self._design_spaces = list(design_spaces)
+        self._parallel_limit = largest_parallel_extent(design_spaces)
         self._noise = Noise(options.p_value)
         self._phase: Phase = "explore"
         self._failures: list[str] = []
@@ -132,6 +138,7 @@ class DropletSearch:
                 return
             better = yield from self._explore_for_better()
             if better is None:
+                self._warn_if_empty()
                 return
             starts = [Start.of(better)]
 
@@ -260,6 +267,22 @@ class DropletSearch:
                 len(self._failures),
                 self._failures[0],
             )
+
+    def _warn_if_empty(self) -> None:
+        """Name the postprocessors that reject everything, which evolution keeps to itself."""
+        if len(self._history) > 0:
+            return
+        drawn = 0
+        for space in self._design_spaces:
+            for _ in range(_DRAWN_FROM_EMPTY):
+                self._replayer.replay(Trace(space.insts, {}))
+                drawn += 1
+        logger.warning(
+            "%s: the search found no candidate to measure; of %d drawn at random, %s",
+            self._task,
+            drawn,
+            self._dropped(),
+        )
 
     def _begin(self, phase: Phase, what: str) -> None:
         self._phase = phase

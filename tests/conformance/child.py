@@ -1,0 +1,62 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What the tests do in a process of its own: ``child.py COMMAND ...``.
+
+Reproducing prints the modules of each strategy's batches; being killed prints those of the batches
+that were told, and dies while it measures the next.
+"""
+
+import json
+import os
+import signal
+import sys
+import types
+
+# The schedule functions here tensorize nothing, and parsing all of TVM's intrinsics takes 14 s.
+sys.modules["tvm.s_tir.tensor_intrin"] = types.ModuleType("tvm.s_tir.tensor_intrin")
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from tvm_ffi import structural_hash  # noqa: E402
+
+from conformance.driving import drive  # noqa: E402
+from conformance.objectives import bowl, spread  # noqa: E402
+from conformance.reproducing import reproduce  # noqa: E402
+from conformance.strategies import make_droplet  # noqa: E402
+from conformance.workloads import make_context  # noqa: E402
+from tvm_droplet_ms import open_database  # noqa: E402
+
+
+def be_killed(work_dir: str) -> None:
+    measured: list[int] = []
+
+    def objective(candidate):
+        if len(measured) == 25:
+            database = open_database(work_dir)
+            told = len(database.get_all_tuning_records())
+            print(json.dumps([measured[:told]]), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        measured.append(structural_hash(candidate.sch.mod))
+        return spread(bowl)(candidate)
+
+    drive(make_context(make_droplet()), objective, database=open_database(work_dir))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "be-killed":
+        be_killed(sys.argv[2])
+    else:
+        print(json.dumps(reproduce()))

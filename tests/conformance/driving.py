@@ -1,0 +1,150 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The loop that TVM's task scheduler runs around a strategy, without a builder or a runner."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from tvm_ffi import structural_hash
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Trace
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
+from .objectives import Decisions, Objective, decisions_of
+
+MAX_ASKS = 300
+"""A strategy that was asked so often for a handful of trials does not end."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A measured candidate: the structural hash of its module, its decisions and its times."""
+
+    module: int
+    decisions: Decisions
+    secs: tuple[float, ...] | None
+    trace: Trace
+
+
+@dataclass
+class Drive:
+    """What a strategy measured, batch by batch, and whether it ended by itself."""
+
+    batches: list[list[Trial]] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [trial for batch in self.batches for trial in batch]
+
+    @property
+    def modules(self) -> list[int]:
+        return [trial.module for trial in self.trials]
+
+    @property
+    def repeated(self) -> set[int]:
+        """The modules that were measured more than once."""
+        return {module for module, count in Counter(self.modules).items() if count > 1}
+
+
+def drive(
+    context: ms.TuneContext,
+    objective: Objective,
+    *,
+    max_trials: int = 40,
+    num_trials_per_iter: int = 7,
+    database: ms.database.Database | None = None,
+    cost_model: ms.cost_model.CostModel | None = None,
+    max_batches: int = MAX_ASKS,
+    finish: bool = True,
+) -> Drive:
+    """Tune a context as TVM's ``TaskScheduler`` does, and add to the database as it does.
+
+    Parameters
+    ----------
+    max_batches : int
+        Give up after so many batches, as a run that is killed.
+    finish : bool
+        Whether to call ``post_tuning``.
+    """
+    strategy = context.search_strategy
+    context.pre_tuning(
+        max_trials,
+        num_trials_per_iter,
+        database=database,
+        cost_model=cost_model or FixedModel(),
+    )
+    driven = Drive()
+    while len(driven.batches) < max_batches:
+        candidates = strategy.generate_measure_candidates()
+        if candidates is None:
+            driven.ended = True
+            break
+        results = [objective(candidate) for candidate in candidates]
+        strategy.notify_runner_results(candidates, results)
+        driven.batches.append([_trial(*pair) for pair in zip(candidates, results)])
+        if database is not None:
+            workload = database.commit_workload(context.mod)
+            for candidate, result in zip(candidates, results):
+                database.commit_tuning_record(_record(candidate, result, workload, context.target))
+    if finish:
+        strategy.post_tuning()
+    return driven
+
+
+def _trial(candidate: ms.MeasureCandidate, result: ms.runner.RunnerResult) -> Trial:
+    secs = result.run_secs
+    return Trial(
+        structural_hash(candidate.sch.mod),
+        decisions_of(candidate.sch),
+        None if secs is None else tuple(float(sec) for sec in secs),
+        candidate.sch.trace,
+    )
+
+
+def _record(candidate, result, workload, target) -> TuningRecord:
+    secs = [1e10] if result.run_secs is None else [float(sec) for sec in result.run_secs]
+    return TuningRecord(candidate.sch.trace, workload, secs, target, candidate.args_info)
+
+
+def _hashed(candidate: ms.MeasureCandidate) -> float:
+    return structural_hash(candidate.sch.mod) % 1009 / 1009
+
+
+@derived_object
+class FixedModel(ms.cost_model.PyCostModel):
+    """A cost model that is a fixed function of the candidate, and learns nothing."""
+
+    def __init__(self, score: Callable[[ms.MeasureCandidate], float] = _hashed) -> None:
+        super().__init__()
+        self.score = score
+
+    def load(self, path: str) -> None:
+        pass
+
+    def save(self, path: str) -> None:
+        pass
+
+    def update(self, context, candidates, results) -> None:
+        pass
+
+    def predict(self, context, candidates) -> np.ndarray:
+        return np.array([self.score(candidate) for candidate in candidates], dtype="float64")

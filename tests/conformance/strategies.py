@@ -1,0 +1,88 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The strategies under the contract, and by name what TVM's own do not keep of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms import DropletStrategy
+
+SMALL_EVOLUTION = {"population_size": 32, "init_min_unmeasured": 8, "genetic_num_iters": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A strategy, and the clauses of the contract that it is known not to keep.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    make : Callable[..., ms.SearchStrategy]
+        Makes one that is quick.
+    deviations : Mapping[str, str]
+        Why it does not keep a clause, by the clause.
+    """
+
+    name: str
+    make: Callable[..., ms.SearchStrategy]
+    deviations: Mapping[str, str] = field(default_factory=dict)
+
+    def must(self, clause: str) -> None:
+        """Skip a test of a clause that the strategy is known not to keep."""
+        if clause in self.deviations:
+            pytest.skip(f"{self.name} does not {clause}: {self.deviations[clause]}")
+
+
+def make_droplet(**options) -> ms.SearchStrategy:
+    small = {"explore_trials": 12, "descent_batch_size": 6, "evolutionary": SMALL_EVOLUTION}
+    return DropletStrategy(**small | options)
+
+
+def make_evolution(**options) -> ms.SearchStrategy:
+    return ms.search_strategy.EvolutionarySearch(**SMALL_EVOLUTION | options)
+
+
+DROPLET = Case("DropletStrategy", make_droplet)
+EVOLUTION = Case(
+    "EvolutionarySearch",
+    make_evolution,
+    {
+        "resume": "it knows what it proposed since its pre_tuning, and measures the database's "
+        "records again",
+        "ignore other targets": "TVM's database does not compare targets",
+        "refuse to generate twice": "it proposes another batch",
+        "refuse wrong results": "it counts the results that it is given",
+    },
+)
+REPLAY = Case(
+    "ReplayTrace",
+    ms.search_strategy.ReplayTrace,
+    {
+        "measure once": "it draws every candidate anew and keeps no account of them",
+        "end an exhausted space": "it draws until the trials are spent",
+        "resume": "it reads no database",
+        "mutate": "it only samples",
+        "refuse to generate twice": "it draws another batch",
+        "refuse wrong results": "it counts batches only",
+        "spend all trials": "a batch that it cannot fill counts as a whole one",
+    },
+)
+STRATEGIES = [DROPLET, EVOLUTION, REPLAY]

@@ -1,0 +1,173 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The calls that TVM makes, in order and out of order, and clones."""
+
+import pytest
+
+from tvm.error import InternalError
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+
+from .driving import FixedModel, drive
+from .objectives import bowl, timed
+from .strategies import DROPLET, make_droplet
+from .workloads import make_context
+
+ERRORS = (ValueError, InternalError)
+
+
+def pre_tune(context, max_trials=20):
+    context.pre_tuning(
+        max_trials, 7, database=ms.database.MemoryDatabase(), cost_model=FixedModel()
+    )
+
+
+def test_is_a_tvm_strategy(case):
+    assert isinstance(case.make(), ms.SearchStrategy)
+
+
+def test_generate_before_pre_tuning(case):
+    strategy = make_context(case.make()).search_strategy
+    with pytest.raises(ERRORS):
+        strategy.generate_measure_candidates()
+
+
+def test_notify_before_pre_tuning(case):
+    strategy = make_context(case.make()).search_strategy
+    with pytest.raises(ERRORS):
+        strategy.notify_runner_results([], [])
+
+
+def test_post_tuning_before_pre_tuning(case):
+    strategy = make_context(case.make()).search_strategy
+    with pytest.raises(ERRORS):
+        strategy.post_tuning()
+
+
+def test_post_tuning_twice(case):
+    context = make_context(case.make())
+    pre_tune(context)
+    context.search_strategy.post_tuning()
+    with pytest.raises(ERRORS):
+        context.search_strategy.post_tuning()
+
+
+def test_pre_tuning_twice(case):
+    context = make_context(case.make())
+    pre_tune(context)
+    with pytest.raises(ERRORS):
+        pre_tune(context)
+
+
+def test_generate_after_post_tuning(case):
+    context = make_context(case.make())
+    pre_tune(context)
+    context.search_strategy.post_tuning()
+    with pytest.raises(ERRORS):
+        context.search_strategy.generate_measure_candidates()
+
+
+def test_no_design_space(case):
+    strategy = make_context(case.make()).search_strategy
+    with pytest.raises(ERRORS):
+        strategy.pre_tuning(20, 7, [], ms.database.MemoryDatabase(), FixedModel())
+
+
+def test_generate_twice(case):
+    case.must("refuse to generate twice")
+    context = make_context(case.make())
+    pre_tune(context)
+    candidates = context.search_strategy.generate_measure_candidates()
+    with pytest.raises(ValueError, match="notify_runner_results"):
+        context.search_strategy.generate_measure_candidates()
+    results = [RunnerResult([1e-3], None)] * len(candidates)
+    context.search_strategy.notify_runner_results(candidates, results)
+    assert context.search_strategy.generate_measure_candidates()
+
+
+def test_results_of_another_batch(case):
+    case.must("refuse wrong results")
+    context = make_context(case.make())
+    pre_tune(context)
+    candidates = context.search_strategy.generate_measure_candidates()
+    with pytest.raises(ValueError, match=f"expected {len(candidates)} of each"):
+        context.search_strategy.notify_runner_results(candidates, [RunnerResult([1e-3], None)])
+
+
+def test_a_second_run_of_one_object(case):
+    """After post_tuning everything may begin again, with nothing left of the first run."""
+    context = make_context(case.make())
+    drive(context, timed(bowl), max_batches=2)
+    again = drive(context, timed(bowl))
+    assert len(again.trials) == 40
+
+
+@pytest.mark.parametrize("max_batches", [0, 1, 4], ids=lambda count: f"{count} batches")
+def test_clone(case, max_batches):
+    """A clone of a strategy that is running starts anew, with the configuration of the first."""
+    running = make_context(case.make())
+    drive(running, timed(bowl), max_batches=max_batches, finish=False)
+    context = make_context(running.search_strategy.clone())
+    with pytest.raises(ERRORS):
+        context.search_strategy.generate_measure_candidates()
+    cloned = drive(context, timed(bowl))
+    assert cloned.modules == drive(make_context(case.make()), timed(bowl)).modules
+
+
+def test_clone_keeps_the_configuration():
+    options = {"explore_trials": 4, "num_starts": 1, "descent_batch_size": 3}
+    configured = make_context(make_droplet(**options).clone().clone())
+    sizes = [len(batch) for batch in drive(configured, timed(bowl)).batches]
+    assert sizes[0] == 4
+    assert max(sizes[1:3]) == 3
+    assert sizes != [
+        len(batch) for batch in drive(make_context(DROPLET.make()), timed(bowl)).batches
+    ]
+
+
+def test_clone_of_a_context(case):
+    """``tune_tir`` tunes a clone of the context that it makes."""
+    original = make_context(case.make())
+    pre_tune(original)
+    cloned = original.clone()
+    assert len(drive(cloned, timed(bowl)).trials) == 40
+    assert original.search_strategy.generate_measure_candidates()
+
+
+def test_no_database_and_no_cost_model(case):
+    context = make_context(case.make())
+    context.pre_tuning(20, 7)
+    measured = 0
+    while (candidates := context.search_strategy.generate_measure_candidates()) is not None:
+        results = [timed(bowl)(candidate) for candidate in candidates]
+        context.search_strategy.notify_runner_results(candidates, results)
+        measured += len(candidates)
+    context.search_strategy.post_tuning()
+    assert measured == 20
+
+
+def test_by_name_through_the_ffi():
+    import tvm_ffi
+
+    make = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")
+    strategy = make(
+        {"explore_trials": 5, "evolutionary": {"population_size": 32, "init_min_unmeasured": 8}}
+    )
+    assert isinstance(strategy, ms.SearchStrategy)
+    driven = drive(make_context(strategy), timed(bowl), max_trials=20)
+    assert len(driven.batches[0]) == 5
+    assert len(driven.trials) == 20

@@ -1,0 +1,67 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The same seed, one thread, a runner and a cost model without chance: the same trials."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .driving import drive
+from .objectives import rugged, timed
+from .reproducing import reproduce
+from .workloads import make_context
+
+
+def test_the_same_seed(case):
+    first, second = (drive(make_context(case.make(), seed=5), timed(rugged)) for _ in range(2))
+    assert first.batches
+    assert [trial.module for trial in first.trials] == second.modules
+    assert [len(batch) for batch in first.batches] == [len(batch) for batch in second.batches]
+
+
+def test_another_seed(case):
+    first, second = (drive(make_context(case.make(), seed=seed), timed(rugged)) for seed in (5, 6))
+    assert first.modules != second.modules
+
+
+@pytest.fixture(scope="module")
+def here():
+    return reproduce()
+
+
+@pytest.mark.parametrize("hash_seed", [None, "0", "1"])
+def test_another_process(here, hash_seed):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("PYTHONHASHSEED", None)
+    if hash_seed is not None:
+        environment["PYTHONHASHSEED"] = hash_seed
+    child = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("child.py")), "reproduce"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    there = json.loads(child.stdout.splitlines()[-1])
+    for name, batches in here.items():
+        assert there[name] == batches, name

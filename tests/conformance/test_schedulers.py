@@ -1,0 +1,197 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Several tasks under TVM's own schedulers, with a builder and a runner that do neither."""
+
+from collections import Counter, defaultdict
+from itertools import chain
+
+import pytest
+from tvm_ffi import structural_hash
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+
+from .driving import FixedModel
+from .strategies import make_droplet
+from .watching import follow
+from .workloads import make_context, matmul, sample_nothing, tile_all, tile_two
+
+
+@derived_object
+class HashBuilder(ms.builder.PyBuilder):
+    """Builds nothing: a module's artefact is its structural hash."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.fails = fails
+        self.built: list[int] = []
+
+    def build(self, build_inputs):
+        results = []
+        for build_input in build_inputs:
+            self.built.append(structural_hash(build_input.mod))
+            error = f"made-up build error {len(self.built)}" if self.fails else None
+            path = None if self.fails else str(self.built[-1])
+            results.append(ms.builder.BuilderResult(path, error))
+        return results
+
+
+@derived_object
+class HashFuture(ms.runner.PyRunnerFuture):
+    def __init__(self, secs: list[float]) -> None:
+        super().__init__()
+        self.secs = secs
+
+    def done(self):
+        return True
+
+    def result(self):
+        return ms.runner.RunnerResult(self.secs, None)
+
+
+@derived_object
+class HashRunner(ms.runner.PyRunner):
+    """Runs nothing: a time is a function of the artefact's name."""
+
+    def run(self, runner_inputs):
+        return [
+            HashFuture([1e-3 * (1 + int(one.artifact_path) % 1013 / 1013)] * 2)
+            for one in runner_inputs
+        ]
+
+
+def tune(tasks, scheduler, tmp_path, *, max_trials, per_task=None, batch=5, fails=False):
+    database = ms.database.MemoryDatabase()
+    builder = HashBuilder(fails)
+    ms.tune.tune_tasks(
+        tasks=tasks,
+        task_weights=[1.0] * len(tasks),
+        work_dir=str(tmp_path),
+        max_trials_global=max_trials,
+        max_trials_per_task=per_task,
+        num_trials_per_iter=batch,
+        builder=builder,
+        runner=HashRunner(),
+        database=database,
+        cost_model=FixedModel(),
+        measure_callbacks=[
+            ms.measure_callback.AddToDatabase(),
+            ms.measure_callback.UpdateCostModel(),
+        ],
+        task_scheduler=scheduler,
+    )
+    measured: dict[str, list[int]] = defaultdict(list)
+    names = {structural_hash(task.mod): task.task_name for task in tasks}
+    for record in database.get_all_tuning_records():
+        sch = Schedule(record.workload.mod)
+        record.trace.apply_to_schedule(sch, remove_postproc=False)
+        measured[names[structural_hash(record.workload.mod)]].append(structural_hash(sch.mod))
+    assert sorted(chain.from_iterable(measured.values())) == sorted(builder.built)
+    return measured
+
+
+def tasks_of(case, *spaces):
+    return [
+        make_context(case.make(), matmul(32, 32, 32 * size), space, task_name=f"task {size}")
+        for size, space in enumerate(spaces, start=1)
+    ]
+
+
+@pytest.fixture(params=["round-robin", "gradient"])
+def scheduler(request):
+    if request.param == "gradient":
+        return ms.task_scheduler.GradientBased(seed=1)
+    return ms.task_scheduler.RoundRobin()
+
+
+def test_the_global_budget(case, scheduler, tmp_path):
+    """Which the scheduler itself may overrun by less than a batch."""
+    tasks = tasks_of(case, tile_all, tile_all, tile_all)
+    measured = tune(tasks, scheduler, tmp_path, max_trials=52)
+    assert 52 <= sum(map(len, measured.values())) < 52 + 5
+    assert len(measured) == 3
+    if "measure once" not in case.deviations:
+        for modules in measured.values():
+            assert max(Counter(modules).values()) == 1
+
+
+def test_the_budget_of_a_task(case, scheduler, tmp_path):
+    tasks = tasks_of(case, tile_all, tile_all)
+    measured = tune(tasks, scheduler, tmp_path, max_trials=1000, per_task=23)
+    assert {name: len(modules) for name, modules in measured.items()} == {
+        "task 1": 23,
+        "task 2": 23,
+    }
+
+
+def test_an_exhausted_task_leaves_its_trials_to_the_others(case, scheduler, tmp_path):
+    case.must("end an exhausted space")
+    tasks = tasks_of(case, sample_nothing, tile_two, tile_all)
+    measured = tune(tasks, scheduler, tmp_path, max_trials=100)
+    assert len(measured["task 1"]) == 1
+    # The reduction of the second task is 64 long: 5 * 5 splits.
+    assert len(measured["task 2"]) <= 25
+    assert len(measured["task 3"]) >= 74
+
+
+def test_a_converged_task_leaves_its_trials_to_the_others(scheduler, tmp_path):
+    def make(stop):
+        return make_droplet(stop_when_converged=stop, num_starts=1)
+
+    tasks = [
+        make_context(make(True), matmul(16, 16, 16), task_name="task 1"),
+        make_context(make(False), matmul(32, 32, 64), task_name="task 2"),
+    ]
+    measured = tune(tasks, scheduler, tmp_path, max_trials=400)
+    assert 12 < len(measured["task 1"]) < 120
+    assert sum(map(len, measured.values())) >= 400
+
+
+def test_nothing_builds(case, scheduler, tmp_path):
+    tasks = tasks_of(case, tile_all, tile_all)
+    measured = tune(tasks, scheduler, tmp_path, max_trials=40, fails=True)
+    assert 40 <= sum(map(len, measured.values())) < 45
+
+
+def test_nothing_builds_is_said(caplog, scheduler, tmp_path):
+    with follow(caplog) as followed:
+        tasks = [make_context(make_droplet(), task_name="task 1")]
+        tune(tasks, scheduler, tmp_path, max_trials=20, fails=True)
+    warnings = [one.getMessage() for one in followed.records if one.levelname == "WARNING"]
+    assert any("20" in warning and "made-up build error 1" in warning for warning in warnings)
+
+
+def test_tune_tir(case, tmp_path):
+    """The whole way, with a database on disk: what was measured is there to compile."""
+    database = ms.tune_tir(
+        matmul(),
+        make_context(case.make()).target,
+        str(tmp_path),
+        max_trials_global=20,
+        num_trials_per_iter=6,
+        builder=HashBuilder(),
+        runner=HashRunner(),
+        cost_model=FixedModel(),
+        measure_callbacks=[ms.measure_callback.AddToDatabase()],
+        space=make_context(case.make()).space_generator,
+        strategy=case.make(),
+        num_tuning_cores=1,
+        seed=1,
+    )
+    assert 20 <= len(database.get_all_tuning_records()) < 26
+    assert (tmp_path / "database_tuning_record.json").read_text().count("\n") >= 20

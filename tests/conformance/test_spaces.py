@@ -1,0 +1,215 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Spaces that are empty, small, exhausted, rejected, or of awkward extents."""
+
+import math
+
+import pytest
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Trace
+from tvm.s_tir import meta_schedule as ms
+
+from .driving import drive
+from .objectives import bowl, constant, decisions_of, rugged, timed
+from .strategies import SMALL_EVOLUTION, make_droplet
+from .watching import follow
+from .workloads import (
+    LLVM,
+    Chance,
+    Reject,
+    decide_once,
+    make_context,
+    matmul,
+    sample_nothing,
+    tile_all,
+    tile_and_annotate,
+    tile_two,
+)
+
+
+@pytest.mark.parametrize("space", [sample_nothing, decide_once])
+def test_one_point(case, space):
+    """Nothing to decide: the one module is measured, and that is all."""
+    driven = drive(make_context(case.make(), space=space), timed(constant))
+    assert driven.ended
+    assert len(set(driven.modules)) == 1
+    if "end an exhausted space" not in case.deviations:
+        assert len(driven.trials) == 1
+
+
+@pytest.mark.parametrize("space", [sample_nothing, decide_once])
+def test_one_point_that_fails(case, space):
+    driven = drive(make_context(case.make(), space=space), timed(lambda _: math.nan))
+    assert driven.ended
+    if "end an exhausted space" not in case.deviations:
+        assert len(driven.trials) == 1
+
+
+def test_nothing_to_sample_is_said(caplog):
+    with follow(caplog) as followed:
+        drive(make_context(make_droplet(), space=sample_nothing), timed(bowl))
+    assert any("nothing to search" in message for message in followed.messages)
+
+
+@pytest.mark.parametrize("cost", [bowl, rugged, constant])
+def test_exhausted(case, cost):
+    """The 25 modules of a small space are all measured, and then there is no more."""
+    case.must("end an exhausted space")
+    context = make_context(case.make(), space=tile_two)
+    driven = drive(context, timed(cost, repeats=2), max_trials=200, finish=False)
+    assert driven.ended
+    assert len(driven.trials) == len(set(driven.modules)) == 25
+    for _ in range(3):
+        assert context.search_strategy.generate_measure_candidates() is None
+
+
+def test_exhausted_by_single_times():
+    """Each of the 25, and the one incumbent that is measured again to learn that noise is none."""
+    driven = drive(make_context(make_droplet(), space=tile_two), timed(bowl), max_trials=200)
+    assert driven.ended
+    assert len(set(driven.modules)) == 25
+    assert len(driven.repeated) <= 1
+    assert len(driven.trials) <= 27
+
+
+def test_everything_is_rejected(case):
+    driven = drive(make_context(case.make(), postprocs=[Reject()]), timed(bowl))
+    assert driven.ended
+    assert driven.trials == []
+
+
+def test_rejecting_everything_is_said(caplog):
+    with follow(caplog) as followed:
+        drive(make_context(make_droplet(), postprocs=[Reject()]), timed(bowl))
+    assert any("PyPostproc" in message for message in followed.messages)
+
+
+def is_narrow(sch) -> bool:
+    return any(tile[-1] < 2 for tile in decisions_of(sch))
+
+
+def test_some_are_rejected(case):
+    driven = drive(make_context(case.make(), postprocs=[Reject(is_narrow)]), timed(bowl))
+    assert driven.ended
+    assert len(driven.trials) == 40
+    assert all(min(tile[-1] for tile in trial.decisions) >= 2 for trial in driven.trials)
+
+
+@pytest.mark.parametrize("extents", [(257, 1470, 1), (1470, 1, 257), (1, 1, 1), (1, 7, 2)])
+def test_awkward_extents(case, extents):
+    """Every tile multiplies to its extent, within its innermost factor's limit."""
+    driven = drive(make_context(case.make(), matmul(*extents)), timed(bowl), max_trials=60)
+    assert driven.ended
+    assert driven.trials
+    if max(extents) > 7:
+        assert len(driven.trials) == 60
+    for trial in driven.trials:
+        assert tuple(math.prod(tile) for tile in trial.decisions) == extents
+        limits = (32, 32, 16)
+        assert all(tile[-1] <= limit for tile, limit in zip(trial.decisions, limits))
+
+
+def test_a_postprocessor_that_samples(case):
+    context = make_context(case.make(), postprocs=[Chance()])
+    driven = drive(context, timed(rugged, repeats=2), max_trials=60)
+    assert len(driven.trials) == 60
+    if "measure once" not in case.deviations:
+        assert not driven.repeated
+
+
+def test_every_kind_of_decision(case):
+    """Tiles, a category, a compute location and a parallel extent, under TVM's postprocessors."""
+    context = make_context(
+        case.make(),
+        space=tile_and_annotate,
+        postprocs=ms.postproc.Postproc.create("llvm"),
+        mutators=ms.mutator.Mutator.create("llvm"),
+    )
+    driven = drive(context, timed(rugged, repeats=2), max_trials=60)
+    assert len(driven.trials) == 60
+    if "measure once" not in case.deviations:
+        assert not driven.repeated
+
+
+@derived_object
+class Resample(ms.mutator.PyMutator):
+    """A mutator of the user's own: forget all decisions."""
+
+    def __init__(self, seen: list[Trace]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def _initialize_with_tune_context(self, context) -> None:
+        pass
+
+    def apply(self, trace: Trace, _) -> Trace:
+        self.seen.append(trace)
+        return Trace(trace.insts, {})
+
+    def clone(self) -> ms.mutator.Mutator:
+        return Resample(self.seen)
+
+
+def test_the_users_mutator(case):
+    case.must("mutate")
+    seen: list[Trace] = []
+    context = make_context(case.make(), mutators={Resample(seen): 1.0})
+    assert len(drive(context, timed(bowl)).trials) == 40
+    assert seen
+
+
+def test_the_space_of_tvms_rules(case):
+    """A design space that TVM makes by itself, with its postprocessors and mutators."""
+    context = ms.TuneContext(
+        matmul(64, 64, 64),
+        target=LLVM,
+        space_generator="post-order-apply",
+        search_strategy=case.make(),
+        rand_state=1,
+        num_threads=1,
+    )
+    driven = drive(context, timed(rugged, repeats=2), max_trials=30)
+    assert driven.ended
+    assert len(driven.trials) == 30
+    if "measure once" not in case.deviations:
+        assert not driven.repeated
+
+
+def test_two_design_spaces(case):
+    """Sketches whose decisions differ in number; each is measured."""
+
+    def two(sch):
+        other = sch.copy()
+        tile_all(sch)
+        tile_two(other)
+        return [sch, other]
+
+    context = make_context(case.make(), space=two)
+    driven = drive(context, timed(bowl, repeats=2))
+    assert {len(trial.decisions) for trial in driven.trials} == {2, 3}
+    if "measure once" not in case.deviations:
+        assert not driven.repeated
+
+
+def test_evolutions_options_are_passed_through():
+    """No generations, no mutations."""
+    seen: list[Trace] = []
+    strategy = make_droplet(evolutionary=SMALL_EVOLUTION | {"genetic_num_iters": 0})
+    context = make_context(strategy, mutators={Resample(seen): 1.0})
+    assert len(drive(context, timed(bowl)).trials) == 40
+    assert not seen

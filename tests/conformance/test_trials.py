@@ -1,0 +1,183 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How many trials, of what, and how they turn out."""
+
+import math
+
+import pytest
+
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+
+from .driving import drive
+from .objectives import (
+    Noisy,
+    bowl,
+    constant,
+    decisions_of,
+    fail,
+    goes_wrong,
+    rugged,
+    sometimes,
+    spread,
+    timed,
+)
+from .strategies import make_droplet
+from .watching import follow
+from .workloads import make_context
+
+FAILURE = RunnerResult(None, "made-up run error")
+NAN = RunnerResult([math.nan], None)
+ZERO = RunnerResult([0.0], None)
+
+
+def one_or_three(candidate):
+    """The same time, once or three times over."""
+    repeats = 1 if goes_wrong(decisions_of(candidate.sch)) else 3
+    return timed(bowl, repeats)(candidate)
+
+
+OBJECTIVES = {
+    "one basin": timed(bowl),
+    "one basin, three equal times": timed(bowl, repeats=3),
+    "one basin, three times": spread(bowl),
+    "no structure": timed(rugged),
+    "constant": timed(constant),
+    "constant, three times": spread(constant),
+    "all fail": fail,
+    "all NaN": lambda _: NAN,
+    "all zero": lambda _: ZERO,
+    "some fail": sometimes(FAILURE, timed(bowl)),
+    "some NaN": sometimes(NAN, timed(bowl)),
+    "some NaN among three": sometimes(RunnerResult([1e-3, math.nan, 1e-3], None), spread(bowl)),
+    "some zero": sometimes(ZERO, timed(bowl)),
+    "some infinite": sometimes(RunnerResult([math.inf], None), timed(bowl)),
+    "some negative": sometimes(RunnerResult([-1.0], None), timed(bowl)),
+    "one time or three": one_or_three,
+    "some empty": sometimes(RunnerResult([], None), timed(bowl)),
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_contract(case, objective):
+    """Batches and trials within their limits, all trials spent, no module measured twice.
+
+    Where a module's time is single, DropletStrategy may measure an incumbent again to learn the
+    noise; once it has seen that there is none it need not, so that is one module at most.
+    """
+    driven = drive(
+        make_context(case.make()),
+        objective,
+        max_trials=40,
+        num_trials_per_iter=7,
+        database=ms.database.MemoryDatabase(),
+    )
+    assert driven.ended
+    assert all(0 < len(batch) <= 7 for batch in driven.batches)
+    assert len(driven.trials) == 40
+    if "measure once" not in case.deviations:
+        single = any(trial.secs is not None and len(trial.secs) == 1 for trial in driven.trials)
+        may_repeat = case.name == "DropletStrategy" and single
+        assert len(driven.repeated) <= (1 if may_repeat else 0)
+
+
+@pytest.mark.parametrize(
+    ("max_trials", "num_trials_per_iter"), [(20, 7), (3, 7), (1, 1), (30, 1), (13, 13), (2, 64)]
+)
+def test_limits(case, max_trials, num_trials_per_iter):
+    driven = drive(
+        make_context(case.make()),
+        timed(bowl),
+        max_trials=max_trials,
+        num_trials_per_iter=num_trials_per_iter,
+    )
+    assert driven.ended
+    assert all(0 < len(batch) <= num_trials_per_iter for batch in driven.batches)
+    assert len(driven.trials) == max_trials
+
+
+def test_no_trials(case):
+    driven = drive(make_context(case.make()), timed(bowl), max_trials=0)
+    assert driven.ended
+    assert driven.trials == []
+
+
+def test_ended_stays_ended(case):
+    context = make_context(case.make())
+    assert drive(context, timed(bowl), max_trials=20, finish=False).ended
+    for _ in range(3):
+        assert context.search_strategy.generate_measure_candidates() is None
+    context.search_strategy.post_tuning()
+
+
+@pytest.mark.parametrize("relative", [0.001, 0.05, 0.5])
+def test_only_incumbents_are_measured_again(caplog, relative):
+    """With single times that scatter; the incumbents are those that the log names."""
+    with follow(caplog) as followed:
+        driven = drive(make_context(make_droplet()), Noisy(bowl, relative), max_trials=80)
+    repeated = {trial.decisions for trial in driven.trials if trial.module in driven.repeated}
+    assert repeated
+    assert repeated <= set(followed.incumbents())
+    assert len(driven.trials) == 80
+
+
+def test_incumbents_that_fail_when_measured_again(caplog):
+    """A runner that fails at every third measurement, of whatever."""
+    count = [0]
+
+    def flaky(candidate):
+        count[0] += 1
+        return timed(rugged)(candidate) if count[0] % 3 else FAILURE
+
+    with follow(caplog) as followed:
+        driven = drive(make_context(make_droplet()), flaky, max_trials=80)
+    repeated = {trial.decisions for trial in driven.trials if trial.module in driven.repeated}
+    assert repeated <= set(followed.incumbents())
+    assert len(driven.trials) == 80
+
+
+def test_several_threads(case):
+    driven = drive(make_context(case.make(), num_threads=2), timed(bowl, repeats=2))
+    assert len(driven.trials) == 40
+    if "measure once" not in case.deviations:
+        assert not driven.repeated
+
+
+@pytest.mark.parametrize("bad", [FAILURE, NAN, ZERO], ids=["failure", "NaN", "zero"])
+def test_a_bad_time_is_never_the_best(caplog, bad):
+    with follow(caplog) as followed:
+        driven = drive(make_context(make_droplet()), sometimes(bad, timed(bowl)), max_trials=80)
+    well = [trial for trial in driven.trials if not goes_wrong(trial.decisions)]
+    assert 0 < len(well) < len(driven.trials)
+    assert followed.last.best_secs == pytest.approx(min(trial.secs[0] for trial in well))
+    assert not any(goes_wrong(decisions) for decisions in followed.incumbents())
+
+
+def test_a_failed_module_is_never_measured_again():
+    context = make_context(make_droplet())
+    driven = drive(context, sometimes(FAILURE, Noisy(bowl, 0.2)), max_trials=80)
+    bad = [trial.module for trial in driven.trials if goes_wrong(trial.decisions)]
+    assert len(bad) == len(set(bad))
+
+
+def test_candidates_describe_the_arguments(case):
+    """A runner makes its arguments from ``args_info``."""
+    context = make_context(case.make())
+    context.pre_tuning(7, 7, database=ms.database.MemoryDatabase())
+    for candidate in context.search_strategy.generate_measure_candidates():
+        assert [list(info.shape) for info in candidate.args_info] == [[32, 32]] * 3
+        assert decisions_of(candidate.sch)

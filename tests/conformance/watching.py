@@ -1,0 +1,78 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Follow a search by its log alone, as its user does."""
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tvm_droplet_ms.search_strategy import SearchProgress
+
+from .objectives import Decisions
+
+_NAMED = re.compile(r"(\w+)#(\d+) (\[[\d, -]+\])(?: -> (\[[\d, -]+\]))?")
+
+
+class Followed:
+    """What a search has said on the logger ``tvm_droplet_ms``."""
+
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        self.records = records
+
+    @property
+    def messages(self) -> list[str]:
+        return [record.getMessage() for record in self.records]
+
+    def events(self, *names: str) -> Iterator[tuple[SearchProgress, str]]:
+        """The progress and the message of the records of these events; of all without a name."""
+        for record in self.records:
+            progress = getattr(record, "progress", None)
+            if progress is not None and (not names or progress.event in names):
+                yield progress, record.getMessage()
+
+    @property
+    def last(self) -> SearchProgress:
+        *_, (progress, _) = self.events()
+        return progress
+
+    def incumbents(self) -> Iterator[Decisions]:
+        """Where each descent started, and where each of its steps led."""
+        decisions: dict[int, tuple[int, ...]] = {}
+        for progress, message in self.events("phase", "step"):
+            named = [
+                (int(position), tuple(map(int, re.findall(r"-?\d+", after or before))))
+                for _, position, before, after in _NAMED.findall(message)
+            ]
+            if progress.event == "phase":
+                decisions = dict(named)
+            else:
+                decisions.update(named)
+            if progress.phase == "descend":
+                yield tuple(decisions[position] for position in sorted(decisions))
+
+
+@contextmanager
+def follow(caplog: pytest.LogCaptureFixture) -> Iterator[Followed]:
+    """Collect what a search says within the block."""
+    caplog.clear()
+    followed = Followed([])
+    with caplog.at_level(logging.INFO, logger="tvm_droplet_ms"):
+        yield followed
+        followed.records = [one for one in caplog.records if one.name == "tvm_droplet_ms"]
