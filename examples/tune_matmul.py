@@ -24,11 +24,11 @@ import sys
 import tempfile
 
 import numpy as np
+
 import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.te import create_prim_func
-
 from tvm_droplet_ms import DropletStrategy, open_database
 from tvm_droplet_ms.host import host_target
 

@@ -17,7 +17,6 @@
 """The Relax pass and pipeline: what they tune, what they apply, and what they refuse."""
 
 import importlib
-import logging
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -54,16 +53,6 @@ class SmallNet(nn.Module):
 
     def forward(self, image):
         return self.dense(nn.op.max(nn.op.relu(self.conv(image)), axis=[2, 3]))
-
-
-@pytest.fixture(autouse=True)
-def loggers_that_tvm_accepts():
-    """Let TVM's logger propagate, which TVM ends in its first tuning.
-
-    To a logger that does not propagate pytest adds a handler that has no name, and TVM's next
-    tuning fails on such a handler.
-    """
-    logging.getLogger("tvm.s_tir.meta_schedule").propagate = True
 
 
 @pytest.fixture(scope="module")

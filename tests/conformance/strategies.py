@@ -82,7 +82,6 @@ REPLAY = Case(
         "mutate": "it only samples",
         "refuse to generate twice": "it draws another batch",
         "refuse wrong results": "it counts batches only",
-        "spend all trials": "a batch that it cannot fill counts as a whole one",
     },
 )
 STRATEGIES = [DROPLET, EVOLUTION, REPLAY]

@@ -75,8 +75,7 @@ def test_every_start_is_descended_to_a_local_optimum(caplog):
         assert all(rugged(end) <= rugged(neighbour) for neighbour in neighbours(end))
 
 
-def test_steps_improve_and_are_adjacent_or_further():
-    """Each descent batch but the speculation holds neighbours of an incumbent only."""
+def test_the_first_batch_of_a_descent_holds_neighbours_of_the_best_explored():
     strategy = make_droplet(num_starts=1, stop_when_converged=True)
     driven = drive(make_context(strategy), timed(bowl, repeats=2), max_trials=500)
     explored = [trial.decisions for trial in driven.trials[:12]]

@@ -17,6 +17,7 @@
 """The calls that TVM makes, in order and out of order, and clones."""
 
 import pytest
+import tvm_ffi
 
 from tvm.error import InternalError
 from tvm.s_tir import meta_schedule as ms
@@ -161,8 +162,6 @@ def test_no_database_and_no_cost_model(case):
 
 
 def test_by_name_through_the_ffi():
-    import tvm_ffi
-
     make = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")
     strategy = make(
         {"explore_trials": 5, "evolutionary": {"population_size": 32, "init_min_unmeasured": 8}}
