@@ -37,7 +37,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms import DropletStrategy, cli, demo, open_database
+from tvm_droplet_ms import DropletStrategy, cli, demo, kernels, open_database
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import cpu_build_function
 from tvm_droplet_ms.progress import quieten_tvm, show_progress
@@ -194,9 +194,9 @@ def test_an_output_that_differs_is_a_worded_failure() -> None:
     target = host_target()
     right, wrong = (build(mod, target, None) for mod in (_matmul(), _sum()))
     arrays = [np.ones((N, N), dtype=np.float32) for _ in range(3)]
-    demo.check_outputs("matmul", [right, right], arrays)
-    with pytest.raises(demo.DemoError, match="matmul: a tuned kernel's output is not"):
-        demo.check_outputs("matmul", [right, wrong], arrays)
+    kernels.check_outputs("matmul", [right, right], arrays)
+    with pytest.raises(kernels.WrongOutputError, match="matmul: a tuned kernel's output is not"):
+        kernels.check_outputs("matmul", [right, wrong], arrays)
 
 
 @pytest.fixture

@@ -25,24 +25,27 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tvm_ffi import structural_equal
 
-import tvm
-from tvm import te
 from tvm.ir import IRModule
-from tvm.runtime import Module
-from tvm.s_tir import Schedule, Trace
+from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.profiler import Profiler
-from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 
 from .database import open_database
 from .host import blas_gflops, host_target, tvm_num_threads
+from .kernels import (
+    Kernel,
+    WrongOutputError,
+    check_outputs,
+    demo_kernels,
+    scheduled,
+    time_in_alternation,
+)
 from .measure import cpu_build_function, cpu_builder
 from .progress import PhaseSummary, quieten_tvm, show_progress
 from .report import KernelRow, format_breakdown, format_table
@@ -76,57 +79,6 @@ INTERRUPTED = 130
 
 class DemoError(Exception):
     """The demo cannot go on; the message says why."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel to tune.
-
-    Parameters
-    ----------
-    name : str
-        Its name, that of the tuning task too.
-    mod : IRModule
-        The unscheduled module, with the function ``main``.
-    shapes : tuple[tuple[int, ...], ...]
-        The shapes of its float32 arguments, the output last.
-    flop : int
-        The floating point operations of one call, those on the padding included.
-    """
-
-    name: str
-    mod: IRModule
-    shapes: tuple[tuple[int, ...], ...]
-    flop: int
-
-
-def demo_kernels() -> list[Kernel]:
-    """The kernels of the demo.
-
-    Returns
-    -------
-    kernels : list[Kernel]
-        A matrix multiplication of 512x512x512, and a 3x3 convolution in NHWC of 56x56x64 to 64
-        channels with a padding of 1; both in float32.
-    """
-    n = 512
-    side, channels = 56, 64
-    image = (1, side, side, channels)
-    convolution = te_workload.conv2d_nhwc(*image, channels, kernel_size=3, padding=1)
-    return [
-        Kernel(
-            "matmul",
-            IRModule({"main": te.create_prim_func(te_workload.matmul(n, n, n))}),
-            ((n, n), (n, n), (n, n)),
-            2 * n**3,
-        ),
-        Kernel(
-            "conv2d_3x3",
-            IRModule({"main": te.create_prim_func(convolution)}),
-            (image, (3, 3, channels, channels), image),
-            2 * side**2 * channels**2 * 3**2,
-        ),
-    ]
 
 
 def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool) -> None:
@@ -260,8 +212,8 @@ def _best_trace(kernel: Kernel, target: Target, database: ms.database.Database) 
 
 def _row(kernel: Kernel, target: Target, phases: PhaseSummary, best: Trace, seed: int) -> KernelRow:
     """Check and measure a kernel: untuned, when the first descent began, and at the end."""
-    descended = _schedule(kernel, best)
-    explored = _schedule(kernel, phases.explored or best)
+    descended = scheduled(kernel, best)
+    explored = scheduled(kernel, phases.explored or best)
     mods = [kernel.mod, explored]
     if not structural_equal(explored, descended):
         mods.append(descended)
@@ -271,8 +223,11 @@ def _row(kernel: Kernel, target: Target, phases: PhaseSummary, best: Trace, seed
     *inputs, out_shape = kernel.shapes
     arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in inputs]
     arrays.append(np.zeros(out_shape, dtype=np.float32))
-    check_outputs(kernel.name, modules, arrays)
-    secs = _time_in_alternation(modules, arrays)
+    try:
+        check_outputs(kernel.name, modules, arrays)
+    except WrongOutputError as error:
+        raise DemoError(str(error)) from error
+    secs = time_in_alternation(modules, arrays, rounds=_ROUNDS, min_repeat_ms=_MIN_REPEAT_MS)
     return KernelRow(
         kernel=kernel.name,
         flop=kernel.flop,
@@ -282,57 +237,6 @@ def _row(kernel: Kernel, target: Target, phases: PhaseSummary, best: Trace, seed
         explore_trials=phases.trials["explore"],
         descend_trials=phases.trials["descend"],
     )
-
-
-def _schedule(kernel: Kernel, trace: Trace) -> IRModule:
-    schedule = Schedule(kernel.mod)
-    trace.apply_to_schedule(schedule, remove_postproc=False)
-    return schedule.mod
-
-
-def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndarray]) -> None:
-    """Check that all modules compute what the first one does.
-
-    Parameters
-    ----------
-    name : str
-        The kernel's name, for the message.
-    modules : Sequence[Module]
-        The built modules, the one to compare with first.
-    arrays : Sequence[np.ndarray]
-        Their arguments, the output last.
-
-    Raises
-    ------
-    DemoError
-        If an output differs by more than rounding: sums of a few hundred float32 products in
-        another order.
-    """
-    outputs = []
-    for module in modules:
-        tensors = [tvm.runtime.tensor(array) for array in arrays]
-        module["main"](*tensors)
-        outputs.append(tensors[-1].numpy())
-    for output in outputs[1:]:
-        try:
-            np.testing.assert_allclose(output, outputs[0], rtol=1e-3, atol=1e-3)
-        except AssertionError as error:
-            raise DemoError(
-                f"{name}: a tuned kernel's output is not the untuned one's: {error}"
-            ) from error
-
-
-def _time_in_alternation(
-    modules: Sequence[Module], arrays: Sequence[np.ndarray]
-) -> list[list[float]]:
-    """The times of each module in seconds, by round."""
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
-    evaluators = [
-        module.time_evaluator("main", tvm.cpu(), number=1, repeat=1, min_repeat_ms=_MIN_REPEAT_MS)
-        for module in modules
-    ]
-    rounds = [[evaluator(*tensors).mean for evaluator in evaluators] for _ in range(_ROUNDS)]
-    return [list(secs) for secs in zip(*rounds, strict=True)]
 
 
 def _print_report(

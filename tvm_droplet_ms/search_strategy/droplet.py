@@ -41,6 +41,7 @@ from .candidates import Replayer
 from .decisions import Sketch
 from .explorer import Explorer
 from .history import History
+from .journal import Journal
 from .log import logger
 from .search import Batch, Budget, DropletSearch, SearchOptions
 
@@ -211,12 +212,12 @@ class DropletStrategy(PySearchStrategy):
         budget = Budget(int(max_trials), int(num_trials_per_iter))
         explorer = Explorer(self._evolution, design_spaces, history, model)
         search = DropletSearch(
-            task=self._task,
             options=self._options,
             budget=budget,
             replayer=replayer,
             history=history,
             explorer=explorer,
+            journal=Journal(self._task, history, replayer.dropped),
             score=_scorer(self._mod, self._target, self._num_threads, model),
             design_spaces=traces,
         )

@@ -47,6 +47,11 @@ def valid_secs(run_secs: Sequence[object] | None) -> tuple[float, ...]:
     return secs
 
 
+def mean(secs: Sequence[float]) -> float:
+    """The mean of at least one time, by which TVM's database ranks too."""
+    return sum(secs) / len(secs)
+
+
 def is_for_target(record: TuningRecord, target: Target) -> bool:
     """Whether a record was measured on a target; one that names none may have been.
 
@@ -159,7 +164,7 @@ class History:
 
     def ranking(self) -> Iterator[Measured]:
         """What was measured with success, the fastest mean first."""
-        means = {module: sum(secs) / len(secs) for module, secs in self._times.items() if secs}
+        means = {module: mean(secs) for module, secs in self._times.items() if secs}
         for module in sorted(means, key=means.__getitem__):
             yield Measured(self._traces[module], self._times[module])
 

@@ -27,8 +27,8 @@ from .candidates import Candidate, Replayer
 from .decisions import largest_parallel_extent
 from .descent import Descent, Trial
 from .explorer import Explorer
-from .history import History, Measured, valid_secs
-from .log import Event, Phase, SearchProgress, logger
+from .history import History, Measured, mean, valid_secs
+from .journal import Journal
 from .significance import Noise
 from .starts import Start, choose_starts
 
@@ -83,8 +83,6 @@ class DropletSearch:
 
     Parameters
     ----------
-    task : str
-        The task's name, for the log.
     options : SearchOptions
         The configuration.
     budget : Budget
@@ -95,6 +93,8 @@ class DropletSearch:
         What was measured before.
     explorer : Explorer
         Proposes while exploring.
+    journal : Journal
+        Tells the user.
     score : Callable[[Batch], Sequence[float]]
         The cost model's opinion of candidates, higher is better.
     design_spaces : Sequence[Trace]
@@ -103,27 +103,25 @@ class DropletSearch:
 
     def __init__(
         self,
-        task: str,
         options: SearchOptions,
         budget: Budget,
         replayer: Replayer,
         history: History,
         explorer: Explorer,
+        journal: Journal,
         score: Callable[[Batch], Sequence[float]],
         design_spaces: Sequence[Trace],
     ) -> None:
-        self._task = task
         self._options = options
         self._budget = budget
         self._replayer = replayer
         self._history = history
         self._explorer = explorer
+        self._journal = journal
         self._score = score
         self._design_spaces = list(design_spaces)
         self._parallel_limit = largest_parallel_extent(design_spaces)
         self._noise = Noise(options.p_value)
-        self._phase: Phase = "explore"
-        self._failures: list[str] = []
         self._results: list[RunnerResult] = []
         self._secs: list[tuple[float, ...]] = []
 
@@ -138,7 +136,7 @@ class DropletSearch:
                 return
             better = yield from self._explore_for_better()
             if better is None:
-                self._warn_if_empty()
+                self._explain_if_empty()
                 return
             starts = [Start.of(better)]
 
@@ -147,9 +145,10 @@ class DropletSearch:
         remaining = self._options.explore_trials - len(self._history)
         if remaining <= 0:
             return
-        self._begin("explore", f"exploring for up to {remaining} trials")
+        self._journal.begin("explore", f"exploring for up to {remaining} trials")
         self._explorer.enter(min(remaining, self._budget.num_trials_per_iter))
-        best, stale = self._best_secs(), 0
+        known = self._history.best()
+        best, stale = (mean(known.secs) if known else math.inf), 0
         while remaining > 0 and stale < self._options.explore_patience:
             batch = self._explorer.ask(min(remaining, self._budget.room))
             if not batch:
@@ -159,12 +158,12 @@ class DropletSearch:
             remaining -= len(batch)
             for secs in self._secs:
                 stale += 1
-                if secs and _mean(secs) < best:
-                    best, stale = _mean(secs), 0
+                if secs and mean(secs) < best:
+                    best, stale = mean(secs), 0
 
     def _explore_for_better(self) -> Generator[Batch, None, Measured | None]:
         """Explore until something is faster than all before; None when the space is exhausted."""
-        self._begin("explore", "exploring for a better start")
+        self._journal.begin("explore", "exploring for a better start")
         self._explorer.enter(self._budget.num_trials_per_iter)
         while True:
             best = self._history.best()
@@ -181,9 +180,9 @@ class DropletSearch:
 
     def _descend(self, start: Start) -> Iterator[Batch]:
         """Descend from a start to a local optimum of the adjacent neighbourhood."""
-        self._begin(
+        self._journal.begin(
             "descend",
-            f"descending from {_mean(start.measured.secs) * 1e6:.4g} us, "
+            f"descending from {mean(start.measured.secs) * 1e6:.4g} us, "
             f"{start.sketch.describe(start.point)}",
         )
         incumbent = self._replayer.replay(start.measured.trace)
@@ -191,7 +190,9 @@ class DropletSearch:
             # Other postprocessors than the record's made another module of its trace.
             yield [incumbent]
         if incumbent is None or not self._history.secs(incumbent):
-            self._log("start-ended", "the start is not in the space any more: %s", self._dropped())
+            self._journal.log(
+                "start-ended", f"the start is not in the space any more; {self._journal.drops()}"
+            )
             return
         descent = Descent(
             start.sketch,
@@ -208,10 +209,12 @@ class DropletSearch:
             yield [trial.candidate for trial in batch]
             for trial, secs in zip(batch, self._secs):
                 if trial.proposal is None and secs:
-                    self._noise.observe(before, _mean(secs))
+                    self._noise.observe(before, mean(secs))
             descent.tell(batch, self._secs)
         self._report(descent)
-        self._log("start-ended", "local optimum: every neighbour was tried; %s", self._dropped())
+        self._journal.log(
+            "start-ended", f"local optimum, every neighbour was tried; {self._journal.drops()}"
+        )
 
     def _fill(self, trials: list[Trial], incumbent: Candidate) -> list[Trial]:
         """Choose a batch: tier by tier, each in the cost model's order."""
@@ -246,88 +249,32 @@ class DropletSearch:
         self._results = list(results)
         self._secs = [valid_secs(result.run_secs) for result in results]
         self._budget.trials += len(batch)
-        for candidate, secs, result in zip(batch, self._secs, results):
+        for candidate, secs in zip(batch, self._secs):
             self._history.add(candidate, secs)
-            if not secs:
-                self._failures.append(_reason(result))
-        failed = sum(not secs for secs in self._secs)
-        self._log("batch", "%d measured, %d failed", len(batch), failed)
-        self._warn_if_all_failed()
+        failures = [_reason(result) for secs, result in zip(self._secs, results) if not secs]
+        self._journal.measured(len(batch), failures)
 
     def conclude(self) -> None:
         """Say how the search ended, at the end of its run."""
-        self._log("finished", "the run ends; %s", self._dropped())
-        self._warn_if_all_failed()
+        self._journal.log("finished", f"the run ends; {self._journal.drops()}")
+        self._journal.warn_if_all_failed()
 
-    def _warn_if_all_failed(self) -> None:
-        if self._failures and self._history.best() is None:
-            logger.warning(
-                "%s: all %d candidates failed; the first error: %s",
-                self._task,
-                len(self._failures),
-                self._failures[0],
-            )
-
-    def _warn_if_empty(self) -> None:
+    def _explain_if_empty(self) -> None:
         """Name the postprocessors that reject everything, which evolution keeps to itself."""
         if len(self._history) > 0:
             return
-        drawn = 0
         for space in self._design_spaces:
             for _ in range(_DRAWN_FROM_EMPTY):
                 self._replayer.replay(Trace(space.insts, {}))
-                drawn += 1
-        logger.warning(
-            "%s: the search found no candidate to measure; of %d drawn at random, %s",
-            self._task,
-            drawn,
-            self._dropped(),
-        )
-
-    def _begin(self, phase: Phase, what: str) -> None:
-        self._phase = phase
-        self._log("phase", "%s", what)
+        self._journal.warn_of_empty_space(_DRAWN_FROM_EMPTY * len(self._design_spaces))
 
     def _report(self, descent: Descent) -> None:
         for step in descent.steps:
             verdict = step.verdict
-            self._log(
-                "step", "step %s: -%.1f%% (%s)", step.change, 100 * verdict.gain, verdict.evidence
+            self._journal.log(
+                "step", f"step {step.change}: -{verdict.gain:.1%} ({verdict.evidence})"
             )
         descent.steps.clear()
-
-    def _dropped(self) -> str:
-        dropped = ", ".join(f"{count} by {who}" for who, count in self._replayer.dropped.items())
-        return f"proposals dropped: {dropped or 'none'}"
-
-    def _best_secs(self) -> float:
-        best = self._history.best()
-        return math.inf if best is None else _mean(best.secs)
-
-    def _log(self, event: Event, message: str, *args: object) -> None:
-        best = self._history.best()
-        progress = SearchProgress(
-            task=self._task,
-            event=event,
-            phase=self._phase,
-            trials=self._budget.trials,
-            best_secs=self._best_secs(),
-            best_trace=None if best is None else best.trace,
-        )
-        best_so_far = "none yet" if best is None else f"{progress.best_secs * 1e6:.4g} us"
-        logger.info(
-            f"%s: %s, trial %d, best %s: {message}",
-            self._task,
-            self._phase,
-            progress.trials,
-            best_so_far,
-            *args,
-            extra={"progress": progress},
-        )
-
-
-def _mean(secs: Sequence[float]) -> float:
-    return sum(secs) / len(secs)
 
 
 def _tier(trial: Trial) -> int:

@@ -1,0 +1,153 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The demo's kernels: what they are, whether they are right, and how fast they are side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import tvm
+from tvm import te
+from tvm.ir import IRModule
+from tvm.runtime import Module
+from tvm.s_tir import Schedule, Trace
+from tvm.s_tir.meta_schedule.testing import te_workload
+
+
+class WrongOutputError(Exception):
+    """A tuned kernel does not compute what the untuned one does."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel to tune.
+
+    Parameters
+    ----------
+    name : str
+        Its name, that of the tuning task too.
+    mod : IRModule
+        The unscheduled module, with the function ``main``.
+    shapes : tuple[tuple[int, ...], ...]
+        The shapes of its float32 arguments, the output last.
+    flop : int
+        The floating point operations of one call, those on the padding included.
+    """
+
+    name: str
+    mod: IRModule
+    shapes: tuple[tuple[int, ...], ...]
+    flop: int
+
+
+def demo_kernels() -> list[Kernel]:
+    """The kernels of the demo.
+
+    Returns
+    -------
+    kernels : list[Kernel]
+        A matrix multiplication of 512x512x512, and a 3x3 convolution in NHWC of 56x56x64 to 64
+        channels with a padding of 1; both in float32.
+    """
+    n = 512
+    side, channels = 56, 64
+    image = (1, side, side, channels)
+    convolution = te_workload.conv2d_nhwc(*image, channels, kernel_size=3, padding=1)
+    return [
+        Kernel(
+            "matmul",
+            IRModule({"main": te.create_prim_func(te_workload.matmul(n, n, n))}),
+            ((n, n), (n, n), (n, n)),
+            2 * n**3,
+        ),
+        Kernel(
+            "conv2d_3x3",
+            IRModule({"main": te.create_prim_func(convolution)}),
+            (image, (3, 3, channels, channels), image),
+            2 * side**2 * channels**2 * 3**2,
+        ),
+    ]
+
+
+def scheduled(kernel: Kernel, trace: Trace) -> IRModule:
+    """The module that a kernel's recorded trace makes of it."""
+    schedule = Schedule(kernel.mod)
+    trace.apply_to_schedule(schedule, remove_postproc=False)
+    return schedule.mod
+
+
+def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndarray]) -> None:
+    """Check that all modules compute what the first one does.
+
+    Parameters
+    ----------
+    name : str
+        The kernel's name, for the message.
+    modules : Sequence[Module]
+        The built modules, the one to compare with first.
+    arrays : Sequence[np.ndarray]
+        Their arguments, the output last.
+
+    Raises
+    ------
+    WrongOutputError
+        If an output differs by more than rounding: sums of a few hundred float32 products in
+        another order.
+    """
+    outputs = []
+    for module in modules:
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        module["main"](*tensors)
+        outputs.append(tensors[-1].numpy())
+    for output in outputs[1:]:
+        try:
+            np.testing.assert_allclose(output, outputs[0], rtol=1e-3, atol=1e-3)
+        except AssertionError as error:
+            raise WrongOutputError(
+                f"{name}: a tuned kernel's output is not the untuned one's: {error}"
+            ) from error
+
+
+def time_in_alternation(
+    modules: Sequence[Module], arrays: Sequence[np.ndarray], *, rounds: int, min_repeat_ms: int
+) -> list[list[float]]:
+    """Time modules in turns, so that what the machine does meanwhile falls on all of them.
+
+    Parameters
+    ----------
+    modules : Sequence[Module]
+        The built modules.
+    arrays : Sequence[np.ndarray]
+        Their arguments, the output last.
+    rounds : int
+        How often each is timed.
+    min_repeat_ms : int
+        How long each timing lasts at least, in milliseconds.
+
+    Returns
+    -------
+    secs : list[list[float]]
+        The times of each module in seconds, by round.
+    """
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    evaluators = [
+        module.time_evaluator("main", tvm.cpu(), number=1, repeat=1, min_repeat_ms=min_repeat_ms)
+        for module in modules
+    ]
+    timed = [[evaluator(*tensors).mean for evaluator in evaluators] for _ in range(rounds)]
+    return [list(secs) for secs in zip(*timed, strict=True)]
