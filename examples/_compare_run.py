@@ -218,7 +218,7 @@ def remeasure(settings: dict[str, Any], traces: Sequence[Any], rounds: int) -> l
     traces : Sequence
         The JSON of the winners' traces. Those that give the same module are timed as one.
     rounds : int
-        How often each is timed, after one round that does not count.
+        How often each is timed, on newly allocated buffers, after one round that does not count.
 
     Returns
     -------
@@ -259,9 +259,13 @@ def remeasure(settings: dict[str, Any], traces: Sequence[Any], rounds: int) -> l
 
     samples: dict[int, list[float]] = {key: [] for key in timers}
     order = list(timers)
+    placements = []
     for i in range(rounds + 1):
+        # Some kernels take twice as long where their buffers happen to conflict in a cache, so
+        # every round has buffers of its own, and those before stay where they are.
+        placements.append([tvm.runtime.tensor(array) for array in [*inputs, output]])
         for key in order:
-            secs = timers[key](*inputs, output).mean
+            secs = timers[key](*placements[-1]).mean
             if i > 0:
                 samples[key].append(secs)
         # Another one begins the next round.

@@ -39,8 +39,9 @@ Every run is a process of its own, one after the other, in an order that rotates
 and from layer to layer. A finished run is a file in ``--out`` and is not repeated: after a stop,
 the same command goes on. After changing the code of a strategy, use another ``--out``. After the
 runs of a layer, their winners at every checkpoint are rebuilt from their traces, as
-``compile_tir`` does, and timed in turns in one more process. Trials are measured in batches of
-``--num-trials-per-iter`` = 32, so that what stood at 32 and 64 are whole batches.
+``compile_tir`` does, and timed in turns in one more process, on new buffers in each round. Trials
+are measured in batches of ``--num-trials-per-iter`` = 32, so that what stood at 32 and 64 are whole
+batches.
 """
 
 import argparse

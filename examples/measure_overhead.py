@@ -24,7 +24,6 @@ Usage: python examples/measure_overhead.py [--tasks 1 2 4 8] [--trials-per-task 
 """
 
 import argparse
-import logging
 import tempfile
 
 from tvm.ir import IRModule
@@ -36,6 +35,7 @@ from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.te import create_prim_func
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.progress import quieten_tvm
 
 
 @derived_object
@@ -86,6 +86,7 @@ def seconds_by_part(num_tasks: int, trials_per_task: int) -> tuple[dict[str, flo
         }
     )
     runner = MadeUpRunner()
+    quieten_tvm()
     with tempfile.TemporaryDirectory() as work_dir, ms.Profiler() as profiler:
         ms.tune_tir(
             mod,
@@ -118,7 +119,6 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--trials-per-task", type=int, default=96)
     arguments = parser.parse_args()
-    logging.getLogger("tvm").setLevel(logging.WARNING)
     print("milliseconds for each measured trial")
     print(f"{'tasks':>5} {'trials':>6} {'explore':>8} {'replay':>8} {'predict':>8} {'own':>8}")
     for num_tasks in arguments.tasks:
