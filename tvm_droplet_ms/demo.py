@@ -149,9 +149,9 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool) -> 
 def _exit_when_interrupted(directory: Path) -> Iterator[None]:
     """End the process at SIGINT, and say how to go on.
 
-    A ``KeyboardInterrupt`` does not pass through TVM's C++: while evolution runs its threads it
-    ends in a segmentation fault, and out of a callback it comes as a ``RuntimeError``. Nothing is
-    lost by leaving at once: the database appends whole lines, and no Python runs meanwhile.
+    A ``KeyboardInterrupt`` does not pass through TVM's C++: it was seen to end in a segmentation
+    fault while evolution ran its threads, and as a ``RuntimeError`` out of a build. Nothing is lost
+    by leaving at once: the database appends whole lines, and no Python runs meanwhile.
     """
 
     def leave(_signal: int, _frame: object) -> None:
