@@ -163,6 +163,9 @@ def test_a_torn_workload(work_dir):
     assert str(path) in message
     assert "line 2: " in message
     assert "The other 1 lines are intact" in message
+    # Records name workloads by line number: deleting any but the last would misattribute them.
+    assert "delete only a torn last line" in message
+    assert "Delete the lines named" not in message
 
 
 def test_a_record_of_a_workload_that_is_missing(work_dir):

@@ -74,7 +74,12 @@ def _explain(directory: Path) -> str | None:
         except Exception as error:
             faults[number + 1] = _first_line(error)
     if faults:
-        return _message(workload_path, faults, len(workloads))
+        # A record names its workload by line number: deleting a line would misattribute the rest.
+        advice = (
+            "Records refer to workloads by line number, so delete only a torn last line; otherwise "
+            "restore the lines named, or move both files away, and run again."
+        )
+        return _message(workload_path, faults, len(workloads), advice)
     record_path = directory / "database_tuning_record.json"
     intact = 0
     for number, line in enumerate(_lines(record_path)):
@@ -83,7 +88,8 @@ def _explain(directory: Path) -> str | None:
             intact += 1
         except Exception as error:
             faults[number + 1] = _first_line(error)
-    return _message(record_path, faults, intact) if faults else None
+    advice = "Delete the lines named, or move the file away, and run again."
+    return _message(record_path, faults, intact, advice) if faults else None
 
 
 def _check_record(line: str, workloads: dict[int, Workload]) -> None:
@@ -107,10 +113,7 @@ def _first_line(error: Exception) -> str:
     return (reasons or lines)[-1][:300]
 
 
-def _message(path: Path, faults: dict[int, str], intact: int) -> str:
+def _message(path: Path, faults: dict[int, str], intact: int, advice: str) -> str:
     listed = "; ".join(f"line {number}: {reason}" for number, reason in list(faults.items())[:5])
     more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
-    return (
-        f"{path} cannot be opened: {listed}{more}. The other {intact} lines are intact. "
-        "Delete the lines named, or move the file away, and run again."
-    )
+    return f"{path} cannot be opened: {listed}{more}. The other {intact} lines are intact. {advice}"
