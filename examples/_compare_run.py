@@ -39,7 +39,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm.s_tir.meta_schedule.builder import BuilderInput, LocalBuilder
+from tvm.s_tir.meta_schedule.builder import Builder, BuilderInput, LocalBuilder
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 from tvm.s_tir.meta_schedule.post_optimization import PostOpt, space
@@ -48,7 +48,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.host import host_target, tvm_num_threads
-from tvm_droplet_ms.measure.build import cpu_builder
+from tvm_droplet_ms.measure import WarmBuilder
 
 AS_SHIPPED = "tvm-droplet-as-shipped"
 """TVM's droplet with the builder and the runner that it makes for itself."""
@@ -112,8 +112,8 @@ def _module(settings: dict[str, Any]) -> IRModule:
     return IRModule({"main": func.with_attr("global_symbol", "main")})
 
 
-def _builder(settings: dict[str, Any]) -> LocalBuilder:
-    return cpu_builder() if settings["builder"] == "cpu" else LocalBuilder()
+def _builder(settings: dict[str, Any]) -> Builder:
+    return WarmBuilder() if settings["builder"] == "warm" else LocalBuilder()
 
 
 class TrialLog:

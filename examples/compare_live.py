@@ -103,9 +103,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--builder",
-        choices=("cpu", "tvm"),
-        default="cpu",
-        help="for all methods: tvm_droplet_ms.measure.build.cpu_builder or TVM's LocalBuilder",
+        choices=("warm", "tvm"),
+        default="warm",
+        help="for all methods: tvm_droplet_ms.measure.WarmBuilder or TVM's LocalBuilder",
     )
     parser.add_argument("--rounds", type=int, default=10, help="of re-measuring the winners")
     parser.add_argument("--out", type=Path, default=Path("compare"), help="where results are kept")

@@ -31,6 +31,7 @@ from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.te import create_prim_func
 from tvm_droplet_ms import DropletStrategy, open_database
 from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.measure import fast_measure
 
 
 def main() -> None:
@@ -47,6 +48,7 @@ def main() -> None:
         max_trials_global=96,
         database=open_database(work_dir),
         strategy=DropletStrategy(),
+        **fast_measure(target),
     )
 
     schedule = ms.tir_integration.compile_tir(database, mod, target)

@@ -46,7 +46,6 @@ import tvm_droplet_ms  # noqa: F401
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import cpu_builder
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 MODELS = sorted(path.stem.removeprefix("light_") for path in FOLDER.glob("light_*.onnx"))
@@ -116,7 +115,6 @@ def main():
             target=target,
             work_dir=args.work_dir or temporary,
             seed=args.seed,
-            builder=cpu_builder(),
             # Small batches and a short exploration, to reach all of a model's tasks.
             num_trials_per_iter=8,
             explore_trials=16,

@@ -39,7 +39,6 @@ import tvm_droplet_ms  # noqa: F401
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import cpu_builder
 
 IMAGE_SHAPE = (1, 3, 64, 64)
 
@@ -108,7 +107,6 @@ def main():
             target=target,
             work_dir=args.work_dir or temporary,
             seed=args.seed,
-            builder=cpu_builder(),
             # Small batches and a short exploration suit a budget that is small for 9 tasks.
             num_trials_per_iter=16,
             explore_trials=16,

@@ -39,7 +39,8 @@ from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy, cli, demo, kernels, open_database
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import cpu_build_function
+from tvm_droplet_ms.measure import PromptRunner
+from tvm_droplet_ms.measure.build import build_scheduled
 from tvm_droplet_ms.progress import quieten_tvm, show_progress
 from tvm_droplet_ms.search_strategy.log import Event, Phase, SearchProgress, logger
 
@@ -81,7 +82,8 @@ def test_arguments_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(cli, "run_demo", lambda **options: calls.append(options))
     assert cli.main(["demo", "--trials", "8", "--seed", "3", "--work-dir", "x", "--verbose"]) == 0
-    assert calls == [{"trials": 8, "seed": 3, "work_dir": "x", "verbose": True}]
+    expected = {"trials": 8, "seed": 3, "work_dir": "x", "verbose": True, "profile": False}
+    assert calls == [expected]
 
 
 def test_a_database_that_does_not_open_is_a_worded_failure(
@@ -190,9 +192,8 @@ def test_tvm_is_quiet_on_the_console_and_writes_its_files(
 
 
 def test_an_output_that_differs_is_a_worded_failure() -> None:
-    build = cpu_build_function()
     target = host_target()
-    right, wrong = (build(mod, target, None) for mod in (_matmul(), _sum()))
+    right, wrong = (build_scheduled(mod, target) for mod in (_matmul(), _sum()))
     arrays = [np.ones((N, N), dtype=np.float32) for _ in range(3)]
     kernels.check_outputs("matmul", [right, right], arrays)
     with pytest.raises(kernels.WrongOutputError, match="matmul: a tuned kernel's output is not"):
@@ -229,7 +230,11 @@ def test_a_demo_in_which_nothing_builds_fails_with_the_first_error(
         def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
             return [BuilderResult(None, "the compiler is out of ink") for _ in build_inputs]
 
-    monkeypatch.setattr(demo, "cpu_builder", NothingBuilds)
+        def close(self) -> None:
+            pass
+
+    nothing = {"builder": NothingBuilds(), "runner": PromptRunner()}
+    monkeypatch.setattr(demo, "fast_measure", lambda target: nothing)
     assert cli.main(["demo", "--trials", "4", "--work-dir", str(tmp_path)]) == 1
     assert "the first error: the compiler is out of ink" in capsys.readouterr().err
 
@@ -255,7 +260,7 @@ def _start_demo(*arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     "line",
     [
-        "Loading",
+        "trials each",
         # Within TVM's C++, where a KeyboardInterrupt would crash the process.
         pytest.param("exploring for up to", marks=pytest.mark.slow),
         pytest.param("descending from", marks=pytest.mark.slow),

@@ -34,7 +34,7 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletTuneIRMod, open_database
 from tvm_droplet_ms import relax as droplet_relax
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import cpu_builder
+from tvm_droplet_ms.measure import WarmBuilder
 
 SMALL_SEARCH = {
     "explore_trials": 2,
@@ -108,7 +108,7 @@ def measured():
     """Tuning options that build and run on the host's CPU, quickly and therefore roughly."""
     evaluator = ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0)
     return {
-        "builder": cpu_builder(),
+        "builder": WarmBuilder(max_workers=2),
         "runner": ms.runner.LocalRunner(evaluator_config=evaluator),
         "cost_model": ms.cost_model.RandomModel(seed=0),
         "num_trials_per_iter": 2,

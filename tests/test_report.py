@@ -18,7 +18,7 @@
 
 from dataclasses import replace
 
-from tvm_droplet_ms.report import KernelRow, format_breakdown, format_table
+from tvm_droplet_ms.report import KernelRow, format_profile, format_table
 
 ROW = KernelRow(
     kernel="matmul",
@@ -65,6 +65,12 @@ def test_lines_of_a_table_are_equally_wide_and_in_order() -> None:
     assert len(_cells(lines[0])) == len(_cells(lines[1])) == len(_cells(lines[2]))
 
 
-def test_a_breakdown_adds_up() -> None:
-    line = format_breakdown(10.2, {"building": 6.0, "running": 3.0})
-    assert line == "wall time 10 s: building 6, running 3, other 1"
+def test_a_profile_shows_shares_of_the_sum() -> None:
+    lines = format_profile({"building": 6.0, "running": 3.04, "other": 0.96}).splitlines()
+    rows = [_cells(line) for line in lines[2:]]
+    assert rows == [
+        ["building", "6.0", "60%"],
+        ["running", "3.0", "30%"],
+        ["other", "1.0", "10%"],
+        ["total", "10.0", "100%"],
+    ]

@@ -73,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--verbose", action="store_true", help="show TVM's own log on the console too"
     )
+    demo.add_argument(
+        "--profile", action="store_true", help="print where the time of the tuning went"
+    )
     return parser
 
 
@@ -102,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed=options.seed,
             work_dir=options.work_dir,
             verbose=options.verbose,
+            profile=options.profile,
         )
     except DemoError as error:
         print(f"droplet-ms demo: error: {error}", file=sys.stderr)

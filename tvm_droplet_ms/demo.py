@@ -22,18 +22,18 @@ import signal
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 from tvm_ffi import structural_equal
 
 from tvm.ir import IRModule
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.target import Target
 
 from .database import open_database
@@ -46,9 +46,11 @@ from .kernels import (
     scheduled,
     time_in_alternation,
 )
-from .measure import cpu_build_function, cpu_builder
+from .measure import fast_measure
+from .measure.build import build_scheduled
+from .profile import TuningProfile
 from .progress import PhaseSummary, quieten_tvm, show_progress
-from .report import KernelRow, format_breakdown, format_table
+from .report import KernelRow, format_profile, format_table
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
 
@@ -64,15 +66,6 @@ _ROUNDS = 7
 _MIN_REPEAT_MS = 50
 """How long each of these timings lasts at least."""
 
-_PROFILER_PARTS = {
-    "proposing": ("Droplet/Generate",),
-    "building": ("SendToBuilder",),
-    "running": ("SendToRunner", "JoinRunnerFutures"),
-    "cost model": ("MeasureCallback/UpdateCostModel",),
-}
-"""The scopes of TVM's profiler that make up each part of the tuning."""
-
-
 INTERRUPTED = 130
 """The exit status after an interruption: 128 and the number of SIGINT."""
 
@@ -81,7 +74,7 @@ class DemoError(Exception):
     """The demo cannot go on; the message says why."""
 
 
-def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool) -> None:
+def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, profile: bool) -> None:
     """Tune, check and measure the kernels of the demo, and print a table.
 
     Parameters
@@ -95,6 +88,8 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool) -> 
         directory, which is kept.
     verbose : bool
         Whether TVM's own log is shown on the console too.
+    profile : bool
+        Whether to print where the time went.
 
     Raises
     ------
@@ -107,7 +102,6 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool) -> 
     An interruption (SIGINT) ends the process with status 130.
     """
     start = time.time()
-    parts: defaultdict[str, float] = defaultdict(float)
     directory = Path(work_dir or tempfile.mkdtemp(prefix="droplet-ms-demo-"))
     try:
         database = open_database(directory)
@@ -117,18 +111,16 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool) -> 
     target = host_target()
     with _exit_when_interrupted(directory):
         print(f"Tuning {', '.join(kernel.name for kernel in kernels)} for {target}")
-        print(f"{trials} trials each; work directory: {directory}")
-        print("Loading TVM's tensor intrinsics, about 15 s ...", flush=True)
-        with _timed(parts, "tensor intrinsics"):
-            # The first TuneContext would, without a word.
-            import tvm.s_tir.tensor_intrin  # noqa: F401
+        print(f"{trials} trials each; work directory: {directory}", flush=True)
+        measure = fast_measure(target)
+        tuning = TuningProfile(**measure)
         best: dict[str, Trace] = {}
         with show_progress({kernel.name: kernel.flop for kernel in kernels}, start=start) as phases:
             for kernel in kernels:
                 if not verbose:
                     quieten_tvm()
-                for part, secs in _tune(kernel, target, directory, database, trials, seed).items():
-                    parts[part] += secs
+                with tuning:
+                    _tune(kernel, target, directory, database, trials, seed, measure)
                 trace = _best_trace(kernel, target, database)
                 if trace is None:
                     raise DemoError(
@@ -137,12 +129,17 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool) -> 
                     )
                 best[kernel.name] = trace
         print("Checking the outputs, and measuring the results again, in alternation ...")
-        with _timed(parts, "measuring again"):
-            rows = [
-                _row(kernel, target, phases.tasks[kernel.name], best[kernel.name], seed)
-                for kernel in kernels
-            ]
-        _print_report(rows, target, time.time() - start, parts)
+        for part in measure.values():
+            part.close()
+        rows = [
+            _row(kernel, target, phases.tasks[kernel.name], best[kernel.name], seed)
+            for kernel in kernels
+        ]
+        _print_report(rows, target)
+        if profile:
+            print("\nWhere the time went, up to the last measured trial:")
+            print(format_profile(tuning.parts()))
+        print(f"\nwall time {time.time() - psutil.Process().create_time():.0f} s", flush=True)
 
 
 @contextmanager
@@ -179,26 +176,21 @@ def _tune(
     database: ms.database.Database,
     trials: int,
     seed: int,
-) -> dict[str, float]:
-    """Tune a kernel; returns the seconds of each part."""
-    strategy = DropletStrategy(explore_trials=trials // 2, descent_batch_size=_DESCENT_BATCH_SIZE)
-    with Profiler() as profiler:
-        ms.tune_tir(
-            IRModule({kernel.name: kernel.mod["main"]}),
-            target,
-            str(directory),
-            max_trials_global=trials,
-            num_trials_per_iter=_TRIALS_PER_ITER,
-            builder=cpu_builder(),
-            database=database,
-            strategy=strategy,
-            seed=seed,
-        )
-    scopes = {str(name): float(secs.value) for name, secs in profiler.get().items()}
-    return {
-        part: sum(scopes.get(name, 0.0) for name in names)
-        for part, names in _PROFILER_PARTS.items()
-    }
+    measure: Mapping[str, Any],
+) -> None:
+    ms.tune_tir(
+        IRModule({kernel.name: kernel.mod["main"]}),
+        target,
+        str(directory),
+        max_trials_global=trials,
+        num_trials_per_iter=_TRIALS_PER_ITER,
+        database=database,
+        strategy=DropletStrategy(
+            explore_trials=trials // 2, descent_batch_size=_DESCENT_BATCH_SIZE
+        ),
+        seed=seed,
+        **measure,
+    )
 
 
 def _best_trace(kernel: Kernel, target: Target, database: ms.database.Database) -> Trace | None:
@@ -217,8 +209,7 @@ def _row(kernel: Kernel, target: Target, phases: PhaseSummary, best: Trace, seed
     mods = [kernel.mod, explored]
     if not structural_equal(explored, descended):
         mods.append(descended)
-    build = cpu_build_function()
-    modules = [build(mod, target, None) for mod in mods]
+    modules = [build_scheduled(mod, target) for mod in mods]
     rng = np.random.default_rng(seed)
     *inputs, out_shape = kernel.shapes
     arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in inputs]
@@ -239,9 +230,7 @@ def _row(kernel: Kernel, target: Target, phases: PhaseSummary, best: Trace, seed
     )
 
 
-def _print_report(
-    rows: Sequence[KernelRow], target: Target, total: float, parts: Mapping[str, float]
-) -> None:
+def _print_report(rows: Sequence[KernelRow], target: Target) -> None:
     num_threads = tvm_num_threads()
     try:
         blas: float | None = blas_gflops(num_threads)
@@ -251,11 +240,3 @@ def _print_report(
     print(f"\nGFLOP/s, median of {_ROUNDS} rounds; gain of descent: median and range of the ratios")
     print(format_table(rows, blas))
     print(f"\n{target}, threads: {num_threads}, {rate} at as many")
-    print(f"{format_breakdown(total, parts)}; Python's import of TVM not counted", flush=True)
-
-
-@contextmanager
-def _timed(parts: defaultdict[str, float], name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    parts[name] += time.perf_counter() - start

@@ -16,7 +16,8 @@
 # under the License.
 """DropletStrategy in Relax: a tuning pass and a tuning pipeline."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from .database import open_database
+from .measure import PromptRunner, WarmBuilder, fast_measure
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
 
@@ -49,6 +51,8 @@ def _make_tuner(
     max_trials_per_task: int | None,
     num_trials_per_iter: int,
     op_names: Sequence[str] | None,
+    builder: ms.Builder.BuilderType | None,
+    runner: ms.Runner.RunnerType | None,
     strategy_options: Mapping[str, Any],
     **tuning: Any,
 ) -> Callable[..., ms.Database]:
@@ -56,7 +60,7 @@ def _make_tuner(
     if max_trials_per_task is not None:
         _check_trials("max_trials_per_task", max_trials_per_task, 1)
     _check_trials("num_trials_per_iter", num_trials_per_iter, 1)
-    return partial(
+    tune = partial(
         ms.relax_integration.tune_relax,
         target=target,
         params=dict(params),
@@ -68,6 +72,33 @@ def _make_tuner(
         **tuning,
     )
 
+    def tune_and_close(mod: IRModule, database: ms.Database) -> ms.Database:
+        with _measuring(target, builder, runner) as measure:
+            return tune(mod, database=database, **measure)
+
+    return tune_and_close
+
+
+@contextmanager
+def _measuring(
+    target: Target,
+    builder: ms.Builder.BuilderType | None,
+    runner: ms.Runner.RunnerType | None,
+) -> Iterator[dict[str, Any]]:
+    """The builder and the runner to tune with; those that are made here end with the tuning."""
+    if builder is None and runner is None:
+        made = measure = fast_measure(target)
+    else:
+        given = {"builder": builder, "runner": runner}
+        defaults: dict[str, Callable[[], Any]] = {"builder": WarmBuilder, "runner": PromptRunner}
+        made = {name: defaults[name]() for name, value in given.items() if value is None}
+        measure = {**given, **made}
+    try:
+        yield measure
+    finally:
+        for part in made.values():
+            part.close()
+
 
 def DropletTuneIRMod(
     params: Mapping[str, Tensor],
@@ -77,8 +108,8 @@ def DropletTuneIRMod(
     op_names: Sequence[str] | None = None,
     *,
     num_trials_per_iter: int = 64,
-    builder: ms.Builder.BuilderType = "local",
-    runner: ms.Runner.RunnerType = "local",
+    builder: ms.Builder.BuilderType | None = None,
+    runner: ms.Runner.RunnerType | None = None,
     database: ms.Database | None = None,
     cost_model: ms.CostModel.CostModelType = "xgb",
     seed: int | None = None,
@@ -107,10 +138,10 @@ def DropletTuneIRMod(
     num_trials_per_iter : int
         The most trials of one batch. The scheduler gives every task a batch before it gives any
         task a second one, so with few trials and many tasks a smaller batch reaches more tasks.
-    builder : Builder or str
-        What builds the candidates.
-    runner : Runner or str
-        What measures them.
+    builder, runner : Builder or str, Runner or str, optional
+        What builds and what measures the candidates. Default to those of ``fast_measure(target)``,
+        which are for the devices of this machine; where only one is given, the other is a
+        ``WarmBuilder()`` or a ``PromptRunner()``. "local" names TVM's own.
     database : Database, optional
         Where the records go. Defaults to ``open_database(work_dir)``, opened when the pass runs.
     cost_model : CostModel or str
@@ -182,8 +213,8 @@ def droplet_tuning_pipeline(
     *,
     op_names: Sequence[str] | None = None,
     num_trials_per_iter: int = 64,
-    builder: ms.Builder.BuilderType = "local",
-    runner: ms.Runner.RunnerType = "local",
+    builder: ms.Builder.BuilderType | None = None,
+    runner: ms.Runner.RunnerType | None = None,
     cost_model: ms.CostModel.CostModelType = "xgb",
     seed: int | None = None,
     **strategy_options: Any,

@@ -114,30 +114,33 @@ def format_table(rows: Sequence[KernelRow], blas_gflops: float | None) -> str:
     table : str
         Lines of equal width, without a newline at the end.
     """
-    lines = [_HEADER, *(_cells(row, blas_gflops) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADER))]
-    # Names to the left, numbers to the right.
-    padded = [[line[0].ljust(widths[0]), *(map(str.rjust, line[1:], widths[1:]))] for line in lines]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
+    return _align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])
 
 
-def format_breakdown(total: float, parts: Mapping[str, float]) -> str:
-    """Format where a run's time went, in one line.
+def format_profile(parts: Mapping[str, float]) -> str:
+    """Format where a run's time went, as a table in Markdown.
 
     Parameters
     ----------
-    total : float
-        The wall time in seconds.
     parts : Mapping[str, float]
-        The seconds of each part; what they leave of the total is shown as ``other``.
+        The seconds of each part.
 
     Returns
     -------
-    line : str
-        For example ``"wall time 10 s: building 6, running 3, other 1"``.
+    table : str
+        A line for each part with its seconds and its share, and one for their sum. Lines of equal
+        width, without a newline at the end.
     """
-    shown = {**parts, "other": total - sum(parts.values())}
-    return f"wall time {total:.0f} s: " + ", ".join(
-        f"{name} {secs:.0f}" for name, secs in shown.items()
-    )
+    total = sum(parts.values())
+    lines = [("part", "seconds", "share")]
+    for name, secs in [*parts.items(), ("total", total)]:
+        lines.append((name, f"{secs:.1f}", f"{100 * secs / total:.0f}%"))
+    return _align(lines)
+
+
+def _align(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of a Markdown table, the header first: names to the left, numbers to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    padded = [[line[0].ljust(widths[0]), *(map(str.rjust, line[1:], widths[1:]))] for line in lines]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])

@@ -16,6 +16,9 @@
 # under the License.
 """Measuring candidates without waste."""
 
-from .build import cpu_build_function, cpu_builder
+from .builder import WarmBuilder
+from .fast import fast_measure
+from .runner import PromptRunner
+from .start import fast_start, import_intrinsics
 
-__all__ = ["cpu_build_function", "cpu_builder"]
+__all__ = ["PromptRunner", "WarmBuilder", "fast_measure", "fast_start", "import_intrinsics"]

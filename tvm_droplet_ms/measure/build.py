@@ -14,65 +14,91 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A builder for CPU candidates that leaves out what their build does not need."""
+"""How a candidate is built and exported, in a worker."""
 
-from collections.abc import Callable
-from typing import Any
+import os
+import tempfile
 
 from tvm import IRModule
-from tvm.runtime import Module
-from tvm.s_tir.meta_schedule.builder import LocalBuilder
+from tvm.runtime import Module, Tensor
 from tvm.target import Target
 
 
-def cpu_build_function() -> Callable[[IRModule, Target, Any], Module]:
-    """Make the function with which ``cpu_builder`` builds.
+def build_scheduled(
+    mod: IRModule, target: Target, _params: "dict[str, Tensor] | None" = None
+) -> Module:
+    """Build a scheduled module.
 
-    Returns
-    -------
-    build_scheduled : Callable[[IRModule, Target, Any], Module]
-        Takes a scheduled module, an LLVM CPU target and parameters, which it ignores as
-        ``default_build`` does; raises what TVM raises where the module cannot be built.
-    """
-
-    # A nested function reaches the workers by value. A module-level one would make each of them
-    # import this package, and all of TVM that it uses, only to find the function.
-    def build_scheduled(mod: IRModule, target: Target, _params: Any) -> Module:
-        from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-        from tvm.tirx import build
-
-        mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
-        return build(mod, target=target)
-
-    return build_scheduled
-
-
-def cpu_builder(max_workers: int | None = None, timeout_sec: float = 30.0) -> LocalBuilder:
-    """Make a TVM ``LocalBuilder`` for LLVM CPU targets whose workers start quickly.
-
-    ``LocalBuilder`` makes fresh worker processes for every batch, and in each of them the first
-    ``default_build`` imports ``tvm.s_tir.tensor_intrin``. That parses the tensor intrinsics of
-    every backend, which takes 14 to 20 s of the build's timeout and can exceed it on a busy
-    machine, when all builds of all batches fail. Building a module that is already scheduled
-    needs none of them: ``tensorize`` put an intrinsic's implementation into the module when it
-    was scheduled. This builder does the same as ``default_build``
-    (``meta_schedule/builder/local_builder.py``) without that import.
-
-    Targets other than LLVM CPUs should keep TVM's own builder: this one is not tried on them.
+    Does what ``default_build`` does (``meta_schedule/builder/local_builder.py``) without importing
+    ``tvm.s_tir.tensor_intrin``: that parses the tensor intrinsics of every backend, for 14 to 20 s,
+    and a build needs none of them. ``tensorize`` put an intrinsic's implementation into the module
+    when it was scheduled.
 
     Parameters
     ----------
-    max_workers : int, optional
-        The number of worker processes. Defaults to the number of logical CPUs.
-    timeout_sec : float
-        The time that one build may take, in seconds.
+    mod : IRModule
+        The scheduled module.
+    target : Target
+        The target to build for.
+    _params : dict[str, Tensor] | None
+        Ignored, as ``default_build`` does.
 
     Returns
     -------
-    builder : LocalBuilder
-        For the ``builder`` argument of ``tune_tir``, ``tune_relax`` or ``tune_tasks``. A build
-        that raises or takes too long is a ``BuilderResult`` with ``error_msg`` set.
+    module : Module
+        The built module; raises what TVM raises where it cannot be built.
     """
-    return LocalBuilder(
-        max_workers=max_workers, timeout_sec=timeout_sec, f_build=cpu_build_function()
-    )
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+    from tvm.tirx import build
+
+    return build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod), target=target)
+
+
+def export_tar(module: Module) -> str:
+    """Export a module as object files, which whoever loads it links: a remote machine can.
+
+    Parameters
+    ----------
+    module : Module
+        The module.
+
+    Returns
+    -------
+    path : str
+        In the candidate's folder, which is the temporary directory of a build.
+    """
+    from tvm.support.tar import tar
+
+    path = os.path.join(tempfile.gettempdir(), f"module.{tar.output_format}")
+    module.export_library(path, fcompile=tar)
+    return path
+
+
+def export_shared_library(module: Module) -> str:
+    """Export a module as a shared library for this machine, which loads without linking.
+
+    Parameters
+    ----------
+    module : Module
+        The module.
+
+    Returns
+    -------
+    path : str
+        In the candidate's folder, which is the temporary directory of a build.
+    """
+    path = os.path.join(tempfile.gettempdir(), "module.so")
+    module.export_library(path)
+    return path
+
+
+def prepare_to_build() -> None:
+    """Build something small, so that forked workers need not start up what building needs."""
+    from tvm import te
+
+    a = te.placeholder((1,), name="a")
+    b = te.compute((1,), lambda i: a[i] + 1.0, name="b")
+    mod = IRModule({"main": te.create_prim_func([a, b])})
+    with tempfile.TemporaryDirectory() as directory:
+        module = build_scheduled(mod, Target("llvm"))
+        module.export_library(os.path.join(directory, "module.so"))

@@ -20,8 +20,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -77,6 +75,9 @@ class Noise:
         root mean square over the repetitions seen, times Student's quantile for their number, is
         exceeded by chance with probability ``p_value``. Zero where nothing was measured twice.
         """
+        # Here, since importing scipy.stats takes as long as importing TVM.
+        from scipy import stats
+
         count = len(self._log_ratios)
         if count == 0:
             return 0.0
@@ -105,6 +106,8 @@ class Noise:
         if len(candidate) > 1 and len(incumbent) > 1:
             if len(set(candidate)) == len(set(incumbent)) == 1:
                 return Verdict(gain > 0.0, gain, "repeats without spread")
+            from scipy import stats
+
             test = stats.ttest_ind(candidate, incumbent, equal_var=False, alternative="less")
             p_value = float(test.pvalue)
             return Verdict(p_value <= self.p_value, gain, f"p = {p_value:.2g}")

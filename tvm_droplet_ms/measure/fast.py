@@ -1,0 +1,98 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A builder and a runner that waste little, in one line."""
+
+import os
+from typing import Any
+
+from tvm.runtime import num_threads
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
+from tvm.target import Target
+
+from .build import export_shared_library
+from .builder import WarmBuilder
+from .runner import PromptRunner
+from .start import fast_start
+
+
+def fast_measure(
+    target: Target | str | dict[str, Any],
+    *,
+    max_workers: int | None = None,
+    timeout_sec: float = 30.0,
+    evaluator_config: EvaluatorConfig | None = None,
+    overlap: bool = False,
+) -> dict[str, Any]:
+    """Make a builder and a runner for a device of this machine.
+
+    Also calls ``fast_start``. As in ``ms.tune_tir(mod, target, work_dir, 300,
+    **fast_measure(target))``.
+
+    Parameters
+    ----------
+    target : Target | str | dict[str, Any]
+        What is tuned for.
+    max_workers : int | None
+        The number of build processes. Defaults to the number of logical CPUs that builds may use.
+    timeout_sec : float
+        The seconds that one build, and that one measurement, may take.
+    evaluator_config : EvaluatorConfig | None
+        Defaults to repeats of 20 ms: one, or five where a candidate is near the best of its task.
+        TVM's default is one of 100 ms for each candidate.
+    overlap : bool
+        Measure while the batch is still being built. Builds then keep off the CPUs that candidates
+        are timed on, where there are more than those. On few CPUs this is slower than not to
+        overlap, since fewer are left to build.
+
+    Returns
+    -------
+    arguments : dict[str, Any]
+        ``builder`` and ``runner``, for ``tune_tir``, ``tune_relax`` and ``tune_tasks``.
+
+    Raises
+    ------
+    ValueError
+        If TVM does not know the target, or a number is out of range.
+    """
+    Target(target)
+    fast_start()
+    timed, building = _share_cpus(frozenset(os.sched_getaffinity(0)), num_threads(), overlap)
+    builder = WarmBuilder(
+        max_workers=max_workers or len(building),
+        timeout_sec=timeout_sec,
+        f_export=export_shared_library,
+        cpus=building if overlap else None,
+        overlap=overlap,
+    )
+    runner = PromptRunner(
+        timeout_sec=timeout_sec,
+        evaluator_config=evaluator_config
+        or EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20, enable_cpu_cache_flush=False),
+        cpus=timed if overlap else None,
+        builder=builder if overlap else None,
+    )
+    return {"builder": builder, "runner": runner}
+
+
+def _share_cpus(
+    cpus: frozenset[int], threads: int, overlap: bool
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The CPUs to time on and those to build on, which are apart where there are enough."""
+    in_order = sorted(cpus)
+    if not overlap or len(in_order) <= threads:
+        return cpus, cpus
+    return frozenset(in_order[:threads]), frozenset(in_order[threads:])

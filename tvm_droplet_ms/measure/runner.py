@@ -1,0 +1,288 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A runner that gives up early on the hopeless and repeats where it matters."""
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.runner import (
+    EvaluatorConfig,
+    PyRunner,
+    PyRunnerFuture,
+    RunnerFuture,
+    RunnerInput,
+    RunnerResult,
+)
+
+from .builder import WarmBuilder
+from .pool import TaskFailed, WorkerPool, check_functions
+from .task import read_task
+from .timing import Allocate, Evaluate, Timing, TimingConfig, time_candidate
+
+
+@dataclass
+class RunStats:
+    """What a runner did.
+
+    Parameters
+    ----------
+    runs : int
+        The candidates that it was given.
+    hopeless, near_best : int
+        Those that it gave up after one call, and those that it repeated for being near the best.
+    failures : Counter[str]
+        Those that failed, by kind: "error", "timeout", "crash", "invalid time", and "build" for
+        those that a builder promised and could not build.
+    load_secs, timing_secs : float
+        The seconds that its worker spent loading candidates, and filling their arguments and
+        running them.
+    wall_secs : float
+        The seconds that all of it took, those spent waiting for promised builds included.
+    """
+
+    runs: int = 0
+    hopeless: int = 0
+    near_best: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    load_secs: float = 0.0
+    timing_secs: float = 0.0
+    wall_secs: float = 0.0
+
+
+@derived_object
+class PromptRunnerFuture(PyRunnerFuture):
+    """The result of a candidate, perhaps still to come.
+
+    Parameters
+    ----------
+    future : Future[RunnerResult]
+        The result.
+    """
+
+    def __init__(self, future: "Future[RunnerResult]") -> None:
+        super().__init__()
+        self._future = future
+
+    def done(self) -> bool:
+        """Whether the candidate has been measured."""
+        return self._future.done()
+
+    def result(self) -> RunnerResult:
+        """Wait for the candidate to be measured."""
+        return self._future.result()
+
+
+@derived_object
+class PromptRunner(PyRunner):
+    """A runner for the devices of this machine that spends its time on the best candidates.
+
+    TVM's ``LocalRunner`` times a kernel that is a hundred times too slow as long as the best. This
+    one knows the best time of the task and
+
+    - gives up on a candidate once one timed call took more than ``hopeless`` times the best: it
+      returns that one time;
+    - times the others as the evaluator's configuration says, as ``LocalRunner`` does;
+    - repeats those within ``near_best`` times the best, on newly allocated arguments each time,
+      until there are ``near_best_repeats``.
+
+    So ``run_secs`` of its results differ in length, each entry being a repeat that was taken.
+    Candidates run one after the other in a worker that stays up, apart from this process. One that
+    raises, hangs or crashes is a worded failure, and so is one whose time is not a positive number:
+    TVM's JSON database cannot be opened again once it holds a NaN, and ranks a zero first for ever.
+
+    Which task a candidate belongs to is not known to a runner; its arguments tell, and, where a
+    ``WarmBuilder`` built it, the operations in its module (``task_signature``).
+
+    Parameters
+    ----------
+    timeout_sec : float
+        The seconds that one candidate may take.
+    evaluator_config : EvaluatorConfig | None
+        Defaults to TVM's: ``number=3, repeat=1, min_repeat_ms=100``.
+    cooldown_sec : float
+        The seconds to wait after each candidate.
+    alloc_repeat : int
+        The number of times to allocate the arguments of each candidate.
+    f_alloc_argument, f_run_evaluator, f_cleanup : str | Callable | None
+        As of ``LocalRunner``: a function or the name of a global one. ``f_run_evaluator`` is called
+        more than once for a candidate, with configurations of different length.
+    initializer : Callable[[], None] | None
+        What the worker calls before its first candidate.
+    hopeless : float
+        How many times slower than the best a candidate is given up; infinity for never.
+    near_best : float
+        Up to how many times the best time a candidate is repeated.
+    near_best_repeats : int
+        How many repeats it has then, at least. A t-test needs two.
+    cpus : frozenset[int] | None
+        The CPUs that candidates run on; None for all.
+    builder : WarmBuilder | None
+        The builder whose promises to wait for. Candidates are then measured while others are still
+        being built, and ``run`` returns before they are.
+
+    Raises
+    ------
+    TypeError
+        If a function cannot be pickled for the worker.
+    ValueError
+        If a number is out of range.
+    TaskFailed
+        If the initializer raises or a function's name is not registered in the worker.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout_sec: float = 30.0,
+        evaluator_config: EvaluatorConfig | None = None,
+        cooldown_sec: float = 0.0,
+        alloc_repeat: int = 1,
+        f_alloc_argument: str | Allocate | None = None,
+        f_run_evaluator: str | Evaluate | None = None,
+        f_cleanup: str | Callable[[], None] | None = None,
+        initializer: Callable[[], None] | None = None,
+        hopeless: float = 3.0,
+        near_best: float = 1.1,
+        near_best_repeats: int = 5,
+        cpus: frozenset[int] | None = None,
+        builder: WarmBuilder | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value, least in (
+            ("timeout_sec", timeout_sec, 0.0),
+            ("hopeless", hopeless, 1.0),
+            ("near_best", near_best, 0.0),
+        ):
+            if not value > least:
+                raise ValueError(f"{name} = {value}, expected a number greater than {least:g}")
+        if alloc_repeat < 1:
+            raise ValueError(f"alloc_repeat = {alloc_repeat}, expected at least 1")
+        self.timeout_sec = timeout_sec
+        self.config = TimingConfig(
+            EvaluatorConfig._normalized(evaluator_config),
+            alloc_repeat,
+            cooldown_sec,
+            hopeless,
+            near_best,
+            near_best_repeats,
+            f_alloc_argument,
+            f_run_evaluator,
+            f_cleanup,
+        )
+        self.stats = RunStats()
+        self._best: dict[tuple[str, str, str], float] = {}
+        self._builder = builder
+        self._thread = ThreadPoolExecutor(1, "tvm_droplet_ms.measure") if builder else None
+        self._pool = WorkerPool(1, initializer=initializer, cpus=cpus, quiet=True)
+        functions = [f_alloc_argument, f_run_evaluator, f_cleanup]
+        check_functions(self._pool, timeout_sec, initializer, functions)
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
+        """Measure a batch.
+
+        Parameters
+        ----------
+        runner_inputs : Sequence[RunnerInput]
+            The artefacts, their device and their arguments.
+
+        Returns
+        -------
+        futures : list[RunnerFuture]
+            In the order of the inputs.
+        """
+        try:
+            return [PromptRunnerFuture(self._start(item)) for item in runner_inputs]
+        except KeyboardInterrupt:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the worker. Another batch starts it again."""
+        self._pool.close()
+
+    def _start(self, runner_input: RunnerInput) -> "Future[RunnerResult]":
+        item = _Item(
+            str(runner_input.artifact_path),
+            str(runner_input.device_type),
+            [info.as_json() for info in runner_input.args_info],
+        )
+        if self._thread is not None:
+            return self._thread.submit(self._measure, item)
+        future: Future[RunnerResult] = Future()
+        future.set_result(self._measure(item))
+        return future
+
+    def _measure(self, item: "_Item") -> RunnerResult:
+        start = time.perf_counter()
+        self.stats.runs += 1
+        try:
+            return RunnerResult(self._time(item).secs, None)
+        except TaskFailed as error:
+            self.stats.failures[error.kind] += 1
+            return RunnerResult(None, str(error))
+        finally:
+            self.stats.wall_secs += time.perf_counter() - start
+
+    def _time(self, item: "_Item") -> Timing:
+        path = item.path
+        if self._builder is not None:
+            try:
+                path = self._builder.artifact(path)
+            except TaskFailed as error:
+                raise TaskFailed("build", str(error)) from error
+        task = (item.device_type, repr(item.args_info), read_task(os.path.dirname(path)))
+        best = self._best.get(task, math.inf)
+        future = self._pool.submit(
+            self.timeout_sec,
+            time_candidate,
+            self.config,
+            path,
+            item.device_type,
+            item.args_info,
+            best,
+        )
+        try:
+            timing: Timing = future.result()
+        except TaskFailed as error:
+            raise TaskFailed(error.kind, f"PromptRunner: {error}") from error
+        self.stats.load_secs += timing.load_secs
+        self.stats.timing_secs += timing.timing_secs
+        if not timing.secs or not all(0.0 < secs < math.inf for secs in timing.secs):
+            raise TaskFailed(
+                "invalid time",
+                f"PromptRunner: the times {timing.secs} s of {path} were measured, expected "
+                "positive numbers",
+            )
+        self.stats.hopeless += timing.verdict == "hopeless"
+        self.stats.near_best += timing.verdict == "near best"
+        self._best[task] = min(best, fmean(timing.secs))
+        return timing
+
+
+@dataclass(frozen=True)
+class _Item:
+    path: str
+    device_type: str
+    args_info: list[Any]

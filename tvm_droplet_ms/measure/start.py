@@ -1,0 +1,276 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Import only the tensor intrinsics that a target needs, so that tuning starts at once."""
+
+import builtins
+import functools
+import importlib
+import importlib.util
+import inspect
+import linecache
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+from tvm.runtime import enabled
+from tvm.s_tir import Schedule, TensorIntrin
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.schedule_rule import (
+    MultiLevelTilingTensorCore,
+    MultiLevelTilingWithIntrin,
+    ScheduleRule,
+)
+from tvm.target import Target
+from tvm.target.codegen import llvm_get_system_triple
+from tvm.tirx.script.parser import entry
+
+_PACKAGE = "tvm.s_tir.tensor_intrin"
+
+# The modules of the package in the order in which they must be loaded: rocm and arm_cpu import
+# dot_product_common. No default rule asks for its dp4a, but schedules for CUDA devices use it.
+_OF_KIND = {
+    "cuda": ("dot_product_common", "cuda"),
+    "rocm": ("dot_product_common", "rocm"),
+    "hexagon": ("hexagon",),
+}
+_OF_ARCHITECTURE = {
+    ("x86", "amd64", "i386", "i486", "i586", "i686"): ("x86",),
+    ("aarch64", "arm", "thumb"): ("dot_product_common", "arm_cpu"),
+    ("riscv",): ("riscv_cpu",),
+}
+
+# Calls that take an intrinsic by name and can be repeated when they fail to find it.
+_BY_NAME: tuple[tuple[type, str], ...] = (
+    (JSONDatabase, "__init__"),
+    (TuningRecord, "from_json"),
+    (Schedule, "tensorize"),
+    (TensorIntrin, "get"),
+    (ScheduleRule, "create"),
+    (MultiLevelTilingWithIntrin, "__init__"),
+    (MultiLevelTilingTensorCore, "__init__"),
+)
+_UNREGISTERED = re.compile(r"TensorIntrin '.+' is not registered")  # src/tirx/ir/function.cc
+
+_lock = threading.RLock()
+_loaded: dict[str, ModuleType] = {}
+_fast = threading.Event()
+
+
+def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
+    """Register the tensor intrinsics of a target's backend, and of no other.
+
+    They include all that the target's default schedule rules ask for (``GetRuleKindFromTarget``
+    in ``meta_schedule/space_generator/space_generator.cc`` chooses the rules; the target's host
+    plays no part in that). What is registered already stays so. ``import
+    tvm.s_tir.tensor_intrin`` afterwards does all that it would have done, and registers nothing
+    twice. Threads may call this at the same time.
+
+    From the first call on, ``T.prim_func`` parses several times as fast in this process: what
+    took most of its time is replaced by what gives the same result (`_quick_stack`).
+
+    Parameters
+    ----------
+    target : Target | str | Mapping[str, Any] | None
+        Kinds ``cuda``, ``rocm`` and ``hexagon`` have a backend each; so has ``llvm`` by the
+        architecture in ``mtriple``, or the host's where that is absent, if it is x86, ARM or
+        RISC-V. Any other target, and None, registers the intrinsics of all backends, as
+        ``import tvm.s_tir.tensor_intrin`` does.
+
+    Raises
+    ------
+    ValueError
+        From TVM, if ``target`` does not describe one.
+    """
+    names = _modules_of(target)
+    entry.inspect = _quick_inspect
+    with _lock:
+        if names and _PACKAGE not in sys.modules:
+            if not any(isinstance(finder, _LoadedFinder) for finder in sys.meta_path):
+                sys.meta_path.insert(0, _LoadedFinder())
+            for name in names:
+                _load(f"{_PACKAGE}.{name}")
+            return
+    # Outside the lock: an import of the package in another thread waits for it in find_spec.
+    importlib.import_module(_PACKAGE)
+
+
+def fast_start() -> None:
+    """Make every ``TuneContext`` of this process import its own target's intrinsics only.
+
+    TVM's first ``TuneContext`` imports those of all backends, which takes 14 to 20 s. From this
+    call on, every one, and so ``tune_tir`` and ``tune_relax``, does `import_intrinsics` with its
+    target instead: 0.04 s for an x86 CPU, 1.5 s for a CUDA device, 2 s for a target that has to
+    have all. The call does nothing if it was made before, or if ``tvm.s_tir.tensor_intrin`` is
+    imported already.
+
+    Where an intrinsic of another backend is named that is not there, these import all and go on:
+    opening a ``JSONDatabase``, which replays the records of every target;
+    ``TuningRecord.from_json``; ``Schedule.tensorize``; ``TensorIntrin.get``, unless the intrinsic
+    may be missing; ``ScheduleRule.create``; and the rules that are made with names of intrinsics.
+    TVM's own code that needs more (``default_build``, the GPU schedules of dlight) imports
+    ``tvm.s_tir.tensor_intrin`` itself.
+
+    So must code that, without having opened a ``JSONDatabase`` on it, replays the schedule of
+    another backend by ``Trace.apply_to_schedule`` or by
+    ``relax.transform.MetaScheduleApplyDatabase(work_dir)``, which opens its database in C++.
+    TVM's message is ``TensorIntrin '...' is not registered``, as it is without this function
+    where no ``TuneContext`` was made before.
+    """
+    with _lock:
+        if _PACKAGE in sys.modules or _fast.is_set():
+            return
+        entry.inspect = _quick_inspect
+        TuneContext.__init__ = _with_own_intrinsics(TuneContext.__init__)
+        for owner, name in _BY_NAME:
+            call = _with_retry(getattr(owner, name))
+            static = isinstance(vars(owner)[name], staticmethod)
+            setattr(owner, name, staticmethod(call) if static else call)
+        _fast.set()
+
+
+def _modules_of(target: Target | str | Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The modules of a target's backend; none if it has to be all."""
+    # Without LLVM the package itself leaves out all but CUDA.
+    if target is None or not enabled("llvm"):
+        return ()
+    described: Any = target if isinstance(target, Target) else Target(target)
+    if described.kind.name != "llvm":
+        return _OF_KIND.get(described.kind.name, ())
+    triple = str(described.attrs.get("mtriple") or llvm_get_system_triple())
+    for prefixes, names in _OF_ARCHITECTURE.items():
+        if triple.startswith(prefixes):
+            return names
+    return ()
+
+
+def _load(full_name: str) -> None:
+    """Execute a module of the package without the package, and keep it for when that comes.
+
+    It does not stay in ``sys.modules``: there, importing it would no longer import the package,
+    on which code may rely that names other intrinsics.
+    """
+    if full_name in _loaded or full_name in sys.modules:
+        return
+    package = importlib.util.find_spec(_PACKAGE)
+    assert package is not None
+    spec = PathFinder.find_spec(full_name, package.submodule_search_locations)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.update(_loaded)
+    sys.modules[full_name] = module
+    try:
+        spec.loader.exec_module(module)
+        _loaded[full_name] = module
+    finally:
+        for name in (*_loaded, full_name):
+            sys.modules.pop(name, None)
+
+
+class _LoadedFinder(MetaPathFinder):
+    """Hands a module that `_load` has executed to the import of the package, which asks once."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(f"{_PACKAGE}."):
+            return None
+        with _lock:
+            module = _loaded.pop(fullname, None)
+        return None if module is None else ModuleSpec(fullname, _LoadedLoader(module))
+
+
+class _LoadedLoader(Loader):
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._spec = module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # The import has just put the finder's in its place.
+
+
+def _quick_stack() -> list[inspect.FrameInfo]:
+    """What ``inspect.stack`` returns, sooner.
+
+    ``T.prim_func`` takes the stack for every function that it parses, and ``inspect.stack``
+    searches ``sys.modules`` for the module of each frame that has no file, as the frames of an
+    import have not. That is six sevenths of the time that the intrinsics take.
+    """
+    stack = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file, number = frame.f_code.co_filename, frame.f_lineno
+        line = linecache.getline(file, number, frame.f_globals)
+        lines, index = ([line], 0) if line else (None, None)
+        stack.append(inspect.FrameInfo(frame, file, number, frame.f_code.co_name, lines, index))
+        frame = frame.f_back
+    return stack
+
+
+_quick_inspect = ModuleType(inspect.__name__, inspect.__doc__)
+vars(_quick_inspect).update({**vars(inspect), "stack": _quick_stack})
+
+
+def _with_own_intrinsics(init: Any) -> Callable[..., None]:
+    """``TuneContext.__init__`` with `import_intrinsics` in the place of its import."""
+
+    # The import statement is made void in a copy of the function. A stand-in for the package in
+    # sys.modules would be seen by all that runs meanwhile: other threads, and the components'
+    # initialize_with_tune_context.
+    def import_module(name: str, *args: Any) -> Any:
+        return builtins.__import__("tvm" if name == _PACKAGE else name, *args)
+
+    namespace = {
+        **init.__globals__,
+        "__builtins__": {**vars(builtins), "__import__": import_module},
+    }
+    without_import = FunctionType(
+        init.__code__, namespace, init.__name__, init.__defaults__, init.__closure__
+    )
+    without_import.__kwdefaults__ = init.__kwdefaults__
+
+    @functools.wraps(init)
+    def init_with_own_intrinsics(*args: Any, **kwargs: Any) -> None:
+        import_intrinsics(kwargs.get("target"))
+        without_import(*args, **kwargs)
+
+    return init_with_own_intrinsics
+
+
+def _with_retry(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Import all intrinsics and call again, if the first call misses one."""
+
+    @functools.wraps(call)
+    def call_with_retry(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        # TVM raises errors of several types around the one that names the intrinsic.
+        except Exception as error:
+            if _PACKAGE in sys.modules or not _UNREGISTERED.search(str(error)):
+                raise
+        import_intrinsics(None)
+        return call(*args, **kwargs)
+
+    return call_with_retry

@@ -1,0 +1,79 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Which task a candidate belongs to, as far as its module tells."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from tvm.ir import Call, IRModule
+from tvm.ir.prim.expr import Add, Cast, Div, Max, Min, Mul, Select, Sub
+from tvm.target import Target
+
+_OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
+
+_FILE = "task"
+
+
+def write_task(folder: str, signature: str) -> None:
+    """Leave the signature of a candidate's task in its folder, for the runner."""
+    Path(folder, _FILE).write_text(signature)
+
+
+def read_task(folder: str) -> str:
+    """The signature in a candidate's folder; empty where another builder made the artefact."""
+    path = Path(folder, _FILE)
+    return path.read_text() if path.exists() else ""
+
+
+def task_signature(mod: IRModule, target: Target) -> str:
+    """Name the task of a scheduled module.
+
+    MetaSchedule tells neither its builder nor its runner which task a candidate belongs to. This
+    is made of what no schedule changes: the target, the functions' names, and the kinds of
+    floating-point operation in them. Candidates of one task have different names only where an
+    intrinsic replaced operations; tasks of equal arguments (which the runner knows) have the same
+    name only if they compute with the same operations.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The scheduled module.
+    target : Target
+        Its target.
+
+    Returns
+    -------
+    signature : str
+        A hash, the same in every process.
+    """
+    functions = []
+    for variable, function in mod.functions.items():
+        operations: set[str] = set()
+
+        def add(node: Any, operations: set[str] = operations) -> None:
+            # Integers are left out: they are also what a schedule computes its indices with.
+            if str(node.ty).startswith(("float", "bfloat")):
+                operations.add(str(node.op.name) if isinstance(node, Call) else type(node).__name__)
+
+        structural_walk(function.body, (_OPERATIONS, add))
+        functions.append([str(variable.name_hint), sorted(operations)])
+    text = json.dumps([str(target), sorted(functions)])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,164 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How a candidate is timed, in the runner's worker."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import tvm
+from tvm.runtime import Device, Module
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
+from tvm.s_tir.meta_schedule.runner.local_runner import (
+    default_alloc_argument,
+    default_cleanup,
+    default_run_evaluator,
+)
+from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
+
+Allocate = Callable[[Device, Any, int], list[Any]]
+Evaluate = Callable[[Module, Device, EvaluatorConfig, list[Any]], list[float]]
+
+_COLD_START_SECS = 0.01
+"""What the first call of a kernel may take beyond a later one: pages to map, threads to start."""
+
+_NUMBER_MARGIN = 1.1
+"""TVM runs a repeat again from the start, longer, where it took less than ``min_repeat_ms``."""
+
+
+@dataclass(frozen=True)
+class TimingConfig:
+    """What a worker needs to know to time a candidate; see ``PromptRunner``."""
+
+    evaluator: EvaluatorConfig
+    alloc_repeat: int
+    cooldown_sec: float
+    hopeless: float
+    near_best: float
+    near_best_repeats: int
+    f_alloc_argument: str | Allocate | None
+    f_run_evaluator: str | Evaluate | None
+    f_cleanup: str | Callable[[], None] | None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The times of a candidate.
+
+    Parameters
+    ----------
+    secs : list[float]
+        The seconds of each repeat.
+    verdict : str
+        "hopeless" if it was given up after one call, "near best" if it got more repeats than the
+        evaluator's configuration asks for, and "timed" otherwise.
+    load_secs, timing_secs : float
+        What loading it took, and what filling its arguments and running it did, in seconds.
+    """
+
+    secs: list[float]
+    verdict: str
+    load_secs: float
+    timing_secs: float
+
+
+def time_candidate(
+    config: TimingConfig, path: str, device_type: str, args_info: Any, best: float
+) -> Timing:
+    """Load a candidate and time it, for no longer than it deserves.
+
+    Parameters
+    ----------
+    config : TimingConfig
+        How.
+    path : str
+        The artefact.
+    device_type : str
+        TVM's name of the device's type.
+    args_info : Any
+        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    best : float
+        The best time of the task so far, in seconds; infinity if there is none.
+
+    Returns
+    -------
+    timing : Timing
+        The repeats that were taken.
+    """
+    cleanup = get_global_func_with_default_on_worker(config.f_cleanup, default_cleanup)
+    start = time.perf_counter()
+    try:
+        module = tvm.runtime.load_module(path)
+        loaded = time.perf_counter()
+        device = tvm.runtime.device(device_type, 0)
+        secs, verdict = _time(config, module, device, args_info, best)
+        end = time.perf_counter()
+    finally:
+        cleanup()
+    time.sleep(config.cooldown_sec)
+    return Timing(secs, verdict, loaded - start, end - loaded)
+
+
+def _time(
+    config: TimingConfig, module: Module, device: Device, args_info: Any, best: float
+) -> tuple[list[float], str]:
+    allocate: Allocate = get_global_func_with_default_on_worker(
+        config.f_alloc_argument, default_alloc_argument
+    )
+    evaluate: Evaluate = get_global_func_with_default_on_worker(
+        config.f_run_evaluator, default_run_evaluator
+    )
+    limit = config.hopeless * best
+    arguments = allocate(device, args_info, config.alloc_repeat)
+    if config.f_run_evaluator is None:
+        first = _first_call(module, device, arguments[0])
+        if first > limit + _COLD_START_SECS:
+            return [first], "hopeless"
+    one_call = config.evaluator._replace(number=1, repeat=1, min_repeat_ms=0)
+    call_secs = fmean(evaluate(module, device, one_call, arguments[:1]))
+    if call_secs > limit:
+        return [call_secs], "hopeless"
+    evaluator = _with_number(config.evaluator, call_secs)
+    secs = evaluate(module, device, evaluator, arguments)
+    if fmean(secs) > config.near_best * best:
+        return secs, "timed"
+    while len(secs) < config.near_best_repeats:
+        # New arguments before the old ones are freed, so that they lie elsewhere: where buffers
+        # lie makes some kernels twice as fast, and a repeat that shares them does not show it.
+        arguments = allocate(device, args_info, 1)
+        secs = secs + evaluate(module, device, evaluator._replace(repeat=1), arguments)
+    return secs, "near best"
+
+
+def _first_call(module: Module, device: Device, arguments: Any) -> float:
+    """The seconds of a first call, by the wall clock."""
+    device.sync()
+    start = time.perf_counter()
+    module[module.entry_name](*arguments)
+    device.sync()
+    return time.perf_counter() - start
+
+
+def _with_number(evaluator: EvaluatorConfig, call_secs: float) -> EvaluatorConfig:
+    """Spare TVM the runs with which it finds how many calls ``min_repeat_ms`` takes."""
+    if evaluator.enable_cpu_cache_flush or not call_secs > 0.0:
+        return evaluator
+    number = math.ceil(_NUMBER_MARGIN * evaluator.min_repeat_ms / 1e3 / call_secs)
+    return evaluator._replace(number=max(evaluator.number, number))
