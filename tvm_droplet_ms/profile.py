@@ -94,7 +94,10 @@ class TuningProfile:
             passed between the start of the process and the first tuning. "building" and "exporting"
             are the seconds of the workers divided by their number, "running" is loading and timing;
             the rest of the time in which TVM waited for builder and runner is "waiting". With
-            another builder or runner, all of its time is "building" or "running".
+            another builder or runner, all of its time is "building" or "running". "overlapping" is
+            what was done while something else was, less than zero. What no scope covers is
+            "other": the proposals too of a strategy that is neither TVM's evolution nor
+            ``DropletStrategy``.
         """
         return breakdown(
             self._scopes,

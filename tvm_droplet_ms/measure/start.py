@@ -130,11 +130,12 @@ def fast_start() -> None:
     TVM's own code that needs more (``default_build``, the GPU schedules of dlight) imports
     ``tvm.s_tir.tensor_intrin`` itself.
 
-    So must code that, without having opened a ``JSONDatabase`` on it, replays the schedule of
-    another backend by ``Trace.apply_to_schedule`` or by
-    ``relax.transform.MetaScheduleApplyDatabase(work_dir)``, which opens its database in C++.
-    TVM's message is ``TensorIntrin '...' is not registered``, as it is without this function
-    where no ``TuneContext`` was made before.
+    So must code that replays the schedule of another backend by ``Trace.apply_to_schedule``, or
+    by ``relax.transform.MetaScheduleApplyDatabase(work_dir)``, which opens its database in C++,
+    without having opened a ``JSONDatabase`` on it. TVM's message is ``TensorIntrin '...' is not
+    registered``. The same holds for building a CUDA module with ``mma_store`` by other means than
+    ``default_build`` (``index_map_func.has_value()) is false``). All of these fail without this
+    function too, unless a ``TuneContext`` was made before.
     """
     with _lock:
         if _PACKAGE in sys.modules or _fast.is_set():

@@ -1,0 +1,117 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Where a run's time went, against values worked out by hand and a run with known delays."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
+from tvm_droplet_ms.measure import fast_start
+from tvm_droplet_ms.measure.builder import BuildStats
+from tvm_droplet_ms.measure.runner import RunStats
+from tvm_droplet_ms.profile import TuningProfile, breakdown
+
+SCOPES = {
+    "SendToBuilder": 10.0,
+    "SendToRunner": 5.0,
+    "JoinRunnerFutures": 1.0,
+    "EvoSearch/Evolve/Mutation": 3.0,
+    "EvoSearch/PickWithEpsGreedy": 1.0,
+    "MeasureCallback/UpdateCostModel": 0.5,
+    "MeasureCallback/AddToDatabase": 0.25,
+    "Total": 22.0,
+}
+
+
+def _breakdown(scopes: dict[str, float], **stats: Any) -> dict[str, float]:
+    options = {"start_secs": 2.0, "wall_secs": 22.0, "build": None, "workers": 2, "run": None}
+    return breakdown(scopes, **{**options, **stats})
+
+
+def test_another_builder_and_runner_are_building_and_running_throughout() -> None:
+    assert _breakdown(SCOPES) == {
+        "starting": 2.0,
+        "proposing": 4.0,
+        "building": 10.0,
+        "exporting": 0.0,
+        "running": 6.0,
+        "waiting": 0.0,
+        "cost model": 0.5,
+        "database": 0.25,
+        "other": 1.25,
+    }
+
+
+def test_what_the_workers_did_is_told_from_waiting() -> None:
+    build = BuildStats(build_secs=8.0, export_secs=6.0)  # of two workers: 4 s and 3 s
+    run = RunStats(load_secs=0.5, timing_secs=4.0)
+    parts = _breakdown(SCOPES, build=build, run=run)
+    assert parts["building"] == 4.0 and parts["exporting"] == 3.0 and parts["running"] == 4.5
+    assert parts["waiting"] == 16.0 - 11.5
+    assert sum(parts.values()) == 24.0
+
+
+def test_what_was_done_at_once_is_taken_off_again() -> None:
+    build = BuildStats(build_secs=20.0, export_secs=10.0)
+    parts = _breakdown(SCOPES, build=build, run=RunStats(timing_secs=4.0))
+    assert parts["waiting"] == 0.0
+    assert parts["overlapping"] == 16.0 - 19.0
+    assert sum(parts.values()) == 24.0
+
+
+def test_droplets_own_scope_contains_evolutions() -> None:
+    scopes = {**SCOPES, "Droplet/Generate": 4.5, "Droplet/Notify": 0.5}
+    assert _breakdown(scopes)["proposing"] == 5.0
+
+
+@pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace"])
+def test_a_run_is_divided_without_rest(strategy: str, tmp_path: Path) -> None:
+    delay = 0.5
+
+    @derived_object
+    class SlowToFail(PyBuilder):
+        def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
+            time.sleep(delay)
+            return [BuilderResult(None, "not built") for _ in build_inputs]
+
+    fast_start()
+    builder = SlowToFail()
+    before = time.perf_counter()
+    with TuningProfile(builder) as profile:
+        ms.tune_tir(
+            IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))}),
+            Target({"kind": "llvm", "num-cores": 1}),
+            str(tmp_path),
+            max_trials_global=4,
+            num_trials_per_iter=2,
+            builder=builder,
+            strategy=strategy,
+            cost_model="random",
+        )
+    wall = time.perf_counter() - before
+    parts = profile.parts()
+    assert 2 * delay <= parts["building"] < wall
+    assert sum(parts.values()) - parts["starting"] == pytest.approx(wall, abs=0.2)
