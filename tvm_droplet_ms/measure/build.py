@@ -23,16 +23,18 @@ from tvm import IRModule
 from tvm.runtime import Module, Tensor
 from tvm.target import Target
 
+from .start import import_intrinsics
+
 
 def build_scheduled(
     mod: IRModule, target: Target, _params: "dict[str, Tensor] | None" = None
 ) -> Module:
     """Build a scheduled module.
 
-    Does what ``default_build`` does (``meta_schedule/builder/local_builder.py``) without importing
-    ``tvm.s_tir.tensor_intrin``: that parses the tensor intrinsics of every backend, for 14 to 20 s,
-    and a build needs none of them. ``tensorize`` put an intrinsic's implementation into the module
-    when it was scheduled.
+    Does what ``default_build`` does (``meta_schedule/builder/local_builder.py``), but imports the
+    tensor intrinsics of the target's backend, not those of every backend, which takes 14 to 20 s.
+    Most builds need none: ``tensorize`` put an intrinsic's implementation into the module when it
+    was scheduled. CUDA's ``mma_store`` looks up a function that its intrinsics register.
 
     Parameters
     ----------
@@ -51,6 +53,7 @@ def build_scheduled(
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
     from tvm.tirx import build
 
+    import_intrinsics(target)
     return build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod), target=target)
 
 

@@ -167,17 +167,19 @@ class _Server:
                 pass  # The user's process is gone; serve() sees it too.
 
     def _result(self, future: "Future[Reply]", timeout: float) -> object:
-        try:
-            reply = future.result()
-        except TimeoutError:
+        error = future.exception()
+        if isinstance(error, TimeoutError | ProcessExpired):
             self._end_left_processes()
+        if isinstance(error, TimeoutError):
             return Failure("timeout", f"killed after {timeout:g} s, its time limit")
-        except ProcessExpired as error:
-            self._end_left_processes()
+        if isinstance(error, ProcessExpired):
             return Failure("crash", _describe_exit(error.exitcode, self._config.worker))
-        except BrokenProcessPool as error:
+        if isinstance(error, BrokenProcessPool):
             # pebble gives up when a worker dies that had nothing to do.
             return Failure("lost", f"the worker pool broke: {error}")
+        if error is not None:  # The result could not be pickled, for one.
+            return Failure("error", repr(error))
+        reply = future.result()
         if reply.memory > self._memory_limit:
             self._has_grown = True
         return Failure("error", reply.error) if reply.error is not None else reply.value

@@ -83,7 +83,7 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
     in ``meta_schedule/space_generator/space_generator.cc`` chooses the rules; the target's host
     plays no part in that). What is registered already stays so. ``import
     tvm.s_tir.tensor_intrin`` afterwards does all that it would have done, and registers nothing
-    twice. Threads may call this at the same time.
+    twice. Threads may call this at the same time, but not while another imports that package.
 
     From the first call on, ``T.prim_func`` parses several times as fast in this process: what
     took most of its time is replaced by what gives the same result (`_quick_stack`).
@@ -110,7 +110,6 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
             for name in names:
                 _load(f"{_PACKAGE}.{name}")
             return
-    # Outside the lock: an import of the package in another thread waits for it in find_spec.
     importlib.import_module(_PACKAGE)
 
 
@@ -193,10 +192,8 @@ class _LoadedFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not fullname.startswith(f"{_PACKAGE}."):
-            return None
-        with _lock:
-            module = _loaded.pop(fullname, None)
+        # No lock here: Python holds its own, which an import in another thread may be waiting for.
+        module = _loaded.pop(fullname, None)
         return None if module is None else ModuleSpec(fullname, _LoadedLoader(module))
 
 

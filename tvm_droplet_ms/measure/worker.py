@@ -124,7 +124,7 @@ def run_task(payload: bytes) -> Reply:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         bound = "" if limit == resource.RLIM_INFINITY else f" of {limit >> 20} MiB"
         error = f"out of memory within the worker's limit{bound}\n{traceback.format_exc()}"
-    except (Exception, SystemExit):
+    except BaseException:  # SystemExit too must cost no more than this task.
         error = traceback.format_exc()
     return Reply(value, error, psutil.Process().memory_info().rss)
 

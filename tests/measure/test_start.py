@@ -1,0 +1,637 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Contexts that import only their target's intrinsics, and everything else as it was."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import tvm
+import tvm_droplet_ms
+from tvm.script import ir as I
+from tvm.script import tirx as T
+from tvm.target import Target
+from tvm.tirx.script.parser import entry
+from tvm_droplet_ms.measure import start
+
+PACKAGE = "tvm.s_tir.tensor_intrin"
+
+# An intrinsic of each module of the package, by which to tell whether the module has run.
+MARKS = {
+    "arm_cpu": "dot_4x4_i8i8s32_neon",
+    "cuda": "wmma_fill_16x16x16_f32",
+    "dot_product_common": "dp4a_s8s8s32",
+    "hexagon": "dot_32x4_u8u8i32_vrmpy",
+    "rocm": "sdot4",
+    "x86": "dot_16x4_vnni",
+}
+
+
+def llvm(mtriple=None, **attrs):
+    return {"kind": "llvm", "num-cores": 2, **({"mtriple": mtriple} if mtriple else {}), **attrs}
+
+
+# What the default rules ask for is in src/s_tir/meta_schedule/schedule_rule/schedule_rule.cc.
+TARGETS = {
+    "x86-vnni": llvm("x86_64-linux-gnu", mcpu="cascadelake"),
+    "x86-avx512": llvm("x86_64-linux-gnu", mcpu="skylake-avx512"),
+    "x86": llvm("x86_64-linux-gnu", mcpu="haswell"),
+    "arm-neon": llvm("aarch64-linux-gnu", mattr=["+neon"]),
+    "arm-dotprod": llvm("aarch64-linux-gnu", mattr=["+v8.2a", "+neon", "+dotprod"]),
+    "hexagon": {"kind": "hexagon", "num-cores": 4},
+    "rocm": {"kind": "rocm", "mcpu": "gfx900"},
+    "cuda": "nvidia/nvidia-v100",
+    "cuda-tensorcore": "nvidia/nvidia-a100",
+}
+RVV = llvm("riscv64-linux-gnu", mattr=["+v"], mcpu="generic-rv64")
+
+# What the programs below begin with.
+COMMON = """
+import json, sys, threading, time, types
+import tvm, tvm_ffi
+from tvm import te
+from tvm.s_tir import Schedule, TensorIntrin
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+from tvm.te import create_prim_func
+
+PACKAGE, MARKS, ARGUMENT = json.loads(sys.argv[1])
+
+def dense(rows=16, lanes=32, extent=64, lhs="uint8", rhs="int8"):
+    a = te.placeholder((rows, extent), lhs, name="A")
+    b = te.placeholder((lanes, extent), rhs, name="B")
+    k = te.reduce_axis((0, extent), name="k")
+    def product(i, j):
+        return te.sum(a[i, k].astype("int32") * b[j, k].astype("int32"), axis=k)
+    c = te.compute((rows, lanes), product, name="C")
+    return tvm.IRModule({"main": create_prim_func([a, b, c])})
+
+def context(target):
+    target = Target(target)
+    with target:
+        return ms.TuneContext(
+            dense(), target=target, space_generator="post-order-apply", rand_state=1)
+
+def tensorized(mod, name):
+    sch = Schedule(mod, debug_mask="none")
+    block = sch.get_sblock("C")
+    i, j, k = sch.get_loops(block)
+    sch.decompose_reduction(block, j)
+    sch.tensorize(j, name)
+    return sch
+
+def is_registered(name):
+    return TensorIntrin.get(name, allow_missing=True) is not None
+
+def modules_run():
+    return sorted(module for module, name in MARKS.items() if is_registered(name))
+
+def report(**values):
+    print("REPORT " + json.dumps(values))
+"""
+FAST = "from tvm_droplet_ms.measure.start import fast_start, import_intrinsics\nfast_start()\n"
+
+
+def run(program, argument=None):
+    """What a program of its own reports; it has imported no intrinsics before."""
+    root = str(Path(tvm_droplet_ms.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", COMMON + program, json.dumps([PACKAGE, MARKS, argument])],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("REPORT "))
+    return json.loads(line.removeprefix("REPORT "))
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """The names that each target's default rules ask for, found without any of the intrinsics.
+
+    A rule that asks for one that is not registered names it as it fails; it is given one that
+    does nothing, until the context can be made.
+    """
+    return run(
+        """
+import re
+sys.modules[PACKAGE] = types.ModuleType(PACKAGE)
+nothing = create_prim_func([te.placeholder((4,), "int8"), te.compute((4,), lambda i: i)])
+asked = {}
+for key, target in ARGUMENT.items():
+    asked[key] = []
+    while True:
+        try:
+            context(target)
+            break
+        except ValueError as error:
+            (name,) = re.findall("TensorIntrin '(.+)' is not registered", str(error))
+            asked[key].append(name)
+            TensorIntrin.register(name, nothing, nothing)
+report(**asked)
+""",
+        TARGETS,
+    )
+
+
+def test_what_the_default_rules_ask_for_is_found(asked):
+    """That the test below looks for something."""
+    assert asked["x86-vnni"] == ["dot_16x4_vnni"]
+    assert asked["x86-avx512"] == ["dot_16x4_avx512"]
+    assert asked["arm-neon"] == ["dot_4x4_i8i8s32_neon"]
+    assert len(asked["arm-dotprod"]) == 3
+    assert len(asked["cuda-tensorcore"]) > 20
+    assert asked["x86"] == asked["hexagon"] == asked["rocm"] == asked["cuda"] == []
+
+
+@pytest.mark.parametrize(
+    "key, modules",
+    [
+        ("x86-vnni", ["x86"]),
+        ("x86-avx512", ["x86"]),
+        ("x86", ["x86"]),
+        ("arm-neon", ["arm_cpu", "dot_product_common"]),
+        ("arm-dotprod", ["arm_cpu", "dot_product_common"]),
+        ("hexagon", ["hexagon"]),
+        ("rocm", ["dot_product_common", "rocm"]),
+        ("cuda", ["cuda", "dot_product_common"]),
+        ("cuda-tensorcore", ["cuda", "dot_product_common"]),
+    ],
+)
+def test_a_context_registers_what_its_rules_ask_for_and_no_other_backend(key, modules, asked):
+    seen = run(
+        FAST
+        + """
+target, names = ARGUMENT
+before = modules_run()
+context(target)
+report(before=before, modules=modules_run(), package=PACKAGE in sys.modules,
+       registered=[name for name in names if is_registered(name)])
+""",
+        [TARGETS[key], asked[key]],
+    )
+    assert seen == {
+        "before": [],
+        "modules": modules,
+        "package": False,
+        "registered": asked[key],
+    }
+
+
+def test_risc_v_rules_register_what_they_ask_for():
+    """They find the function that does by name, and register when they are made."""
+    seen = run(
+        FAST
+        + """
+register = "tirx.tensor_intrin.register_rvv_isa_intrinsics"
+before = tvm_ffi.get_global_func(register, allow_missing=True) is not None
+rules = context(ARGUMENT).space_generator.sch_rules
+names = list(tvm_ffi.get_global_func(register)(Target(ARGUMENT), True))
+report(before=before, modules=modules_run(), names=names,
+       registered=[name for name in names if is_registered(name)],
+       rules=sum(type(rule).__name__ == "MultiLevelTilingWithIntrin" for rule in rules))
+""",
+        RVV,
+    )
+    assert not seen["before"]
+    assert seen["modules"] == []
+    assert seen["registered"] == seen["names"]
+    assert seen["rules"] == len(seen["names"]) > 0
+
+
+def test_the_space_of_a_vnni_target_is_tvms_own():
+    """Generated with x86's intrinsics alone, and by an untouched TuneContext with all of them."""
+    spaces = """
+begin = time.perf_counter()
+made = context(ARGUMENT)
+secs = time.perf_counter() - begin
+few = modules_run()
+spaces = [str(sch.trace) for sch in made.generate_design_space()]
+begin = time.perf_counter()
+import_intrinsics(None)
+report(spaces=spaces, few=few, all=modules_run(), secs=secs, rest=time.perf_counter() - begin)
+"""
+    fast = run(FAST + spaces, TARGETS["x86-vnni"])
+    all_first = "from tvm_droplet_ms.measure import import_intrinsics\nimport_intrinsics(None)\n"
+    tvms = run(all_first + spaces, TARGETS["x86-vnni"])
+    assert (fast["few"], tvms["few"]) == (["x86"], sorted(MARKS))
+    assert fast["spaces"] == tvms["spaces"]
+    assert any('"dot_16x4_vnni"' in space for space in fast["spaces"])
+    # 0.1 against 2 s, on an idle machine and a busy one.
+    assert fast["secs"] < fast["rest"] / 2
+
+
+def test_targets_one_after_another_and_then_none():
+    seen = run(
+        FAST
+        + """
+steps = []
+for target in ARGUMENT:
+    context(target)
+    steps.append(modules_run())
+ms.TuneContext(dense())
+from tvm.s_tir.tensor_intrin.cuda import get_wmma_intrin_group
+import tvm.s_tir.tensor_intrin as package
+report(steps=steps, last=modules_run(), package=PACKAGE in sys.modules,
+       group=get_wmma_intrin_group is package.cuda.get_wmma_intrin_group,
+       same=[getattr(package, module) is sys.modules[f"{PACKAGE}.{module}"] for module in MARKS])
+""",
+        [TARGETS["x86-vnni"], TARGETS["cuda-tensorcore"], TARGETS["x86-avx512"]],
+    )
+    assert seen["steps"] == [
+        ["x86"],
+        ["cuda", "dot_product_common", "x86"],
+        ["cuda", "dot_product_common", "x86"],
+    ]
+    assert seen["last"] == sorted(MARKS)
+    assert seen["package"] and seen["group"]
+    assert seen["same"] == [True] * len(MARKS)
+
+
+@pytest.mark.parametrize(
+    "target, statement, expression",
+    [
+        (
+            TARGETS["cuda"],
+            "from tvm.s_tir.tensor_intrin.cuda import get_wmma_intrin_group as group",
+            "group('shared', 'shared', 'float16', 'float32', False)['init']",
+        ),
+        (
+            TARGETS["x86"],
+            "import tvm.s_tir.tensor_intrin.x86",
+            "tvm.s_tir.tensor_intrin.x86.VNNI_DOT_16x4_INTRIN",
+        ),
+        (
+            TARGETS["arm-neon"],
+            "from tvm.s_tir.tensor_intrin import arm_cpu",
+            "tvm.s_tir.tensor_intrin.dot_product_common.DP4A_S8S8S32_INTRIN",
+        ),
+        (TARGETS["rocm"], "from tvm.s_tir.tensor_intrin import *", "rocm.AMDGPU_SDOT4_INTRIN"),
+        (
+            TARGETS["hexagon"],
+            "import importlib; module = importlib.import_module(PACKAGE + '.hexagon')",
+            "module.VRMPY_u8u8i32_INTRIN",
+        ),
+    ],
+)
+def test_an_explicit_import_is_still_one_of_everything(target, statement, expression):
+    seen = run(
+        FAST
+        + """
+target, statement, expression = ARGUMENT
+import_intrinsics(target)
+before = modules_run()
+exec(statement, globals())
+files = [sys.modules[f"{PACKAGE}.{module}"].__spec__.origin for module in MARKS]
+report(before=before, name=eval(expression), modules=modules_run(), files=files)
+""",
+        [target, statement, expression],
+    )
+    assert len(seen["before"]) <= 2
+    assert seen["modules"] == sorted(MARKS)
+    assert seen["name"] in {*MARKS.values(), "wmma_fill_16x16x16_f32"}
+    assert [Path(file).stem for file in seen["files"]] == list(MARKS)
+
+
+def test_a_component_may_import_them_while_the_context_is_made():
+    seen = run(
+        FAST
+        + """
+from tvm.ir.utils import derived_object
+seen = []
+
+@derived_object
+class Space(ms.space_generator.PySpaceGenerator):
+    sch_rules, postprocs, mutator_probs = [], [], {}
+
+    def _initialize_with_tune_context(self, context):
+        seen.append(modules_run())
+        import tvm.s_tir.tensor_intrin
+        seen.append(modules_run())
+
+ms.TuneContext(dense(), target=Target(ARGUMENT), space_generator=Space())
+report(seen=seen)
+""",
+        TARGETS["x86"],
+    )
+    assert seen["seen"] == [["x86"], sorted(MARKS)]
+
+
+def test_threads_at_the_same_time():
+    seen = run(
+        FAST
+        + """
+sys.setswitchinterval(1e-5)
+barrier, errors = threading.Barrier(10), []
+def work(number):
+    barrier.wait()
+    try:
+        context(ARGUMENT[number % len(ARGUMENT)])
+    except BaseException as error:
+        errors.append(repr(error))
+threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+few = modules_run()
+import tvm.s_tir.tensor_intrin
+report(errors=errors, few=few, modules=modules_run())
+""",
+        [TARGETS["x86-vnni"], TARGETS["arm-neon"]],
+    )
+    assert seen == {
+        "errors": [],
+        "few": ["arm_cpu", "dot_product_common", "x86"],
+        "modules": sorted(MARKS),
+    }
+
+
+def write_database(directory, name="dot_4x4_i8i8s32_neon"):
+    """A database of one record, tensorized for ARM; its intrinsic's name may then be changed."""
+    run(
+        FAST
+        + """
+directory, target = ARGUMENT
+import_intrinsics(target)
+mod = dense(1, 4, 4, "int8", "int8")
+database = ms.database.JSONDatabase(work_dir=directory)
+record = ms.database.TuningRecord(
+    tensorized(mod, MARKS["arm_cpu"]).trace, database.commit_workload(mod), [1e-3], Target(target))
+database.commit_tuning_record(record)
+report()
+""",
+        [str(directory), TARGETS["arm-neon"]],
+    )
+    path = directory / "database_tuning_record.json"
+    text = path.read_text()
+    assert text.count("dot_4x4_i8i8s32_neon") == 1
+    path.write_text(text.replace("dot_4x4_i8i8s32_neon", name))
+
+
+OPEN = """
+directory, target, opener = ARGUMENT
+context(target)
+before = modules_run()
+try:
+    records = [str(one.trace) for one in eval(opener).get_all_tuning_records()]
+except Exception as error:
+    records = str(error)
+report(before=before, records=records, after=modules_run())
+"""
+
+
+@pytest.mark.parametrize(
+    "opener",
+    ["ms.database.create('json', work_dir=directory)", "tvm_droplet_ms.open_database(directory)"],
+)
+def test_a_database_with_records_of_another_backend_opens(tmp_path, opener):
+    write_database(tmp_path)
+    program = "import tvm_droplet_ms\n" + FAST + OPEN
+    seen = run(program, [str(tmp_path), TARGETS["x86"], opener])
+    assert seen["before"] == ["x86"]
+    (record,) = seen["records"]
+    assert "dot_4x4_i8i8s32_neon" in record
+    assert seen["after"] == sorted(MARKS)
+
+
+def test_a_database_that_cannot_be_opened_is_refused_as_before(tmp_path):
+    opener = "ms.database.JSONDatabase(work_dir=directory)"
+    write_database(tmp_path, "made_up")
+    seen = run(FAST + OPEN, [str(tmp_path), TARGETS["x86"], opener])
+    assert "TensorIntrin 'made_up' is not registered" in seen["records"]
+    assert seen["after"] == sorted(MARKS)
+    path = tmp_path / "database_tuning_record.json"
+    path.write_text(path.read_text().replace('"C"', '"Gone"'))
+    seen = run(FAST + OPEN, [str(tmp_path), TARGETS["x86"], opener])
+    assert isinstance(seen["records"], str)
+    assert seen["after"] == ["x86"]
+
+
+def test_a_call_that_names_an_intrinsic_of_another_backend_imports_all_and_succeeds(asked):
+    """What stands in for the import registers the name that it is tried for."""
+    keys = ["get", "tensorize", "record", "intrin", "core", "create"]
+    seen = run(
+        FAST
+        + """
+from tvm_droplet_ms.measure import start
+target, names = ARGUMENT
+import_intrinsics(target)
+known = "dot_16x4_vnni"
+x86 = TensorIntrin.get(known)
+mod = dense(1, 16, 4)
+workload = ms.database.Workload(mod)
+trace = tensorized(mod, known).trace
+record = json.dumps(ms.database.TuningRecord(trace, workload, [1e-3], Target(target)).as_json())
+group = dict.fromkeys(["init", "load_a", "load_b", "compute", "store"], known)
+calls = {
+    "get": lambda name: TensorIntrin.get(name).impl,
+    "tensorize": lambda name: tensorized(mod, name).mod,
+    "record": lambda name: ms.database.TuningRecord.from_json(
+        json.loads(record.replace(known, name)), workload).trace,
+    "intrin": lambda name: ms.schedule_rule.MultiLevelTilingWithIntrin(name, "SSRSRS").clone(),
+    "core": lambda name: ms.schedule_rule.MultiLevelTilingTensorCore(
+        [{**group, "store": name}], "SSSRRSRS", ["blockIdx.y", "blockIdx.x", "threadIdx.y"]
+    ).clone(),
+    "create": lambda name: ms.ScheduleRule.create("cuda-tensorcore"),
+}
+imports = []
+def register(target):
+    imports.append([key, target])
+    for name in names if key == "create" else [key]:
+        TensorIntrin.register(name, x86.desc, x86.impl)
+start.import_intrinsics = register
+made = []
+for key in [*calls, *calls]:
+    assert calls[key](key)
+    made.append(key)
+missing = TensorIntrin.get("missing", allow_missing=True)
+report(imports=imports, made=made, missing=missing)
+""",
+        [TARGETS["x86"], asked["cuda-tensorcore"]],
+    )
+    assert seen == {
+        "imports": [[key, None] for key in keys],
+        "made": keys + keys,
+        "missing": None,
+    }
+
+
+def test_an_intrinsic_that_no_backend_has_is_an_error_as_before():
+    seen = run(
+        FAST
+        + """
+try:
+    TensorIntrin.get("made_up")
+except ValueError as error:
+    report(error=str(error), modules=modules_run())
+"""
+    )
+    assert "TensorIntrin 'made_up' is not registered" in seen["error"]
+    assert seen["modules"] == sorted(MARKS)
+
+
+def test_switching_on_twice_and_the_arguments_of_a_context():
+    seen = run(
+        """
+import inspect
+from tvm.s_tir.meta_schedule import TuneContext
+tvms = TuneContext.__init__
+from tvm_droplet_ms.measure import fast_start
+imported = TuneContext.__init__ is tvms
+fast_start()
+ours = TuneContext.__init__
+fast_start()
+errors = []
+for args, kwargs in [((dense(), "llvm"), {}), ((), {"target": "no-such-kind"}),
+                     ((), {"num_threads": "some", "target": "llvm"})]:
+    messages = []
+    for init in (tvms, ours):
+        try:
+            init(TuneContext.__new__(TuneContext), *args, **kwargs)
+        except Exception as error:
+            messages.append(f"{type(error).__name__}: {error}".splitlines()[-1])
+    errors.append(messages)
+report(imported=imported, once=TuneContext.__init__ is ours is not tvms,
+       signature=str(inspect.signature(ours)) == str(inspect.signature(tvms)), errors=errors,
+       targets=[str(ms.TuneContext(mod=dense(), target=target).target.kind)
+                for target in ("llvm", Target("llvm"))])
+"""
+    )
+    assert seen["imported"] and seen["once"] and seen["signature"]
+    assert seen["targets"] == ["llvm", "llvm"]
+    for tvms, ours in seen["errors"]:
+        assert ours == tvms
+
+
+def test_where_all_are_imported_nothing_is_switched_on():
+    seen = run(
+        """
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.database import JSONDatabase
+from tvm_droplet_ms.measure import fast_start, import_intrinsics
+import_intrinsics(None)
+before = [TuneContext.__init__, JSONDatabase.__init__, Schedule.tensorize]
+fast_start()
+report(same=[TuneContext.__init__, JSONDatabase.__init__, Schedule.tensorize] == before)
+"""
+    )
+    assert seen["same"]
+
+
+ARM = ["dot_product_common", "arm_cpu"]
+
+
+@pytest.mark.parametrize(
+    "target, host_triple, modules",
+    [
+        ({"kind": "llvm", "mcpu": "znver4"}, "x86_64-conda-linux-gnu", ["x86"]),
+        ({"kind": "llvm", "mcpu": "apple-m1"}, "arm64-apple-darwin23.1.0", ARM),
+        ({"kind": "llvm", "mcpu": "generic-rv64"}, "riscv64-unknown-linux-gnu", ["riscv_cpu"]),
+        ({"kind": "llvm", "mcpu": "pwr9"}, "powerpc64le-unknown-linux-gnu", None),
+        (llvm("x86_64-w64-mingw32"), "arm64-apple-darwin", ["x86"]),
+        (llvm("i686-linux-gnu"), "arm64-apple-darwin", ["x86"]),
+        (llvm("aarch64-linux-gnu"), "x86_64-linux-gnu", ARM),
+        (llvm("armv7l-linux-gnueabihf"), "x86_64-linux-gnu", ARM),
+        (llvm("wasm32-unknown-unknown"), "x86_64-linux-gnu", None),
+        ("raspberry-pi/4b-aarch64", "x86_64-linux-gnu", ARM),
+        ("nvidia/nvidia-a100", "x86_64-linux-gnu", ["dot_product_common", "cuda"]),
+        ("hexagon", "x86_64-linux-gnu", ["hexagon"]),
+        ("vulkan", "x86_64-linux-gnu", None),
+        ("apple/m1-gpu", "arm64-apple-darwin", None),
+        ("c", "x86_64-linux-gnu", None),
+        (None, "x86_64-linux-gnu", None),
+        # The host builds the code that calls the kernels; the rules ask nothing of it.
+        (Target("cuda", host="llvm"), "x86_64-linux-gnu", ["dot_product_common", "cuda"]),
+        (Target(llvm("x86_64-linux-gnu"), host=llvm("aarch64-linux-gnu")), "", ["x86"]),
+    ],
+)
+def test_the_backend_of_a_target(monkeypatch, target, host_triple, modules):
+    loaded, imported = [], []
+    monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    monkeypatch.setattr(entry, "inspect", entry.inspect)
+    monkeypatch.setattr(start, "llvm_get_system_triple", lambda: host_triple)
+    monkeypatch.setattr(start, "_load", loaded.append)
+    monkeypatch.setattr(start, "importlib", SimpleNamespace(import_module=imported.append))
+    start.import_intrinsics(target)
+    assert loaded == [f"{PACKAGE}.{module}" for module in modules or []]
+    assert imported == ([PACKAGE] if modules is None else [])
+
+
+def test_a_tvm_without_llvm_imports_what_its_package_does(monkeypatch):
+    imported = []
+    monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
+    monkeypatch.setattr(entry, "inspect", entry.inspect)
+    monkeypatch.setattr(start, "enabled", lambda name: name != "llvm")
+    monkeypatch.setattr(start, "importlib", SimpleNamespace(import_module=imported.append))
+    start.import_intrinsics("hexagon")
+    assert imported == [PACKAGE]
+
+
+def test_the_quick_stack_is_the_stack():
+    def compare():
+        quick, stack = start._quick_stack(), inspect.stack()
+        assert [one.frame for one in quick] == [one.frame for one in stack]
+        for ours, pythons in zip(quick, stack, strict=True):
+            if not pythons.filename.startswith("<"):
+                # Two calls in one line, so that even the line is the same.
+                assert tuple(ours) == tuple(pythons)
+
+    compare()
+    thread = threading.Thread(target=compare)
+    thread.start()
+    thread.join()
+
+
+def test_functions_parse_as_before_with_the_quick_stack(monkeypatch):
+    def parse():
+        extent = 8
+
+        @I.ir_module
+        class Module:
+            @T.prim_func(s_tir=True)
+            def main(A: T.Buffer((extent,), "float32"), B: T.Buffer((extent,), "float32")):
+                for i in range(extent):
+                    with T.sblock("B"):
+                        vi = T.axis.spatial(extent, i)
+                        B[vi] = A[vi] * T.float32(2)
+
+        @T.prim_func(s_tir=True)
+        def main(A: T.Buffer((extent,), "float32"), B: T.Buffer((extent,), "float32")):
+            for i in range(extent):
+                with T.sblock("B"):
+                    vi = T.axis.spatial(extent, i)
+                    B[vi] = A[vi] * T.float32(2)
+
+        return Module, main
+
+    monkeypatch.setattr(entry, "inspect", inspect)
+    before = parse()
+    monkeypatch.setattr(entry, "inspect", start._quick_inspect)
+    after = parse()
+    for old, new in zip(before, after, strict=True):
+        tvm.ir.assert_structural_equal(old, new)
+    tvm.ir.assert_structural_equal(after[0]["main"], after[1])
