@@ -31,11 +31,11 @@ from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.runtime import Module, Tensor, load_param_dict, save_param_dict
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
-from tvm.s_tir.meta_schedule.utils import cpu_count, get_global_func_with_default_on_worker
+from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.target import Target
 
 from .build import build_scheduled, export_tar, prepare_to_build
-from .pool import TaskFailed, WorkerPool, check_functions
+from .pool import TaskFailed, WorkerPool, available_cpus, check_functions
 from .task import task_signature, write_task
 
 BuildFunction = Callable[[IRModule, Target, "dict[str, Tensor] | None"], Module]
@@ -89,7 +89,7 @@ class WarmBuilder(PyBuilder):
     Parameters
     ----------
     max_workers : int | None
-        The number of worker processes. Defaults to the number of logical CPUs.
+        The number of worker processes. Defaults to the number of CPUs that they may use.
     timeout_sec : float
         The seconds that one build may take, from when a worker begins it.
     f_build : str | Callable[[IRModule, Target, dict[str, Tensor] | None], Module] | None
@@ -140,7 +140,7 @@ class WarmBuilder(PyBuilder):
         super().__init__()
         if timeout_sec <= 0:
             raise ValueError(f"timeout_sec = {timeout_sec}, expected a positive number of seconds")
-        self.max_workers = max_workers or cpu_count(logical=True)
+        self.max_workers = len(cpus or available_cpus()) if max_workers is None else max_workers
         self.timeout_sec = timeout_sec
         self.f_build = f_build
         self.f_export = f_export
@@ -149,7 +149,7 @@ class WarmBuilder(PyBuilder):
         self._promises: dict[str, Future[_Built]] = {}
         if memory_limit_mb is None:
             memory = psutil.virtual_memory().total >> 20
-            memory_limit_mb = max(4096, memory // self.max_workers)
+            memory_limit_mb = max(4096, memory // max(1, self.max_workers))
         self._pool = WorkerPool(
             self.max_workers,
             initializer=initializer,
@@ -179,7 +179,7 @@ class WarmBuilder(PyBuilder):
         try:
             submitted = [self._submit(build_input) for build_input in build_inputs]
             if self.overlap:
-                return [BuilderResult(self._promise(*pair), None) for pair in submitted]
+                return [self._promise(*pair) for pair in submitted]
             return [self._result(*pair) for pair in submitted]
         except KeyboardInterrupt:
             self.close()
@@ -210,7 +210,6 @@ class WarmBuilder(PyBuilder):
 
     def close(self) -> None:
         """End the workers and delete what was not measured. Another batch starts them again."""
-        self._promises.clear()
         self._pool.close()
 
     def _submit(self, build_input: BuilderInput) -> "tuple[Future[_Built], str]":
@@ -233,10 +232,12 @@ class WarmBuilder(PyBuilder):
         )
         return future, folder
 
-    def _promise(self, future: "Future[_Built]", folder: str) -> str:
+    def _promise(self, future: "Future[_Built]", folder: str) -> BuilderResult:
+        if not folder:
+            return self._result(future, folder)
         path = os.path.join(folder, "promised")
         self._promises[path] = future
-        return path
+        return BuilderResult(path, None)
 
     def _result(self, future: "Future[_Built]", folder: str) -> BuilderResult:
         try:
@@ -248,7 +249,9 @@ class WarmBuilder(PyBuilder):
         try:
             built = future.result()
         except TaskFailed as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            # TVM deletes the folder of a candidate that it was promised, and fails without one.
+            if not self.overlap:
+                shutil.rmtree(folder, ignore_errors=True)
             self.stats.failures[error.kind] += 1
             raise TaskFailed(error.kind, f"WarmBuilder: {error}") from error
         self.stats.build_secs += built.build_secs

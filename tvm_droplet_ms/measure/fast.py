@@ -16,7 +16,7 @@
 # under the License.
 """A builder and a runner that waste little, in one line."""
 
-import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tvm.runtime import num_threads
@@ -25,6 +25,7 @@ from tvm.target import Target
 
 from .build import export_shared_library
 from .builder import WarmBuilder
+from .pool import available_cpus
 from .runner import PromptRunner
 from .start import fast_start
 
@@ -70,19 +71,23 @@ def fast_measure(
     """
     Target(target)
     fast_start()
-    timed, building = _share_cpus(frozenset(os.sched_getaffinity(0)), num_threads(), overlap)
+    cpus = available_cpus()
+    # TVM binds the thread that asks to the CPUs that it counts.
+    with ThreadPoolExecutor(1) as thread:
+        threads = thread.submit(num_threads).result()
+    timed, building = _share_cpus(cpus, threads, overlap)
     builder = WarmBuilder(
-        max_workers=max_workers or len(building),
+        max_workers=max_workers,
         timeout_sec=timeout_sec,
         f_export=export_shared_library,
-        cpus=building if overlap else None,
+        cpus=building,
         overlap=overlap,
     )
     runner = PromptRunner(
         timeout_sec=timeout_sec,
         evaluator_config=evaluator_config
         or EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20, enable_cpu_cache_flush=False),
-        cpus=timed if overlap else None,
+        cpus=timed,
         builder=builder if overlap else None,
     )
     return {"builder": builder, "runner": runner}

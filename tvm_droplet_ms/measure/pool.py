@@ -27,17 +27,17 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
+import psutil
 
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 
-from .server import Failure, PoolConfig
-from .worker import WorkerConfig
+from .server import Failure, PoolConfig, Task
+from .worker import WorkerConfig, end_left_processes
 
 _STOP_SECS = 5.0
 """How long a server may take to end before it is killed."""
@@ -49,7 +49,7 @@ class TaskFailed(Exception):
     Parameters
     ----------
     kind : str
-        "error" if it raised, "timeout", "crash" if its worker ended, or "lost" if it never began.
+        "error" if it raised, "timeout", or "crash" if its worker ended.
     message : str
         In words.
     """
@@ -112,7 +112,7 @@ class WorkerPool:
         self._worker_options = {
             "initializer": None if initializer is None else dump("initializer", initializer),
             "memory_limit": memory_limit,
-            "cpus": cpus,
+            "cpus": _check_cpus(cpus),
         }
         self._quiet = quiet
         self._server: _Server | None = None
@@ -121,7 +121,7 @@ class WorkerPool:
 
     @property
     def directory(self) -> str:
-        """A directory for the files of the tasks, deleted when the program ends."""
+        """A directory for the files of the tasks, deleted with the workers."""
         return self._running_server().directory
 
     def submit(
@@ -160,21 +160,19 @@ class WorkerPool:
 
     def _running_server(self) -> "_Server":
         with self._lock:
-            if self._server is None or not self._server.is_running:
-                if self._server is not None:
-                    self._server.close()
-                self._server = _Server(
-                    self.workers, self._worker_options, self._options, self._quiet
-                )
+            if self._server is None:
+                self._server = self._start(tempfile.mkdtemp(prefix="tvm_droplet_ms_"))
+            elif not self._server.is_running:
+                # What was built before it died may still have to be measured.
+                self._server = self._start(self._server.abandon())
             return self._server
 
-
-@dataclass
-class _Task:
-    payload: bytes
-    timeout: float
-    future: "Future[Any]" = field(default_factory=Future)
-    sent_again: bool = False
+    def _start(self, base: str) -> "_Server":
+        try:
+            return _Server(base, self.workers, self._worker_options, self._options, self._quiet)
+        except OSError:
+            shutil.rmtree(base)
+            raise
 
 
 class _Server:
@@ -182,35 +180,40 @@ class _Server:
 
     def __init__(
         self,
+        base: str,
         workers: int,
         worker_options: dict[str, Any],
         options: dict[str, Any],
         quiet: bool,
     ) -> None:
-        base = tempfile.mkdtemp(prefix="tvm_droplet_ms_")
         self.directory = os.path.join(base, "tasks")
         registry = os.path.join(base, "workers")
-        os.mkdir(self.directory)
-        os.mkdir(registry)
+        os.makedirs(self.directory, exist_ok=True)
+        os.makedirs(registry, exist_ok=True)
         config = PoolConfig(workers, WorkerConfig(registry, **worker_options), **options)
         self._connection, other = Pipe()
         # `-c` leaves the program without a main module for Python to import anywhere again.
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from {__package__}.server import main; main({other.fileno()})"
+            f"import sys; sys.path[:] = {[str(entry) for entry in sys.path]!r}; "
+            f"from {__package__}.server import main; main({other.fileno()}, {os.getpid()})"
         )
         self._process = subprocess.Popen(
             [sys.executable, "-c", code],
             pass_fds=[other.fileno()],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL if quiet else None,
+            # What is left there when the program is killed is deleted with the directory.
+            env={**os.environ, "TMPDIR": base},
             # Out of the terminal's group, which Ctrl-C interrupts as a whole.
             start_new_session=True,
         )
         other.close()
-        self._finalizer = weakref.finalize(self, _end, self._process, self._connection, base)
+        self._base = base
+        self._finalizer = weakref.finalize(
+            self, _end, self._process, self._connection, base, os.getpid()
+        )
         self._connection.send_bytes(cloudpickle.dumps(config))
-        self._link = _Link(self._connection, self._process)
+        self._link = _Link(self._connection, self._process, registry)
         threading.Thread(
             target=self._link.receive, name="tvm_droplet_ms.measure", daemon=True
         ).start()
@@ -220,12 +223,39 @@ class _Server:
         return self._finalizer.alive and self._process.poll() is None
 
     def submit(self, payload: bytes, timeout: float) -> "Future[Any]":
-        task = _Task(payload, timeout)
-        self._link.send(task)
-        return task.future
+        return self._link.send(payload, timeout)
 
     def close(self) -> None:
         self._finalizer()
+
+    def abandon(self) -> str:
+        """Forget a program that died; returns the directory, which is kept."""
+        self._finalizer.detach()
+        return self._base
+
+
+def available_cpus() -> frozenset[int]:
+    """The CPUs that this process may use.
+
+    TVM binds the thread that first runs a parallel kernel, often the main one, to some of them;
+    what any thread may use counts.
+    """
+    cpus: set[int] = set()
+    for thread in psutil.Process().threads():
+        try:
+            cpus |= os.sched_getaffinity(thread.id)
+        except ProcessLookupError:
+            pass  # It ended meanwhile.
+    return frozenset(cpus)
+
+
+def _check_cpus(cpus: frozenset[int] | None) -> frozenset[int]:
+    available = available_cpus()
+    if cpus is None:
+        return available
+    if not cpus or not cpus <= available:
+        raise ValueError(f"cpus = {cpus}, expected some of {set(available)}")
+    return cpus
 
 
 def check_functions(
@@ -254,12 +284,16 @@ def check_functions(
     TaskFailed
         If the initializer raises or no function of that name is registered in a worker.
     """
-    for function in functions:
-        if callable(function):
-            dump("function", function)
     names = [function for function in functions if isinstance(function, str)]
-    if names or initializer is not None:
-        pool.submit(timeout, _look_up, names).result()
+    try:
+        for function in functions:
+            if callable(function):
+                dump("function", function)
+        if names or initializer is not None:
+            pool.submit(timeout, _look_up, names).result()
+    except (TypeError, TaskFailed):
+        pool.close()
+        raise
 
 
 def _look_up(names: Sequence[str]) -> None:
@@ -302,25 +336,34 @@ class _Link:
     Apart from ``_Server``, which the thread would otherwise keep alive.
     """
 
-    def __init__(self, connection: Connection, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(
+        self, connection: Connection, process: "subprocess.Popen[bytes]", registry: str
+    ) -> None:
         self._connection = connection
         self._process = process
-        self._tasks: dict[int, _Task] = {}
+        self._registry = registry
+        self._futures: dict[int, Future[Any]] = {}
         self._numbers = itertools.count()
-        self._lock = threading.Lock()
         self._is_closed = False
+        # Two, so that what is heard does not wait for what is being sent.
+        self._sending = threading.Lock()
+        self._lock = threading.Lock()
 
-    def send(self, task: _Task) -> None:
+    def send(self, payload: bytes, timeout: float) -> "Future[Any]":
+        future: Future[Any] = Future()
         with self._lock:
             number = next(self._numbers)
-            self._tasks[number] = task
-            try:
-                self._connection.send((number, task.payload, task.timeout))
-            except OSError:
-                self._is_closed = True  # Also when receive() has ended before.
+            self._futures[number] = future
             is_closed = self._is_closed
         if is_closed:
             self._fail_all()
+            return future
+        try:
+            with self._sending:
+                self._connection.send(Task(number, payload, timeout))
+        except OSError:
+            pass  # The program died: receive() sees it too, and fails all futures.
+        return future
 
     def receive(self) -> None:
         """Hand results to their futures until the program ends."""
@@ -330,31 +373,36 @@ class _Link:
             except (EOFError, OSError):
                 break
             with self._lock:
-                task = self._tasks.pop(number)
-            if not isinstance(result, Failure):
-                task.future.set_result(result)
-            elif result.kind == "lost" and not task.sent_again:
-                task.sent_again = True
-                self.send(task)
+                future = self._futures.pop(number)
+            if isinstance(result, Failure):
+                future.set_exception(TaskFailed(result.kind, result.message))
             else:
-                task.future.set_exception(TaskFailed(result.kind, result.message))
+                future.set_result(cloudpickle.loads(result))
+            # An exception holds the frames that it went through, and so whoever waited for it.
+            del future, result
         with self._lock:
             self._is_closed = True
         self._fail_all()
 
     def _fail_all(self) -> None:
         with self._lock:
-            lost = list(self._tasks.values())
-            self._tasks.clear()
+            lost = list(self._futures.values())
+            self._futures.clear()
         if lost:
             status = self._process.wait()
+            if os.path.isdir(self._registry):
+                end_left_processes(self._registry)
             message = f"the program that holds the worker processes ended, with status {status}"
-            for task in lost:
-                task.future.set_exception(TaskFailed("crash", message))
+            for future in lost:
+                future.set_exception(TaskFailed("crash", message))
 
 
-def _end(process: "subprocess.Popen[bytes]", connection: Connection, directory: str) -> None:
+def _end(
+    process: "subprocess.Popen[bytes]", connection: Connection, directory: str, owner: int
+) -> None:
     """Stop the program, by force if it takes long, and leave nothing behind."""
+    if os.getpid() != owner:
+        return  # A forked copy of the user's process ends.
     try:
         connection.send(None)
     except OSError:

@@ -18,10 +18,11 @@
 
 import math
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -170,15 +171,20 @@ class PromptRunner(PyRunner):
         builder: WarmBuilder | None = None,
     ) -> None:
         super().__init__()
-        for name, value, least in (
+        for name, value, below in (
             ("timeout_sec", timeout_sec, 0.0),
             ("hopeless", hopeless, 1.0),
             ("near_best", near_best, 0.0),
         ):
-            if not value > least:
-                raise ValueError(f"{name} = {value}, expected a number greater than {least:g}")
-        if alloc_repeat < 1:
-            raise ValueError(f"alloc_repeat = {alloc_repeat}, expected at least 1")
+            if not value > below:
+                raise ValueError(f"{name} = {value}, expected a number greater than {below:g}")
+        for name, value, least in (
+            ("cooldown_sec", cooldown_sec, 0.0),
+            ("alloc_repeat", alloc_repeat, 1.0),
+            ("near_best_repeats", near_best_repeats, 1.0),
+        ):
+            if not value >= least:
+                raise ValueError(f"{name} = {value}, expected at least {least:g}")
         self.timeout_sec = timeout_sec
         self.config = TimingConfig(
             EvaluatorConfig._normalized(evaluator_config),
@@ -194,7 +200,8 @@ class PromptRunner(PyRunner):
         self.stats = RunStats()
         self._best: dict[tuple[str, str, str], float] = {}
         self._builder = builder
-        self._thread = ThreadPoolExecutor(1, "tvm_droplet_ms.measure") if builder else None
+        self._turn = threading.Lock()
+        self._closed = threading.Event()
         self._pool = WorkerPool(1, initializer=initializer, cpus=cpus, quiet=True)
         functions = [f_alloc_argument, f_run_evaluator, f_cleanup]
         check_functions(self._pool, timeout_sec, initializer, functions)
@@ -212,27 +219,37 @@ class PromptRunner(PyRunner):
         futures : list[RunnerFuture]
             In the order of the inputs.
         """
-        try:
-            return [PromptRunnerFuture(self._start(item)) for item in runner_inputs]
-        except KeyboardInterrupt:
-            self.close()
-            raise
+        if self._closed.is_set():
+            self._closed = threading.Event()
+        items = [_Item.of(runner_input) for runner_input in runner_inputs]
+        if self._builder is None:
+            try:
+                self._measure_all(items, self._closed)
+            except KeyboardInterrupt:
+                self.close()
+                raise
+        else:
+            # A daemon, so that an interrupted process need not first measure what is left.
+            threading.Thread(
+                target=self._measure_all,
+                args=(items, self._closed),
+                name="tvm_droplet_ms.measure",
+                daemon=True,
+            ).start()
+        return [PromptRunnerFuture(item.future) for item in items]
 
     def close(self) -> None:
-        """End the worker. Another batch starts it again."""
+        """End the worker; what it has not measured fails. Another batch starts it again."""
+        self._closed.set()
         self._pool.close()
 
-    def _start(self, runner_input: RunnerInput) -> "Future[RunnerResult]":
-        item = _Item(
-            str(runner_input.artifact_path),
-            str(runner_input.device_type),
-            [info.as_json() for info in runner_input.args_info],
-        )
-        if self._thread is not None:
-            return self._thread.submit(self._measure, item)
-        future: Future[RunnerResult] = Future()
-        future.set_result(self._measure(item))
-        return future
+    def _measure_all(self, items: "Sequence[_Item]", closed: threading.Event) -> None:
+        for item in items:
+            with self._turn:
+                if closed.is_set():
+                    item.future.set_result(RunnerResult(None, "PromptRunner: closed"))
+                else:
+                    item.future.set_result(self._measure(item))
 
     def _measure(self, item: "_Item") -> RunnerResult:
         start = time.perf_counter()
@@ -286,3 +303,12 @@ class _Item:
     path: str
     device_type: str
     args_info: list[Any]
+    future: "Future[RunnerResult]" = field(default_factory=Future)
+
+    @staticmethod
+    def of(runner_input: RunnerInput) -> "_Item":
+        return _Item(
+            str(runner_input.artifact_path),
+            str(runner_input.device_type),
+            [info.as_json() for info in runner_input.args_info],
+        )

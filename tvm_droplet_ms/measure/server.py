@@ -19,27 +19,32 @@
 It is a program of its own for two reasons. Python's ``spawn`` and ``forkserver`` import the user's
 main module again in every worker, which runs a script without a ``__main__`` guard twice, and
 which a notebook does not have. And forked from here, a worker starts in milliseconds with TVM
-imported, without any of the threads, files and locks of the user's process.
+imported, without any of the threads, files and locks of the user's process. It has no threads of
+its own, so that it may fork at any time.
+
+pebble, which does much of this, was tried first: its workers share one channel, so that one that
+is killed at the wrong moment takes the others along; it replaces workers after a number of tasks
+but not when they grow; and it waits 3 s for one that ignores SIGTERM.
 """
 
-import multiprocessing
 import os
 import shutil
 import signal
-import threading
+import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, TimeoutError
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import NoReturn
 
 import cloudpickle
-import psutil
-from pebble import ProcessExpired, ProcessPool
 
-from .worker import Reply, WorkerConfig, run_task, start_worker
+from .worker import Reply, WorkerConfig, serve_tasks
+
+_PARENT_SECS = 1.0
+"""How often to look whether the user's process is still there."""
 
 
 @dataclass(frozen=True)
@@ -49,24 +54,23 @@ class PoolConfig:
     Parameters
     ----------
     workers : int
-        How many.
+        How many there are at most.
     worker : WorkerConfig
         How each is set up. The folder that holds its directory belongs to the server, which
         deletes it when it ends.
     max_tasks : int
         After how many tasks a worker is replaced; 0 for never.
     max_growth : int
-        By how many bytes a worker's resident memory may grow before all are replaced, which is
-        done as soon as none is busy.
+        By how many bytes a worker's resident memory may grow before it is replaced.
     prepare : Callable[[], None] | None
         What the server calls before it forks the first worker, so that none has to.
     """
 
     workers: int
     worker: WorkerConfig
-    max_tasks: int = 0
-    max_growth: int = 1 << 30
-    prepare: Callable[[], None] | None = None
+    max_tasks: int
+    max_growth: int
+    prepare: Callable[[], None] | None
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,7 @@ class Failure:
     Parameters
     ----------
     kind : str
-        "error" if it raised, "timeout", "crash" if its worker ended, or "lost" if it never began,
-        because the pool broke; it may be sent again.
+        "error" if it raised, "timeout", or "crash" if its worker ended.
     message : str
         In words.
     """
@@ -86,114 +89,190 @@ class Failure:
     message: str
 
 
-def main(descriptor: int) -> None:
-    """Serve tasks until the other end of the connection says stop, or is gone.
+@dataclass(frozen=True)
+class Task:
+    """A task of the user's process.
+
+    Parameters
+    ----------
+    number : int
+        What it is known by.
+    payload : bytes
+        A pickled function and its arguments.
+    timeout : float
+        The seconds that it may take, from when a worker begins it.
+    """
+
+    number: int
+    payload: bytes
+    timeout: float
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve tasks until the user's process says stop, or is gone.
 
     Parameters
     ----------
     descriptor : int
         A file descriptor: the server's end of a ``multiprocessing`` connection. It sends a pickled
-        ``PoolConfig``, then triples of a number, a task and a timeout in seconds; it gets pairs of
-        a number and a result or ``Failure``.
+        ``PoolConfig``, then each ``Task``, and None at the end; it gets pairs of a task's number
+        and its pickled value or ``Failure``.
+    parent : int
+        The process id of the user's process.
     """
-    # The terminal sends Ctrl-C to every process of the group; the user's decides what it means.
+    # Those who end the user's process may send these to all its children too. The end of the
+    # connection is what ends this one, and lets it clean up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection = Connection(descriptor)
     config: PoolConfig = cloudpickle.loads(connection.recv_bytes())
     try:
         if config.prepare is not None:
             config.prepare()
-        _Server(connection, config).serve()
+        _Server(connection, config, parent).serve()
     finally:
         shutil.rmtree(Path(config.worker.directory).parent, ignore_errors=True)
 
 
+class _Worker:
+    """A worker process, as the server sees it."""
+
+    def __init__(self, pid: int, connection: Connection) -> None:
+        self.pid = pid
+        self.connection = connection
+        self.task: Task | None = None
+        self.deadline = 0.0
+        self.tasks_done = 0
+
+    def begin(self, task: Task) -> None:
+        self.task = task
+        self.deadline = time.monotonic() + task.timeout
+        self.connection.send_bytes(task.payload)
+        self.tasks_done += 1
+
+    def end(self) -> int:
+        """End the process and what it started; returns the exit code, as subprocess has it."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # It ended before it had a group, and by itself.
+        self.connection.close()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
 class _Server:
-    def __init__(self, connection: Connection, config: PoolConfig) -> None:
+    def __init__(self, connection: Connection, config: PoolConfig, parent: int) -> None:
         self._connection = connection
         self._config = config
-        self._lock = threading.Lock()
-        self._busy = 0
-        self._memory_limit = psutil.Process().memory_info().rss + config.max_growth
-        self._has_grown = False
-        self._pool = self._make_pool()
+        self._parent = parent
+        self._waiting: deque[Task] = deque()
+        self._workers: list[_Worker] = []
 
     def serve(self) -> None:
         try:
-            while (message := self._connection.recv()) is not None:
-                self._schedule(*message)
-        except (EOFError, ConnectionError):
+            for _ in range(self._config.workers):
+                self._fork()
+            while os.getppid() == self._parent:
+                self._begin_tasks()
+                if not self._hear():
+                    return
+                self._end_late_tasks()
+        except ConnectionError:
             pass  # The user's process is gone.
         finally:
-            self._stop_pool()
+            for worker in self._workers:
+                self._retire(worker)
 
-    def _make_pool(self) -> ProcessPool:
-        pool = ProcessPool(
-            max_workers=self._config.workers,
-            max_tasks=self._config.max_tasks,
-            initializer=start_worker,
-            initargs=(self._config.worker, os.getpid(), self._connection.fileno()),
-            context=multiprocessing.get_context("fork"),
-        )
-        if not pool.active:  # To ask is what starts the workers.
-            raise RuntimeError("no worker process could be started")
-        return pool
-
-    def _stop_pool(self) -> None:
-        self._pool.stop()
-        self._pool.join()
-        self._end_left_processes()
-
-    def _schedule(self, number: int, payload: bytes, timeout: float) -> None:
-        with self._lock:
-            replace = not self._pool.active or (self._has_grown and self._busy == 0)
-            self._busy += 1
-        if replace:
-            self._stop_pool()
-            self._has_grown = False
-            self._pool = self._make_pool()
-        future = self._pool.schedule(run_task, args=(payload,), timeout=timeout)
-        future.add_done_callback(partial(self._reply, number, timeout))
-
-    def _reply(self, number: int, timeout: float, future: "Future[Reply]") -> None:
-        if future.cancelled():
-            return  # The pool is being stopped: nobody waits any more.
-        result = self._result(future, timeout)
-        with self._lock:
-            self._busy -= 1
+    def _begin_tasks(self) -> None:
+        while self._waiting:
+            while len(self._workers) < self._config.workers:
+                self._fork()
+            worker = next((worker for worker in self._workers if worker.task is None), None)
+            if worker is None:
+                return
+            task = self._waiting.popleft()
             try:
-                self._connection.send((number, result))
-            except OSError:
-                pass  # The user's process is gone; serve() sees it too.
+                worker.begin(task)
+            except ConnectionError:
+                if worker.tasks_done == 0:
+                    self._bury(worker)
+                else:  # It may have been dead before.
+                    self._retire(worker)
+                    self._waiting.appendleft(task)
 
-    def _result(self, future: "Future[Reply]", timeout: float) -> object:
-        error = future.exception()
-        if isinstance(error, TimeoutError | ProcessExpired):
-            self._end_left_processes()
-        if isinstance(error, TimeoutError):
-            return Failure("timeout", f"killed after {timeout:g} s, its time limit")
-        if isinstance(error, ProcessExpired):
-            return Failure("crash", _describe_exit(error.exitcode, self._config.worker))
-        if isinstance(error, BrokenProcessPool):
-            # pebble gives up when a worker dies that had nothing to do.
-            return Failure("lost", f"the worker pool broke: {error}")
-        if error is not None:  # The result could not be pickled, for one.
-            return Failure("error", repr(error))
-        reply = future.result()
-        if reply.memory > self._memory_limit:
-            self._has_grown = True
-        return Failure("error", reply.error) if reply.error is not None else reply.value
-
-    def _end_left_processes(self) -> None:
-        """End what workers that are gone had started."""
-        for path in Path(self._config.worker.directory).iterdir():
-            pid = int(path.name)
-            if not psutil.pid_exists(pid):
+    def _hear(self) -> bool:
+        """Wait for news and deal with it; returns False when told to stop."""
+        deadlines = [worker.deadline for worker in self._workers if worker.task is not None]
+        patience = min([_PARENT_SECS, *(deadline - time.monotonic() for deadline in deadlines)])
+        workers: dict[object, _Worker] = {worker.connection: worker for worker in self._workers}
+        listening = [self._connection, *(worker.connection for worker in self._workers)]
+        for ready in wait(listening, max(0.0, patience)):
+            if ready is self._connection:
                 try:
-                    os.killpg(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-                path.unlink(missing_ok=True)
+                    message = self._connection.recv()
+                except EOFError:
+                    return False
+                if message is None:
+                    return False
+                self._waiting.append(message)
+            else:
+                self._finish(workers[ready])
+        return True
+
+    def _finish(self, worker: _Worker) -> None:
+        try:
+            reply: Reply = worker.connection.recv()
+        except (EOFError, ConnectionError):
+            self._bury(worker)
+            return
+        self._answer(worker, reply.value if reply.error is None else Failure("error", reply.error))
+        is_old = 0 < self._config.max_tasks <= worker.tasks_done
+        # What fails may leave open files behind, or other things that later tasks trip over.
+        if is_old or reply.error is not None or reply.growth > self._config.max_growth:
+            self._retire(worker)
+            self._fork()
+
+    def _end_late_tasks(self) -> None:
+        now = time.monotonic()
+        for worker in list(self._workers):
+            if worker.task is not None and worker.deadline <= now:
+                message = f"killed after {worker.task.timeout:g} s, its time limit"
+                self._retire(worker)
+                self._answer(worker, Failure("timeout", message))
+                self._fork()
+
+    def _bury(self, worker: _Worker) -> None:
+        """Deal with a worker that ended by itself."""
+        code = self._retire(worker)
+        if worker.task is not None:
+            self._answer(worker, Failure("crash", _describe_exit(code, self._config.worker)))
+
+    def _answer(self, worker: _Worker, result: object) -> None:
+        assert worker.task is not None
+        self._connection.send((worker.task.number, result))
+        worker.task = None
+
+    def _retire(self, worker: _Worker) -> int:
+        self._workers = [other for other in self._workers if other is not worker]
+        code = worker.end()
+        Path(self._config.worker.directory, str(worker.pid)).unlink(missing_ok=True)
+        return code
+
+    def _fork(self) -> None:
+        ours, theirs = Pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(ours, theirs)
+        theirs.close()
+        self._workers.append(_Worker(pid, ours))
+
+    def _become_worker(self, ours: Connection, theirs: Connection) -> NoReturn:
+        # It must hold no end of a connection but its own: an end is only seen once all are closed.
+        ours.close()
+        self._connection.close()
+        for worker in self._workers:
+            worker.connection.close()
+        serve_tasks(theirs, self._config.worker, os.getppid())
 
 
 def _describe_exit(code: int, config: WorkerConfig) -> str:
@@ -203,6 +282,6 @@ def _describe_exit(code: int, config: WorkerConfig) -> str:
     hint = ""
     if name == "SIGKILL":
         hint = ", by hand or by the system for want of memory"
-    elif name == "SIGABRT" and config.memory_limit is not None:
+    elif config.memory_limit is not None:
         hint = f", perhaps at the limit of {config.memory_limit >> 20} MiB of memory"
     return f"its process was ended by {name}{hint}"

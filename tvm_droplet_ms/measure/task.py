@@ -49,8 +49,9 @@ def task_signature(mod: IRModule, target: Target) -> str:
     MetaSchedule tells neither its builder nor its runner which task a candidate belongs to. This
     is made of what no schedule changes: the target, the functions' names, and the kinds of
     floating-point operation in them. Candidates of one task have different names only where an
-    intrinsic replaced operations; tasks of equal arguments (which the runner knows) have the same
-    name only if they compute with the same operations.
+    intrinsic replaced operations. Tasks of equal arguments, which the runner knows, share a name if
+    they compute with the same floating-point operations or with integers: the slower of them may
+    then be given up early, and its times rest on one call.
 
     Parameters
     ----------

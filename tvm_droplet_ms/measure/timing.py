@@ -39,6 +39,9 @@ Evaluate = Callable[[Module, Device, EvaluatorConfig, list[Any]], list[float]]
 _COLD_START_SECS = 0.01
 """What the first call of a kernel may take beyond a later one: pages to map, threads to start."""
 
+_CLOCK_SECS = 2e-5
+"""What one timed call may take beyond its share of many: reading the clock, launching a kernel."""
+
 _NUMBER_MARGIN = 1.1
 """TVM runs a repeat again from the start, longer, where it took less than ``min_repeat_ms``."""
 
@@ -108,7 +111,7 @@ def time_candidate(
         module = tvm.runtime.load_module(path)
         loaded = time.perf_counter()
         device = tvm.runtime.device(device_type, 0)
-        secs, verdict = _time(config, module, device, args_info, best)
+        secs, verdict = _time(config, module, device, device_type, args_info, best)
         end = time.perf_counter()
     finally:
         cleanup()
@@ -117,33 +120,46 @@ def time_candidate(
 
 
 def _time(
-    config: TimingConfig, module: Module, device: Device, args_info: Any, best: float
+    config: TimingConfig,
+    module: Module,
+    device: Device,
+    device_type: str,
+    args_info: Any,
+    best: float,
 ) -> tuple[list[float], str]:
     allocate: Allocate = get_global_func_with_default_on_worker(
         config.f_alloc_argument, default_alloc_argument
     )
-    evaluate: Evaluate = get_global_func_with_default_on_worker(
+    run_evaluator: Evaluate = get_global_func_with_default_on_worker(
         config.f_run_evaluator, default_run_evaluator
     )
+
+    def evaluate(evaluator: EvaluatorConfig, arguments: list[Any]) -> list[float]:
+        return [float(secs) for secs in run_evaluator(module, device, evaluator, arguments)]
+
     limit = config.hopeless * best
     arguments = allocate(device, args_info, config.alloc_repeat)
-    if config.f_run_evaluator is None:
+    # Elsewhere a first call may load the kernel, for much longer than it runs.
+    if config.f_run_evaluator is None and device_type == "cpu":
         first = _first_call(module, device, arguments[0])
         if first > limit + _COLD_START_SECS:
             return [first], "hopeless"
-    one_call = config.evaluator._replace(number=1, repeat=1, min_repeat_ms=0)
-    call_secs = fmean(evaluate(module, device, one_call, arguments[:1]))
-    if call_secs > limit:
-        return [call_secs], "hopeless"
-    evaluator = _with_number(config.evaluator, call_secs)
-    secs = evaluate(module, device, evaluator, arguments)
-    if fmean(secs) > config.near_best * best:
+    call = evaluate(config.evaluator._replace(number=1, repeat=1, min_repeat_ms=0), arguments[:1])
+    if not call or call[0] > limit + _CLOCK_SECS:
+        return call, "hopeless"
+    evaluator = _with_number(config.evaluator, call[0])
+    secs = evaluate(evaluator, arguments)
+    is_enough = len(secs) >= config.near_best_repeats
+    if not secs or is_enough or fmean(secs) > config.near_best * best:
         return secs, "timed"
     while len(secs) < config.near_best_repeats:
         # New arguments before the old ones are freed, so that they lie elsewhere: where buffers
         # lie makes some kernels twice as fast, and a repeat that shares them does not show it.
         arguments = allocate(device, args_info, 1)
-        secs = secs + evaluate(module, device, evaluator._replace(repeat=1), arguments)
+        repeat = evaluate(evaluator._replace(repeat=1), arguments)
+        if not repeat:
+            return repeat, "near best"
+        secs += repeat
     return secs, "near best"
 
 
@@ -160,5 +176,5 @@ def _with_number(evaluator: EvaluatorConfig, call_secs: float) -> EvaluatorConfi
     """Spare TVM the runs with which it finds how many calls ``min_repeat_ms`` takes."""
     if evaluator.enable_cpu_cache_flush or not call_secs > 0.0:
         return evaluator
-    number = math.ceil(_NUMBER_MARGIN * evaluator.min_repeat_ms / 1e3 / call_secs)
+    number = math.ceil(_NUMBER_MARGIN * evaluator.min_repeat_ms / 1e3 / max(call_secs, 1e-9))
     return evaluator._replace(number=max(evaluator.number, number))

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What runs in a worker process: its limits, and one task at a time."""
+"""What runs in a worker process: one task at a time, within its limits."""
 
 import ctypes
 import os
@@ -23,8 +23,9 @@ import signal
 import sys
 import traceback
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import cloudpickle
 import psutil
@@ -43,14 +44,14 @@ class WorkerConfig:
         A pickled function that every worker calls before its first task.
     memory_limit : int | None
         The address space that a worker may use, in bytes.
-    cpus : frozenset[int] | None
-        The CPUs that a worker may run on; None for all.
+    cpus : frozenset[int]
+        The CPUs that a worker may run on.
     """
 
     directory: str
-    initializer: bytes | None = None
-    memory_limit: int | None = None
-    cpus: frozenset[int] | None = None
+    initializer: bytes | None
+    memory_limit: int | None
+    cpus: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -59,87 +60,123 @@ class Reply:
 
     Parameters
     ----------
-    value : Any
-        What the function returned.
+    value : bytes | None
+        What the function returned, pickled.
     error : str | None
         The traceback of what it raised instead.
-    memory : int
-        The resident memory of the worker afterwards, in bytes.
+    growth : int
+        By how many bytes the worker's own resident memory has grown since it started.
     """
 
-    value: Any
+    value: bytes | None
     error: str | None
-    memory: int
+    growth: int
 
 
-_pending_initializer: bytes | None = None
-
-
-def start_worker(config: WorkerConfig, server_pid: int, inherited: int) -> None:
-    """Set up a worker that was just forked from the server.
+def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> NoReturn:
+    """Run tasks, in a process that was just forked, until the connection or the server ends.
 
     Parameters
     ----------
+    connection : Connection
+        Gives the pickled tasks, and takes the pickled ``Reply`` of each.
     config : WorkerConfig
-        How.
-    server_pid : int
-        The process that must not be outlived.
-    inherited : int
-        The server's end of its connection, a file descriptor that this process must not hold.
+        How to set this process up.
+    server : int
+        The process id of the server.
     """
-    global _pending_initializer
-    os.close(inherited)
-    # A group of its own lets the server end what a build started: a linker, nvcc.
-    os.setpgid(0, 0)
-    # pebble's handler runs in Python, so it would wait for a build that hangs in C++.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with_parent(server_pid)
-    if config.memory_limit is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (config.memory_limit, config.memory_limit))
-    if config.cpus is not None:
-        os.sched_setaffinity(0, config.cpus)
-    Path(config.directory, str(os.getpid())).touch()
-    _pending_initializer = config.initializer
+    status = 1
+    try:
+        _set_up(config, server)
+        memory = _own_memory()
+        initializer = config.initializer
+        while True:
+            value, error = run_task(connection.recv_bytes(), initializer)
+            if error is None:
+                initializer = None
+            connection.send(Reply(value, error, _own_memory() - memory))
+    except (EOFError, ConnectionError):
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # Nothing of the server's, which this is a copy of, may run at exit.
+        os._exit(status)
 
 
-def run_task(payload: bytes) -> Reply:
-    """Run a task, in a worker.
+def run_task(payload: bytes, initializer: bytes | None) -> tuple[bytes | None, str | None]:
+    """Run a task.
 
     Parameters
     ----------
     payload : bytes
         A pickled pair of a function and its arguments.
+    initializer : bytes | None
+        A pickled function to call before.
 
     Returns
     -------
-    reply : Reply
-        What came of it.
+    value : bytes | None
+        What the function returned, pickled.
+    error : str | None
+        The traceback of what it raised instead.
     """
-    value, error = None, None
     try:
-        _initialize_once()
+        if initializer is not None:
+            cloudpickle.loads(initializer)()
         function, arguments = cloudpickle.loads(payload)
-        value = function(*arguments)
+        return cloudpickle.dumps(function(*arguments)), None
     except MemoryError:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         bound = "" if limit == resource.RLIM_INFINITY else f" of {limit >> 20} MiB"
-        error = f"out of memory within the worker's limit{bound}\n{traceback.format_exc()}"
+        return None, f"out of memory within the worker's limit{bound}\n{traceback.format_exc()}"
     except BaseException:  # SystemExit too must cost no more than this task.
-        error = traceback.format_exc()
-    return Reply(value, error, psutil.Process().memory_info().rss)
+        return None, traceback.format_exc()
 
 
-def _initialize_once() -> None:
-    global _pending_initializer
-    if _pending_initializer is not None:
-        cloudpickle.loads(_pending_initializer)()
-        _pending_initializer = None
+def _own_memory() -> int:
+    """The resident memory that is not a file's, in bytes."""
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - memory.shared)
 
 
-def _die_with_parent(server_pid: int) -> None:
+def _set_up(config: WorkerConfig, server: int) -> None:
+    # A group of its own lets the server end what a build started: a linker, nvcc.
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _die_with_parent(server)
+    if config.memory_limit is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        unlimited = hard == resource.RLIM_INFINITY
+        limit = config.memory_limit if unlimited else min(hard, config.memory_limit)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    os.sched_setaffinity(0, config.cpus)
+    if len(config.cpus) < (os.cpu_count() or 1):
+        # TVM would bind its threads to CPUs by their number, from 0, whatever is allowed.
+        os.environ["TVM_BIND_THREADS"] = "0"
+    Path(config.directory, str(os.getpid())).touch()
+
+
+def _die_with_parent(server: int) -> None:
     """Have the kernel end this process when the server ends, however that happens."""
     if sys.platform == "linux":
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
         ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != server_pid:
+        if os.getppid() != server:
             os._exit(0)
+
+
+def end_left_processes(directory: str) -> None:
+    """End what workers that are gone had started.
+
+    Parameters
+    ----------
+    directory : str
+        The directory in which each worker left a file.
+    """
+    for path in Path(directory).iterdir():
+        try:
+            os.killpg(int(path.name), signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # It left nothing.
+        path.unlink(missing_ok=True)

@@ -1,0 +1,560 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The worker processes: every way that a task can fail, and what is left behind."""
+
+import contextlib
+import gc
+import itertools
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+
+import measuring
+import psutil
+import pytest
+from measuring import PATIENCE_SECS, Surroundings, eventually, outcome
+
+from tvm_droplet_ms.measure.pool import TaskFailed, WorkerPool
+
+MEMORY_LIMIT = 2 << 30
+
+
+@pytest.fixture
+def surroundings(tmp_path, monkeypatch):
+    """What a test leaves behind, which must be nothing."""
+    surroundings = Surroundings(tmp_path, monkeypatch)
+    yield surroundings
+    surroundings.assert_nothing_is_left()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A pool of two workers that every fault here must leave intact."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        surroundings = Surroundings(tmp_path_factory.mktemp("pool"), monkeypatch)
+        pool = WorkerPool(2, memory_limit=MEMORY_LIMIT)
+        yield pool, surroundings
+        pool.close()
+        surroundings.assert_nothing_is_left()
+
+
+@pytest.fixture
+def make_pool(surroundings):
+    """Makes pools that are closed also when the test fails."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **kwargs: stack.enter_context(
+            contextlib.closing(WorkerPool(*args, **kwargs))
+        )
+
+
+def workers_of(pool: WorkerPool) -> list[psutil.Process]:
+    """The idle workers, once all of them are there."""
+    server = server_of(pool)
+    assert eventually(lambda: len(server.children()) == pool.workers)
+    return server.children()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def server_of(pool: WorkerPool) -> psutil.Process:
+    """The program that holds the workers; knows where the pool keeps it."""
+    assert pool._server is not None
+    return psutil.Process(pool._server._process.pid)
+
+
+def pids(pool: WorkerPool, tasks: int) -> list[int]:
+    """The processes that tasks ran in."""
+    futures = [pool.submit(PATIENCE_SECS, os.getpid) for _ in range(tasks)]
+    return [future.result(PATIENCE_SECS) for future in futures]
+
+
+MiB = 1 << 20
+
+# What a task does, its time limit in seconds, the kind of failure, and words of the message.
+FAULTS = {
+    "raises": (measuring.raise_error, 20, "error", "ValueError: the fault of this test"),
+    "raises no Exception": (measuring.raise_no_exception, 20, "error", "the fault of this test"),
+    "raises KeyboardInterrupt": (measuring.raise_interrupt, 20, "error", "the fault of this test"),
+    "exits": (measuring.leave, 20, "error", "SystemExit: the fault of this test"),
+    "exits at once": (measuring.leave_at_once, 20, "crash", "ended with status 3"),
+    "exits as if well": (measuring.leave_as_if_well, 20, "crash", "ended with status 0"),
+    "segfaults": (measuring.segfault, 20, "crash", "SIGSEGV"),
+    "aborts": (measuring.abort, 20, "crash", "SIGABRT"),
+    "dies of a signal without a name": (measuring.die_of_signal_40, 20, "crash", "40"),
+    "dies while it answers": (measuring.die_while_answering, 20, "crash", "ended with status 1"),
+    "hangs": (measuring.hang, 1, "timeout", "1 s"),
+    "hangs in C": (measuring.hang_in_c, 1, "timeout", "1 s"),
+    "hangs with children": (measuring.hang_with_children, 1, "timeout", "1 s"),
+    "hangs against SIGTERM": (measuring.hang_against_sigterm, 1, "timeout", "1 s"),
+    "stopped": (measuring.hang_stopped, 1, "timeout", "1 s"),
+    "crashes with children": (measuring.crash_with_children, 20, "crash", "SIGSEGV"),
+    "eats memory": (measuring.eat_memory, 20, None, "2048 MiB"),
+    "eats memory and keeps it": (measuring.eat_memory_and_keep_it, 20, None, ""),
+    "eats memory in C": (measuring.eat_memory_in_c, 20, "crash", "SIGSEGV"),
+    "eats file descriptors": (measuring.eat_file_descriptors_and_keep_them, 20, None, ""),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_costs_its_own_task(shared, fault):
+    pool, surroundings = shared
+    function, limit, kind, words = FAULTS[fault]
+    start = time.monotonic()
+    before = [pool.submit(20, measuring.echo, i) for i in range(4)]
+    failing = pool.submit(limit, function)
+    # Enough of them that the worker of the failing task, if it stays, gets some.
+    after = [pool.submit(20, measuring.echo, i) for i in range(4, 44)]
+    seen_kind, message = outcome(failing)
+    results = [outcome(future) for future in before + after]
+    again = [outcome(pool.submit(20, measuring.echo, i)) for i in range(10)]
+    took = time.monotonic() - start
+    assert results == [("value", i) for i in range(44)]
+    assert again == [("value", i) for i in range(10)]
+    assert seen_kind == kind if kind else seen_kind in ("error", "crash")
+    assert words in message
+    assert took < (limit if kind == "timeout" else 0) + 8
+    if kind == "timeout":
+        assert took >= limit
+    # The program that holds the workers, and the workers.
+    assert eventually(lambda: len(surroundings.processes()) <= 3), surroundings.processes()
+
+
+def test_a_worker_that_ran_out_of_memory_is_replaced(shared):
+    pool, _ = shared
+    failing = pool.submit(20, measuring.eat_memory_and_keep_most)
+    after = [pool.submit(20, measuring.need_memory, 256) for _ in range(20)]
+    kind, message = outcome(failing)
+    assert kind in ("error", "crash") and "memory" in message
+    assert [outcome(future) for future in after] == [("value", 256)] * 20
+
+
+@pytest.mark.parametrize(
+    "function", [measuring.generator, threading.Lock, measuring.unreadable, measuring.closure]
+)
+def test_a_result_that_cannot_be_sent_costs_its_own_task(shared, function):
+    pool, _ = shared
+    others = [pool.submit(20, measuring.echo, i) for i in range(10)]
+    kind, value = outcome(pool.submit(20, function))
+    assert kind == "error" or (function is measuring.closure and value() == 1)
+    assert [outcome(future) for future in others] == [("value", i) for i in range(10)]
+
+
+def test_a_function_that_cannot_be_sent_is_named(shared):
+    pool, _ = shared
+    lock = threading.Lock()
+
+    def build_with_lock():
+        return lock
+
+    with pytest.raises(TypeError, match="build_with_lock.*cannot be sent.*cannot pickle.*lock"):
+        pool.submit(20, build_with_lock)
+
+
+def test_a_time_limit_begins_when_a_worker_takes_up_the_task(shared):
+    pool, _ = shared
+    futures = [pool.submit(1.2, time.sleep, 0.7) for _ in range(8)]
+    assert [outcome(future) for future in futures] == [("value", None)] * 8
+
+
+def test_large_tasks_and_large_errors_at_once(shared):
+    """Both directions of the connection are full at the same time."""
+    pool, _ = shared
+
+    def fail_at_length(task: bytes):
+        raise ValueError("y" * 2 * MiB)
+
+    futures = []
+
+    def submit():
+        for _ in range(32):
+            futures.append(pool.submit(20, fail_at_length, b"x" * MiB))
+
+    thread = threading.Thread(target=submit, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECS)
+    assert len(futures) == 32, "the connection is blocked in both directions"
+    kinds = Counter(outcome(future)[0] for future in futures)
+    assert kinds == {"error": 32}
+
+
+def test_a_task_larger_than_the_memory_costs_itself_only(shared):
+    pool, _ = shared
+    large = pool.submit(20, len, bytes(MEMORY_LIMIT // 2))
+    small = [pool.submit(20, measuring.echo, i) for i in range(20)]
+    kind, message = outcome(large)
+    assert kind in ("error", "crash"), message
+    assert [outcome(future) for future in small] == [("value", i) for i in range(20)]
+
+
+def test_workers_stay_up(surroundings, make_pool):
+    pool = make_pool(2)
+    first = {worker.pid for worker in workers_of(pool)}
+    assert os.getpid() not in first
+    for _ in range(3):
+        assert set(pids(pool, 10)) <= first
+    pool.close()
+    surroundings.assert_nothing_is_left()
+    assert not first & set(pids(pool, 10)), "closed, it starts again when needed"
+
+
+def test_closing_often_leaks_nothing_here(make_pool):
+    def held():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    pool = make_pool(1)
+    pids(pool, 1)
+    pool.close()
+    before = held()
+    for _ in range(3):
+        pids(pool, 1)
+        pool.close()
+    assert eventually(lambda: held() == before), (before, held())
+
+
+def test_closing_does_not_wait_for_tasks(surroundings, make_pool):
+    pool = make_pool(2)
+    pids(pool, 1)
+    hanging = [pool.submit(1000, measuring.hang_with_children) for _ in range(4)]
+    assert eventually(lambda: len(surroundings.processes()) >= 7)
+    start = time.monotonic()
+    pool.close()
+    assert time.monotonic() - start < 4
+    kinds = [outcome(future)[0] for future in hanging]
+    assert kinds == ["crash"] * 4
+
+
+def test_a_pool_that_nobody_holds_ends(surroundings):
+    pool = WorkerPool(1)
+    outcome(pool.submit(20, measuring.echo, 1))
+    del pool
+    gc.collect()
+    surroundings.assert_nothing_is_left()
+
+
+def test_a_pool_that_nobody_holds_ends_after_a_failure(surroundings):
+    def use() -> None:
+        WorkerPool(1).submit(20, measuring.raise_error).result()
+
+    with pytest.raises(TaskFailed):
+        use()
+    gc.collect()
+    surroundings.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("moment", ["at once", "noticed"])
+@pytest.mark.parametrize("killed", [1, 2])
+def test_idle_workers_killed_before_a_batch(make_pool, killed, moment):
+    pool = make_pool(2)
+    pids(pool, 1)
+    for worker in workers_of(pool)[:killed]:
+        worker.kill()
+        assert eventually(lambda worker=worker: not is_alive(worker))
+    if moment == "noticed":
+        time.sleep(0.5)
+    # More than the pipe to the workers holds.
+    futures = [pool.submit(20, len, bytes(20_000)) for _ in range(64)]
+    kinds = Counter(outcome(future)[0] for future in futures)
+    # One that was given a task before its end was seen takes that task along.
+    lost = killed if moment == "at once" else 0
+    assert kinds["crash"] <= lost and kinds["value"] == 64 - kinds["crash"]
+
+
+def test_idle_workers_killed_again_and_again(make_pool):
+    pool = make_pool(2)
+    pids(pool, 1)
+    futures = []
+    end = time.monotonic() + 3
+    for i in itertools.count():
+        futures.append(pool.submit(20, measuring.echo, i))
+        if i % 50 == 0:
+            for worker in server_of(pool).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.kill()
+        time.sleep(0.005)
+        if time.monotonic() > end:
+            break
+    kinds = Counter(outcome(future)[0] for future in futures)
+    # Each kill may cost the task that its worker had; the others are done.
+    assert set(kinds) <= {"value", "crash"}
+    assert kinds["crash"] <= 2 * (len(futures) // 50 + 1)
+    assert pids(pool, 4)
+
+
+def test_a_worker_killed_in_its_task(surroundings, make_pool):
+    pool = make_pool(2)
+    marker = surroundings.directory / "started"
+
+    def start_and_wait() -> None:
+        marker.write_text(str(os.getpid()))
+        measuring.hang()
+
+    killed = pool.submit(1000, start_and_wait)
+    others = [pool.submit(20, measuring.echo, i) for i in range(8)]
+    assert eventually(lambda: marker.exists() and bool(marker.read_text()))
+    os.kill(int(marker.read_text()), signal.SIGKILL)
+    kind, message = outcome(killed)
+    assert kind == "crash" and "SIGKILL" in message
+    assert [outcome(future) for future in others] == [("value", i) for i in range(8)]
+    marker.unlink()
+
+
+def test_the_program_killed_in_a_batch(surroundings, make_pool):
+    """What its workers had started ends too."""
+    pool = make_pool(2)
+    done = pool.submit(20, measuring.echo, 1)
+    assert outcome(done) == ("value", 1)
+    failed = [pool.submit(1000, measuring.hang_with_children) for _ in range(6)]
+    assert eventually(lambda: len(surroundings.processes()) >= 7)
+    server_of(pool).kill()
+    for future in failed:
+        kind, message = outcome(future)
+        assert kind == "crash"
+        assert "the program that holds the worker processes ended, with status -9" in message
+    assert outcome(pool.submit(20, measuring.echo, 2)) == ("value", 2)
+    assert eventually(lambda: len(surroundings.processes()) <= 3), surroundings.processes()
+
+
+def test_the_program_stuck_as_the_pool_is_closed(surroundings, make_pool):
+    pool = make_pool(2)
+    for _ in range(2):
+        pool.submit(1000, measuring.hang_with_children)
+    assert eventually(lambda: len(surroundings.processes()) == 7)
+    server_of(pool).suspend()
+    start = time.monotonic()
+    pool.close()
+    assert time.monotonic() - start < 8
+    surroundings.assert_nothing_is_left()
+
+
+def test_the_program_killed_between_batches(make_pool):
+    pool = make_pool(1)
+    before = pids(pool, 1)
+    server_of(pool).kill()
+    futures = [pool.submit(20, os.getpid) for _ in range(3)]
+    results = [outcome(future) for future in futures]
+    # Those sent before the end was noticed are lost, no others.
+    assert {kind for kind, _ in results} <= {"value", "crash"}
+    assert before != pids(pool, 1)
+
+
+def test_the_program_killed_while_it_starts(surroundings, make_pool):
+    """Its preparation makes temporary files."""
+    started = surroundings.directory / "started"
+
+    def prepare() -> None:
+        tempfile.mkdtemp()
+        started.touch()
+        measuring.hang()
+
+    pool = make_pool(1, prepare=prepare)
+    assert eventually(started.exists)
+    started.unlink()
+    server_of(pool).kill()
+
+
+def test_a_preparation_that_raises(make_pool):
+    pool = make_pool(1, prepare=measuring.raise_error)
+    kind, message = outcome(pool.submit(20, measuring.echo, 1))
+    assert kind in ("error", "crash") and "the program that holds the worker processes" in message
+
+
+def test_an_initializer_that_raises_fails_each_task_in_words(make_pool):
+    pool = make_pool(1, initializer=measuring.raise_error)
+    for _ in range(3):
+        kind, message = outcome(pool.submit(20, measuring.echo, 1))
+        assert kind == "error" and "ValueError: the fault of this test" in message
+
+
+def test_an_initializer_runs_once_in_every_worker(surroundings, make_pool):
+    def count() -> None:
+        with open(surroundings.directory / f"ran-{os.getpid()}", "a") as file:
+            file.write("x")
+
+    pool = make_pool(2, initializer=count, max_tasks=2)
+    used = pids(pool, 9)
+    ran = {int(path.name[4:]): path.read_text() for path in surroundings.directory.glob("ran-*")}
+    assert ran == dict.fromkeys(used, "x")
+    for path in surroundings.directory.glob("ran-*"):
+        path.unlink()
+
+
+def test_workers_are_replaced_after_so_many_tasks(make_pool):
+    pool = make_pool(1, max_tasks=3)
+    assert list(Counter(pids(pool, 9)).values()) == [3, 3, 3]
+
+
+def test_workers_that_grow_are_replaced(make_pool):
+    pool = make_pool(1, max_growth=100 * MiB, memory_limit=MEMORY_LIMIT)
+    used = [outcome(pool.submit(20, measuring.leak, 64)) for _ in range(6)]
+    assert {kind for kind, _ in used} == {"value"}
+    # A third block of 64 MiB never fits.
+    assert max(Counter(pid for _, pid in used).values()) == 2
+
+
+def test_workers_that_grow_are_replaced_within_a_batch(make_pool):
+    """Otherwise their memory ends while they have tasks of which none is too large."""
+    pool = make_pool(1, max_growth=100 * MiB, memory_limit=MEMORY_LIMIT)
+    futures = [pool.submit(20, measuring.leak, 64) for _ in range(40)]
+    assert Counter(outcome(future)[0] for future in futures) == {"value": 40}
+
+
+def test_cpus_are_those_asked_for(make_pool):
+    (cpu, *_) = sorted(os.sched_getaffinity(0))
+    pool = make_pool(1, cpus=frozenset([cpu]))
+    assert outcome(pool.submit(20, os.sched_getaffinity, 0)) == ("value", {cpu})
+
+
+def test_a_pool_needs_a_worker():
+    with pytest.raises(ValueError, match="workers = 0, expected at least 1"):
+        WorkerPool(0)
+
+
+def test_paths_that_are_no_strings_do_not_matter(make_pool, monkeypatch):
+    """Python ignores them in ``sys.path``."""
+    monkeypatch.setattr(sys, "path", [pathlib.Path("nowhere"), *sys.path])
+    pool = make_pool(1)
+    assert outcome(pool.submit(20, measuring.echo, 1)) == ("value", 1)
+
+
+def test_an_interpreter_that_cannot_be_started_leaves_nothing(surroundings, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(OSError, match="/no/such/python"):
+        WorkerPool(1)
+    surroundings.assert_nothing_is_left()
+
+
+def test_a_lower_limit_on_memory_from_outside(surroundings):
+    """As under ``ulimit -v``; raising it is not allowed, except to an administrator."""
+    unshare = shutil.which("unshare")
+    limit = 3 << 30
+    program = f"""
+import os, resource
+resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit}))
+from tvm_droplet_ms.measure.pool import WorkerPool
+pool = WorkerPool(1, memory_limit={2 * limit})
+print(pool.submit(20, resource.getrlimit, resource.RLIMIT_AS).result()[0])
+"""
+    in_namespace = [unshare, "--user"] if os.getuid() == 0 and unshare else []
+    printed = surroundings.run(*in_namespace, sys.executable, "-c", program)
+    assert int(printed) == limit
+
+
+PARENT = """
+import os, sys, time
+import measuring
+from tvm_droplet_ms.measure.pool import WorkerPool
+
+pool = WorkerPool(1)
+pool.submit(20, measuring.echo, 1).result()
+hanging = [pool.submit(1000, measuring.hang_with_children) for _ in range(3)]
+print(pool._server._process.pid, flush=True)
+"""
+
+
+def start_parent(surroundings, more: str) -> tuple["subprocess.Popen[str]", int]:
+    """A program whose pool has tasks that hang, and the program that holds its workers."""
+    parent = surroundings.start(PARENT + more)
+    assert parent.stdout is not None
+    server = int(parent.stdout.readline())
+    # The two, a worker, and two that it started.
+    assert eventually(lambda: len(surroundings.processes()) == 5)
+    return parent, server
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
+def test_the_parent_killed(surroundings, number):
+    parent, _ = start_parent(surroundings, "time.sleep(1000)")
+    parent.send_signal(number)
+    assert parent.wait(PATIENCE_SECS) == -number
+    surroundings.assert_nothing_is_left()
+
+
+def test_everything_told_to_end(surroundings):
+    """As batch systems do, SIGTERM to each process."""
+    parent, server = start_parent(surroundings, "time.sleep(1000)")
+    os.kill(server, signal.SIGTERM)
+    parent.terminate()
+    assert parent.wait(PATIENCE_SECS) == -signal.SIGTERM
+    surroundings.assert_nothing_is_left()
+
+
+def test_the_parent_ends_by_itself(surroundings):
+    parent, _ = start_parent(surroundings, "time.sleep(1)")
+    assert parent.wait(PATIENCE_SECS) == 0
+    surroundings.assert_nothing_is_left()
+
+
+def test_the_parent_interrupted_while_it_waits(surroundings):
+    parent, _ = start_parent(surroundings, "hanging[0].result()")
+    os.killpg(parent.pid, signal.SIGINT)
+    start = time.monotonic()
+    parent.wait(PATIENCE_SECS)
+    assert time.monotonic() - start < 5
+    assert parent.returncode != 0 and "KeyboardInterrupt" in parent.communicate()[1]
+    surroundings.assert_nothing_is_left()
+
+
+def test_the_parent_killed_while_a_child_of_it_lives(surroundings):
+    """A forked child, a loader of data for one, holds all that was open."""
+    parent = surroundings.start(
+        PARENT
+        + """
+if os.fork() == 0:
+    print("forked", flush=True)
+    os.closerange(0, 3)
+    time.sleep(8)
+    os._exit(0)
+time.sleep(1000)
+"""
+    )
+    assert parent.stdout is not None
+    server = int(parent.stdout.readline())
+    assert parent.stdout.readline() == "forked\n"
+    parent.kill()
+    parent.wait()
+    assert eventually(lambda: not psutil.pid_exists(server), secs=5)
+    assert eventually(lambda: len(surroundings.processes()) <= 1, secs=2)
+
+
+def test_a_forked_child_that_ends_takes_nothing_along(surroundings):
+    program = """
+import os, sys
+import measuring
+from tvm_droplet_ms.measure.pool import WorkerPool
+
+pool = WorkerPool(1)
+worker = pool.submit(20, os.getpid).result()
+file = os.path.join(pool.directory, "artefact")
+open(file, "w").close()
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+assert os.path.exists(file)
+assert pool.submit(20, os.getpid).result() == worker
+print("well")
+"""
+    assert surroundings.run(sys.executable, "-c", program) == "well\n"

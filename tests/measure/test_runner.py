@@ -1,0 +1,680 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The runner: what it measures, and what every failure of a candidate costs."""
+
+import contextlib
+import gc
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import median
+
+import psutil
+import pytest
+
+import tvm
+from tvm import te
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.arg_info import TensorInfo
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput
+from tvm.script import tirx as T
+from tvm.target import Target
+from tvm_droplet_ms.measure import PromptRunner, WarmBuilder, fast_start
+from tvm_droplet_ms.measure.pool import TaskFailed
+
+TWO_VECTORS = [TensorInfo("float32", (16,))] * 2
+SHORT = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=5)
+
+
+def chain(length, size=16, multiply=False):
+    """Operations that each wait for the one before: about 1.6 ns each on a CPU of 2023."""
+
+    @T.prim_func
+    def add(a: T.Buffer((size,), "float32"), b: T.Buffer((size,), "float32")):
+        T.func_attr({"global_symbol": "main"})
+        for _ in range(T.int64(length)):
+            b[0] = b[0] + a[0]
+
+    @T.prim_func
+    def mul(a: T.Buffer((size,), "float32"), b: T.Buffer((size,), "float32")):
+        T.func_attr({"global_symbol": "main"})
+        for _ in range(T.int64(length)):
+            b[0] = b[0] * a[0]
+
+    return tvm.IRModule({"main": mul if multiply else add})
+
+
+def wild_store():
+    @T.prim_func
+    def main(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):
+        T.func_attr({"global_symbol": "main"})
+        b[T.int64(1 << 40)] = a[0]
+
+    return tvm.IRModule({"main": main})
+
+
+def leaves_the_process():
+    @T.prim_func
+    def main(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):
+        T.func_attr({"global_symbol": "main"})
+        T.evaluate(T.call_extern("int32", "exit", 3))
+
+    return tvm.IRModule({"main": main})
+
+
+@pytest.fixture(scope="module")
+def artefacts(tmp_path_factory):
+    """Paths of artefacts by name, each in a folder of its own."""
+    modules = {
+        "good": chain(100_000),
+        "slow": chain(20_000_000),
+        "ms": chain(1_000_000),
+        "endless": chain(1 << 60),
+        "wild": wild_store(),
+        "exit": leaves_the_process(),
+        "wide": chain(1_000_000, size=32),
+        "8x": chain(800_000),
+        "64x": chain(6_400_000),
+    }
+    paths = {}
+    for name, mod in modules.items():
+        paths[name] = str(tmp_path_factory.mktemp(name) / "module.so")
+        tvm.tirx.build(mod, target="llvm").export_library(paths[name])
+    folder = tmp_path_factory.mktemp("broken")
+    whole = Path(paths["good"]).read_bytes()
+    (folder / "torn.so").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.so").write_text("no library")
+    return paths | {
+        "missing": str(folder / "missing.so"),
+        "torn": str(folder / "torn.so"),
+        "text": str(folder / "text.so"),
+    }
+
+
+@contextlib.contextmanager
+def running(**arguments):
+    runner = PromptRunner(**arguments)
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+@pytest.fixture(scope="module")
+def shared_runner():
+    with running(evaluator_config=SHORT, hopeless=math.inf) as runner:
+        yield runner
+
+
+def measured(runner, *paths, args_info=TWO_VECTORS):
+    futures = runner.run([RunnerInput(path, "cpu", args_info) for path in paths])
+    return [future.result() for future in futures]
+
+
+def secs_of(result):
+    assert result.error_msg is None, result.error_msg
+    return [float(secs) for secs in result.run_secs]
+
+
+def our_processes():
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def wait_until(condition, timeout=30.0):
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+# What it measures.
+
+
+def test_times_agree_with_the_local_runner(artefacts):
+    config = EvaluatorConfig(number=1, repeat=3, min_repeat_ms=10)
+    local = ms.runner.LocalRunner(evaluator_config=config)
+    times = {"local": [], "prompt": []}
+    with running(evaluator_config=config) as prompt:
+        measured(prompt, artefacts["ms"]), measured(local, artefacts["ms"])
+        for _ in range(7):
+            times["prompt"] += secs_of(*measured(prompt, artefacts["ms"]))
+            times["local"] += secs_of(*measured(local, artefacts["ms"]))
+
+    spread = max(times["local"]) - min(times["local"])
+    difference = abs(median(times["prompt"]) - median(times["local"]))
+    assert difference <= spread + 0.02 * median(times["local"]), times
+
+
+def test_results_are_in_the_order_of_the_inputs(artefacts, shared_runner):
+    names = ["8x", "good", "64x", "good", "8x", "64x", "64x", "good"]
+
+    results = measured(shared_runner, *(artefacts[name] for name in names))
+
+    by_time = sorted(zip([min(secs_of(result)) for result in results], names, strict=True))
+    assert [name for _, name in by_time] == ["good"] * 3 + ["8x"] * 2 + ["64x"] * 3
+
+
+def test_the_results_are_done_when_run_returns(artefacts, shared_runner):
+    futures = shared_runner.run([RunnerInput(artefacts["good"], "cpu", TWO_VECTORS)] * 2)
+
+    assert [future.done() for future in futures] == [True, True]
+    assert futures[0].result().run_secs == futures[0].result().run_secs
+
+
+def test_an_empty_batch(shared_runner):
+    assert measured(shared_runner) == []
+
+
+def test_a_kernel_far_slower_than_the_best_is_given_up(artefacts):
+    with running(evaluator_config=SHORT) as runner:
+        measured(runner, artefacts["good"])
+        before = runner.stats.timing_secs
+        (result,) = measured(runner, artefacts["slow"])
+
+        (secs,) = secs_of(result)
+        assert secs > 0.01
+        # LocalRunner would call it twice, and three times by its default configuration.
+        assert runner.stats.timing_secs - before < 1.9 * secs
+        assert (runner.stats.runs, runner.stats.hopeless, runner.stats.near_best) == (2, 1, 1)
+
+
+def test_the_best_is_kept_for_each_task(artefacts):
+    with running(evaluator_config=SHORT) as runner:
+        measured(runner, artefacts["good"])
+        (wide,) = measured(runner, artefacts["wide"], args_info=[TensorInfo("float32", (32,))] * 2)
+        assert runner.stats.hopeless == 0
+        assert len(secs_of(wide)) == 5
+
+        runner.close()
+        measured(runner, artefacts["slow"])
+        assert runner.stats.hopeless == 1
+
+
+def test_the_builder_tells_tasks_of_equal_arguments_apart():
+    modules = [chain(100_000), chain(2_000_000, multiply=True), chain(2_000_000)]
+    target = Target("llvm")
+    builder = WarmBuilder(max_workers=1)
+    try:
+        built = builder.build([BuilderInput(mod, target) for mod in modules])
+        with running(evaluator_config=SHORT) as runner:
+            results = measured(runner, *(result.artifact_path for result in built))
+    finally:
+        builder.close()
+
+    assert [len(secs_of(result)) for result in results] == [5, 5, 1]
+
+
+def test_a_hopeless_candidate_is_never_the_best(artefacts):
+    with running(evaluator_config=SHORT) as runner:
+        for name, repeats in (("ms", 5), ("slow", 1), ("slow", 1), ("good", 5), ("ms", 1)):
+            (result,) = measured(runner, artefacts[name])
+            assert len(secs_of(result)) == repeats, name
+
+
+# Failures of candidates.
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("wild", "crash", "SIGSEGV"),
+        ("exit", "crash", "ended with status 3"),
+        ("missing", "error", "cannot find file"),
+        ("torn", None, ""),
+        ("text", "error", "text.so"),
+    ],
+)
+def test_a_broken_artefact_costs_itself_only(artefacts, shared_runner, name, kind, words):
+    before = shared_runner.stats.failures.copy()
+
+    good, bad, still_good = measured(
+        shared_runner, artefacts["good"], artefacts[name], artefacts["good"]
+    )
+
+    secs_of(good), secs_of(still_good)
+    assert bad.run_secs is None
+    assert bad.error_msg.startswith("PromptRunner: ")
+    assert words in bad.error_msg
+    # The loader decides whether a torn library is an error or a crash.
+    kinds = [kind] if kind else ["error", "crash"]
+    assert (shared_runner.stats.failures - before).total() == 1
+    assert next(iter(shared_runner.stats.failures - before)) in kinds
+
+
+@pytest.mark.parametrize(
+    "args_info",
+    [
+        [TensorInfo("float32", (16,))],
+        [TensorInfo("float32", (16,))] * 3,
+        [TensorInfo("float32", (8,))] * 2,
+        [TensorInfo("int32", (16,))] * 2,
+    ],
+)
+def test_wrong_arguments(artefacts, shared_runner, args_info):
+    (result,) = measured(shared_runner, artefacts["good"], args_info=args_info)
+
+    assert result.run_secs is None
+    assert result.error_msg.startswith("PromptRunner: ")
+    secs_of(*measured(shared_runner, artefacts["good"]))
+
+
+def test_a_kernel_that_hangs(artefacts):
+    with running(evaluator_config=SHORT, timeout_sec=1.5) as runner:
+        start = time.perf_counter()
+        good, bad, still_good = measured(
+            runner, artefacts["good"], artefacts["endless"], artefacts["good"]
+        )
+
+        assert time.perf_counter() - start < 10
+        secs_of(good), secs_of(still_good)
+        assert bad.error_msg == "PromptRunner: killed after 1.5 s, its time limit"
+        assert runner.stats.failures == {"timeout": 1}
+
+
+# Times that are none.
+
+
+def evaluator_of_file(path):
+    """Answers with the times in a file, which the test changes between candidates."""
+
+    def evaluate(module, device, config, arguments):
+        return json.loads(Path(path).read_text())
+
+    return evaluate
+
+
+def test_a_time_that_is_not_a_positive_number_is_a_failure(artefacts, tmp_path):
+    times = tmp_path / "times"
+    bad = ([math.nan], [0.0], [-1.0], [math.inf], [1.0, math.nan], [])
+    with running(f_run_evaluator=evaluator_of_file(times)) as runner:
+        for number, value in enumerate(bad, 1):
+            times.write_text(json.dumps(value))
+            (result,) = measured(runner, artefacts["good"])
+            assert result.run_secs is None
+            assert result.error_msg.startswith("PromptRunner: ")
+            assert runner.stats.failures == {"invalid time": number}, value
+
+        # Nor does one of them become the best, beside which all others are hopeless.
+        times.write_text("[2.0]")
+        assert secs_of(*measured(runner, artefacts["good"])) == [2.0] * 5
+
+
+def matmul():
+    a = te.placeholder((16, 16), name="a")
+    b = te.placeholder((16, 16), name="b")
+    k = te.reduce_axis((0, 16), name="k")
+    product = te.compute((16, 16), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product")
+    return te.create_prim_func([a, b, product])
+
+
+def test_a_database_with_such_times_opens_again(tmp_path):
+    """Each candidate has one of these times; the cleanup, called for each, turns to the next."""
+    counter = tmp_path / "counter"
+    counter.touch()
+    answers = [1e-3, math.nan, 0.0, -1e-3, 2e-3]
+
+    def evaluate(module, device, config, arguments):
+        return [answers[counter.stat().st_size % len(answers)]] * config.repeat
+
+    def next_answer():
+        with counter.open("a") as file:
+            file.write("x")
+
+    fast_start()
+    work_dir = tmp_path / "work"
+    builder = WarmBuilder(max_workers=1)
+    try:
+        with running(f_run_evaluator=evaluate, f_cleanup=next_answer) as runner:
+            ms.tune_tir(
+                matmul(),
+                {"kind": "llvm", "num-cores": 1},
+                str(work_dir),
+                10,
+                num_trials_per_iter=5,
+                strategy="replay-trace",
+                cost_model="random",
+                builder=builder,
+                runner=runner,
+                seed=1,
+            )
+            assert (runner.stats.runs, runner.stats.failures) == (10, {"invalid time": 6})
+    finally:
+        builder.close()
+
+    database = ms.database.JSONDatabase(work_dir=str(work_dir))
+    mod = ms.tir_integration._normalize_mod(matmul())
+    valid = database.get_top_k(database.commit_workload(mod), 99)
+    assert sorted(min(map(float, record.run_secs)) for record in valid) == pytest.approx(
+        [1e-3, 1e-3, 2e-3, 2e-3]
+    )
+
+
+# Functions of the user's.
+
+
+def registered(folder):
+    """An initializer that registers three functions, which leave files in a folder."""
+
+    def initialize():
+        import tvm
+        from tvm.s_tir.meta_schedule.runner import local_runner
+
+        @tvm.register_global_func("test_runner.allocate", override=True)
+        def allocate(device, args_info, repeat):
+            Path(folder, "allocated").touch()
+            args_info = [list(info) for info in args_info]
+            return local_runner.default_alloc_argument(device, args_info, repeat)
+
+        @tvm.register_global_func("test_runner.evaluate", override=True)
+        def evaluate(module, device, config, arguments):
+            return [0.125] * (int(config[1]) * len(arguments))
+
+        @tvm.register_global_func("test_runner.clean", override=True)
+        def clean():
+            with Path(folder, "cleaned").open("a") as file:
+                file.write("x")
+
+    return initialize
+
+
+def called(name):
+    """A function that calls the global one."""
+
+    def call(*arguments):
+        import tvm
+
+        result = tvm.get_global_func(name)(*arguments)
+        return result if result is None else list(result)
+
+    return call
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_functions_of_the_user(artefacts, tmp_path, by_name):
+    names = {
+        "f_alloc_argument": "test_runner.allocate",
+        "f_run_evaluator": "test_runner.evaluate",
+        "f_cleanup": "test_runner.clean",
+    }
+    functions = {key: name if by_name else called(name) for key, name in names.items()}
+    with running(initializer=registered(str(tmp_path)), alloc_repeat=2, **functions) as runner:
+        good, missing, wild = measured(
+            runner, artefacts["good"], artefacts["missing"], artefacts["wild"]
+        )
+
+    assert secs_of(good) == secs_of(wild) == [0.125] * 5
+    assert missing.run_secs is None
+    assert (tmp_path / "allocated").exists()
+    assert (tmp_path / "cleaned").read_text() == "xxx"
+
+
+def test_a_new_worker_is_initialized_too(artefacts, tmp_path):
+    """After a crash, that is: here of the evaluator."""
+
+    def evaluate(*_):
+        if not Path(tmp_path, "crashed").exists():
+            Path(tmp_path, "crashed").touch()
+            os._exit(5)
+        return called("test_runner.evaluate")(*_)
+
+    with running(initializer=registered(str(tmp_path)), f_run_evaluator=evaluate) as runner:
+        crashed, good = measured(runner, artefacts["good"], artefacts["good"])
+
+    assert crashed.error_msg == "PromptRunner: its process ended with status 5"
+    assert secs_of(good) == [0.125] * 5
+
+
+@pytest.mark.parametrize("leave", [SystemExit, KeyboardInterrupt, MemoryError, RuntimeError])
+def test_an_evaluator_that_raises(artefacts, leave):
+    def evaluate(*_):
+        raise leave("not today")
+
+    with running(f_run_evaluator=evaluate) as runner:
+        (result,) = measured(runner, artefacts["good"])
+
+    assert result.run_secs is None
+    assert result.error_msg.startswith("PromptRunner: ")
+
+
+def test_times_that_cannot_be_sent_back_are_a_failure(artefacts):
+    class Seconds(float):
+        """Of a class that only its function knows, so that plain pickle does not."""
+
+    def evaluate(module, device, config, arguments):
+        return [Seconds(1.0)] * config.repeat
+
+    with running(f_run_evaluator=evaluate) as runner:
+        start = time.perf_counter()
+        (result,) = measured(runner, artefacts["good"])
+
+    assert time.perf_counter() - start < 20
+    # Whether they are turned into numbers or refused.
+    assert result.error_msg is not None or secs_of(result) == [1.0] * 5
+
+
+@pytest.mark.parametrize(
+    "argument", ["initializer", "f_alloc_argument", "f_run_evaluator", "f_cleanup"]
+)
+def test_what_cannot_be_pickled(argument):
+    lock = threading.Lock()
+
+    with pytest.raises(TypeError, match=r"cannot be sent to a worker process.*Expected"):
+        PromptRunner(**{argument: lambda *_: lock})
+
+
+@pytest.mark.parametrize("argument", ["f_alloc_argument", "f_run_evaluator", "f_cleanup"])
+def test_a_name_that_is_not_registered(argument):
+    with pytest.raises(TaskFailed, match=r"(?s)test_runner\.no_such.*not registered"):
+        PromptRunner(**{argument: "test_runner.no_such"})
+
+
+def test_an_initializer_that_raises():
+    def initialize():
+        raise RuntimeError("nothing works")
+
+    with pytest.raises(TaskFailed, match="nothing works"):
+        PromptRunner(initializer=initialize)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("timeout_sec", 0),
+        ("timeout_sec", -1.0),
+        ("timeout_sec", math.nan),
+        ("hopeless", 1.0),
+        ("hopeless", math.nan),
+        ("near_best", 0.0),
+        ("alloc_repeat", 0),
+        ("cooldown_sec", -0.5),
+        ("near_best_repeats", -1),
+        ("cpus", frozenset()),
+    ],
+)
+def test_a_number_out_of_range(argument, value):
+    before = our_processes()
+
+    with pytest.raises(ValueError) as raised:
+        PromptRunner(**{argument: value}).close()
+
+    assert f"{argument} = {value}" in str(raised.value)
+    assert "expected" in str(raised.value)
+    assert our_processes() == before
+
+
+# Processes that end.
+
+
+def hold_first(folder):
+    """An evaluator whose first call says which processes it runs in, and waits."""
+
+    def evaluate(module, device, config, arguments):
+        held = Path(folder, "held")
+        if not held.exists():
+            Path(folder, "writing").write_text(f"{os.getpid()} {os.getppid()}")
+            Path(folder, "writing").rename(held)
+            time.sleep(120)
+        return [1.0] * (config.repeat * len(arguments))
+
+    return evaluate
+
+
+def held_processes(folder):
+    """The worker and the program that holds it, once the evaluator waits."""
+    held = Path(folder, "held")
+    wait_until(held.exists)
+    worker, server = map(int, held.read_text().split())
+    return {"worker": worker, "server": server}
+
+
+@pytest.mark.parametrize(
+    ("which", "words"), [("worker", "SIGKILL"), ("server", "ended, with status -9")]
+)
+def test_a_process_killed_while_it_measures(artefacts, tmp_path, which, words):
+    def kill():
+        os.kill(held_processes(tmp_path)[which], signal.SIGKILL)
+
+    with running(f_run_evaluator=hold_first(tmp_path)) as runner:
+        killer = threading.Thread(target=kill)
+        killer.start()
+        killed, good = measured(runner, artefacts["good"], artefacts["good"])
+        killer.join()
+
+        assert words in killed.error_msg
+        assert killed.error_msg.startswith("PromptRunner: ")
+        assert secs_of(good) == [1.0] * 5
+        assert runner.stats.failures == {"crash": 1}
+
+
+@pytest.mark.parametrize("which", ["worker", "server"])
+def test_a_process_killed_while_idle_costs_nothing(artefacts, tmp_path, which):
+    def evaluate(*_):
+        Path(tmp_path, "pids").write_text(f"{os.getpid()} {os.getppid()}")
+        return [1.0]
+
+    with running(f_run_evaluator=evaluate) as runner:
+        measured(runner, artefacts["good"])
+        worker, server = map(int, Path(tmp_path, "pids").read_text().split())
+        os.kill({"worker": worker, "server": server}[which], signal.SIGKILL)
+        time.sleep(0.3)
+
+        assert secs_of(*measured(runner, artefacts["good"])) == [1.0] * 5
+        assert runner.stats.failures == {}
+        assert str(worker) not in Path(tmp_path, "pids").read_text().split()
+    wait_until(lambda: not psutil.pid_exists(worker))
+
+
+def test_close_ends_the_worker_and_another_batch_starts_it_again(artefacts):
+    before = our_processes()
+    with running(evaluator_config=SHORT) as runner:
+        for _ in range(2):
+            secs_of(*measured(runner, artefacts["good"]))
+            assert our_processes() > before
+            runner.close()
+            assert our_processes() == before
+
+
+def test_a_runner_that_is_dropped_ends_its_worker(artefacts):
+    before = our_processes()
+    runner = PromptRunner(evaluator_config=SHORT)
+    measured(runner, artefacts["good"])
+    assert our_processes() > before
+
+    del runner
+    gc.collect()
+
+    wait_until(lambda: our_processes() == before, timeout=5)
+
+
+def test_a_runner_that_is_dropped_after_a_failure_ends_its_worker(artefacts):
+    before = our_processes()
+    runner = PromptRunner(evaluator_config=SHORT)
+    measured(runner, artefacts["missing"])
+
+    del runner
+    gc.collect()
+
+    wait_until(lambda: our_processes() == before, timeout=5)
+
+
+def test_a_runner_that_cannot_be_made_leaves_no_process():
+    before = our_processes()
+
+    with pytest.raises(TaskFailed):
+        PromptRunner(f_cleanup="test_runner.no_such")
+    gc.collect()
+
+    wait_until(lambda: our_processes() == before, timeout=5)
+
+
+INTERRUPTED = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from test_runner import TWO_VECTORS, hold_first
+from tvm.s_tir.meta_schedule.runner import RunnerInput
+from tvm_droplet_ms.measure import PromptRunner
+
+runner = PromptRunner(f_run_evaluator=hold_first(sys.argv[2]))
+runner.run([RunnerInput(sys.argv[1], "cpu", TWO_VECTORS)] * 3)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_process_that_ends_in_a_batch(artefacts, tmp_path, how):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    here = str(Path(__file__).parent)
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, artefacts["good"], str(tmp_path), here],
+        env=os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    held = held_processes(tmp_path)
+    assert list(temporary.iterdir())
+
+    os.killpg(process.pid, how)  # As the terminal does, on Ctrl-C.
+    _, error = process.communicate(timeout=30)
+
+    # TVM turns Python's KeyboardInterrupt into a RuntimeError of the same traceback.
+    assert process.returncode == (1 if how == signal.SIGINT else -how), error
+    wait_until(lambda: not any(map(psutil.pid_exists, held.values())), timeout=5)
+    wait_until(lambda: not list(temporary.iterdir()), timeout=5)
+
+
+# What it tells.
+
+
+def test_what_it_did(artefacts):
+    with running(evaluator_config=SHORT) as runner:
+        start = time.perf_counter()
+        measured(runner, *(artefacts[name] for name in ("8x", "slow", "good", "missing", "slow")))
+        wall = time.perf_counter() - start
+
+        stats = runner.stats
+        assert (stats.runs, stats.hopeless, stats.near_best) == (5, 2, 2)
+        assert stats.failures == {"error": 1}
+        assert 0.0 < stats.load_secs < stats.timing_secs
+        assert stats.load_secs + stats.timing_secs <= stats.wall_secs <= wall

@@ -1,0 +1,338 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How a candidate is timed: with made-up times, and with TVM's evaluator on real kernels."""
+
+import math
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
+from tvm.s_tir.meta_schedule.runner.local_runner import default_run_evaluator
+from tvm.script import tirx as T
+from tvm_droplet_ms.measure.timing import TimingConfig, time_candidate
+
+BEST = 1e-3
+ASKED = EvaluatorConfig(number=2, repeat=1, min_repeat_ms=0, enable_cpu_cache_flush=False)
+ARGUMENTS = [["TENSOR", "float32", [2]], ["TENSOR", "int32", [1]]]
+
+
+def counting_kernel(length):
+    """A chain of `length` dependent operations, which also counts its calls."""
+
+    @T.prim_func
+    def main(chain: T.Buffer((2,), "float32"), calls: T.Buffer((1,), "int32")):
+        T.func_attr({"global_symbol": "main"})
+        calls[0] = calls[0] + 1
+        for _ in range(length):
+            chain[0] = chain[0] * T.float32(0.5) + chain[1]
+
+    return tvm.IRModule({"main": main})
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """Paths of kernels by how long they take: about 10 ns, 160 us and 30 ms."""
+    folder = tmp_path_factory.mktemp("kernels")
+    paths = {}
+    for name, length in (("tiny", 1), ("quick", 100_000), ("slow", 20_000_000)):
+        paths[name] = str(folder / f"{name}.so")
+        tvm.tirx.build(counting_kernel(length), target="llvm").export_library(paths[name])
+    return paths
+
+
+class Evaluator:
+    """Keeps what it was called with; answers each call of the kernel with `secs`."""
+
+    def __init__(self, secs, real=False):
+        self.secs = secs
+        self.real = real
+        self.configs = []
+        self.addresses = []
+        self.times = []
+
+    def __call__(self, module, device, config, arguments):
+        assert len(self.configs) < 20, "it goes on for ever"
+        self.configs.append(config)
+        self.addresses.append([np.from_dlpack(args[0]).ctypes.data for args in arguments])
+        self.times.append(
+            default_run_evaluator(module, device, config, arguments)
+            if self.real
+            else [self.secs] * (config.repeat * len(arguments))
+        )
+        return self.times[-1]
+
+
+class Allocate:
+    """Allocates zeros and keeps all of them."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, device, args_info, repeat):
+        new = [[tvm.runtime.empty(s, d, device) for _, d, s in args_info] for _ in range(repeat)]
+        for _, calls in new:
+            calls.copyfrom(np.zeros(1, "int32"))
+        self.calls += [calls for _, calls in new]
+        return new
+
+    @property
+    def count(self):
+        return sum(int(calls.numpy()[0]) for calls in self.calls)
+
+
+def configured(evaluate=None, evaluator=ASKED, **changes):
+    settings = {
+        "evaluator": evaluator,
+        "alloc_repeat": 1,
+        "cooldown_sec": 0.0,
+        "hopeless": 3.0,
+        "near_best": 1.1,
+        "near_best_repeats": 5,
+        "f_alloc_argument": None,
+        "f_run_evaluator": evaluate,
+        "f_cleanup": None,
+    }
+    return TimingConfig(**(settings | changes))
+
+
+def timed(path, best=BEST, **config):
+    return time_candidate(configured(**config), path, "cpu", ARGUMENTS, best)
+
+
+@pytest.mark.parametrize("secs", [BEST * 100, BEST / 2, BEST])
+def test_the_first_candidate_of_a_task_is_near_the_best(kernels, secs):
+    timing = timed(kernels["quick"], math.inf, evaluate=Evaluator(secs), near_best_repeats=4)
+
+    assert timing.verdict == "near best"
+    assert timing.secs == [secs] * 4
+
+
+def test_one_call_is_enough_for_a_hopeless_candidate(kernels):
+    evaluate = Evaluator(BEST * 3.1)
+
+    timing = timed(kernels["quick"], evaluate=evaluate)
+
+    assert (timing.verdict, timing.secs) == ("hopeless", [BEST * 3.1])
+    (config,) = evaluate.configs
+    assert (config.number, config.repeat, config.min_repeat_ms) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("ratio", [1.11, 2.0, 2.99])
+@pytest.mark.parametrize("repeat", [1, 3])
+def test_a_candidate_in_between_is_timed_as_asked(kernels, ratio, repeat):
+    evaluate = Evaluator(BEST * ratio)
+    asked = ASKED._replace(number=7, repeat=repeat)
+
+    timing = timed(kernels["quick"], evaluate=evaluate, evaluator=asked)
+
+    assert (timing.verdict, timing.secs) == ("timed", [BEST * ratio] * repeat)
+    assert evaluate.configs[1:] == [asked]
+
+
+@pytest.mark.parametrize("ratio", [1.09, 0.5])
+def test_a_candidate_near_the_best_is_repeated_on_new_arguments(kernels, ratio):
+    evaluate = Evaluator(BEST * ratio)
+
+    timing = timed(kernels["quick"], evaluate=evaluate)
+
+    assert (timing.verdict, timing.secs) == ("near best", [BEST * ratio] * 5)
+    repeats = evaluate.configs[1:]
+    assert [config.repeat for config in repeats] == [1] * 5
+    # The one call shares the arguments of the first repeat; after that each has its own.
+    addresses = [address for (address,) in evaluate.addresses[1:]]
+    assert all(one != other for one, other in pairwise(addresses))
+
+
+def test_no_more_repeats_than_near_the_best_are_asked_for(kernels):
+    evaluate = Evaluator(BEST)
+
+    timing = timed(kernels["quick"], evaluate=evaluate, evaluator=ASKED._replace(repeat=3))
+
+    assert len(timing.secs) == 5
+    assert [config.repeat for config in evaluate.configs[1:]] == [3, 1, 1]
+
+
+def test_the_verdict_is_near_the_best_only_where_repeats_were_added(kernels):
+    asked = ASKED._replace(repeat=6)
+
+    timing = timed(kernels["quick"], evaluate=Evaluator(BEST), evaluator=asked)
+
+    assert (timing.verdict, len(timing.secs)) == ("timed", 6)
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_each_allocation_is_repeated(kernels, real):
+    evaluate = Evaluator(BEST * 2, real)
+    asked = ASKED._replace(repeat=3)
+
+    timing = timed(kernels["quick"], math.inf, evaluate=evaluate, evaluator=asked, alloc_repeat=2)
+
+    assert len(timing.secs) == 6
+    assert len(set(evaluate.addresses[1])) == 2
+
+
+@pytest.mark.parametrize("secs", [math.nan, math.inf, 0.0, -1.0])
+@pytest.mark.parametrize("best", [BEST, math.inf])
+def test_a_time_that_is_none_ends(kernels, secs, best):
+    timing = timed(kernels["quick"], best, evaluate=Evaluator(secs))
+
+    np.testing.assert_array_equal(timing.secs, [secs] * len(timing.secs))
+
+
+def test_an_array_of_times_is_as_good_as_a_list(kernels):
+    evaluate = Evaluator(BEST)
+
+    timing = timed(kernels["quick"], evaluate=lambda *call: np.array(evaluate(*call)))
+
+    assert timing.secs == [BEST] * 5
+
+
+@pytest.mark.parametrize("milliseconds", [1, 100])
+def test_the_number_of_calls_makes_a_repeat_as_long_as_asked(kernels, milliseconds):
+    evaluate = Evaluator(2e-5)
+    asked = ASKED._replace(min_repeat_ms=milliseconds)
+
+    timed(kernels["quick"], evaluate=evaluate, evaluator=asked)
+
+    for config in evaluate.configs[1:]:
+        assert 1.0 <= config.number * 2e-5 / (milliseconds * 1e-3) < 1.5
+        assert config._replace(number=2) == asked
+
+
+def test_a_number_that_was_asked_for_is_not_made_smaller(kernels):
+    evaluate = Evaluator(BEST * 2)
+    asked = ASKED._replace(number=1000, min_repeat_ms=1)
+
+    timed(kernels["quick"], evaluate=evaluate, evaluator=asked)
+
+    assert evaluate.configs[1] == asked
+
+
+def test_tvm_has_no_repeat_to_lengthen(kernels):
+    """It calls the kernel as often as the number says, and once more to warm up."""
+    ratios = []
+    # Where the machine's noise makes the one call long, TVM does lengthen the repeats.
+    for _ in range(5):
+        allocate, evaluate = Allocate(), Evaluator(None, real=True)
+        asked = ASKED._replace(number=1, min_repeat_ms=5)
+        timing = timed(
+            kernels["quick"],
+            math.inf,
+            evaluate=evaluate,
+            evaluator=asked,
+            f_alloc_argument=allocate,
+            near_best_repeats=1,
+        )
+        ratios.append((allocate.count - 2) / (evaluate.configs[1].number + 1))
+        assert timing.secs == evaluate.times[1]
+    assert min(ratios) == 1.0
+
+
+def test_the_cache_is_flushed_as_asked(kernels):
+    evaluate = Evaluator(BEST * 2)
+    asked = ASKED._replace(min_repeat_ms=100, enable_cpu_cache_flush=True)
+
+    timed(kernels["quick"], evaluate=evaluate, evaluator=asked)
+
+    assert [config.enable_cpu_cache_flush for config in evaluate.configs] == [True, True]
+    assert evaluate.configs[1] == asked
+
+
+def test_tvm_flushes_the_cache(kernels):
+    asked = ASKED._replace(repeat=2, enable_cpu_cache_flush=True)
+
+    timing = timed(kernels["quick"], math.inf, evaluator=asked)
+
+    assert len(timing.secs) == 5
+    assert all(1e-6 < secs < 1e-1 for secs in timing.secs)
+
+
+def test_a_hopeless_kernel_is_called_once(kernels):
+    allocate = Allocate()
+
+    timing = timed(kernels["slow"], 1e-4, f_alloc_argument=allocate)
+
+    assert (timing.verdict, len(timing.secs), allocate.count) == ("hopeless", 1, 1)
+    assert timing.secs[0] > 0.01
+
+
+def test_a_hopeless_kernel_shorter_than_a_cold_start_is_called_a_few_times(kernels):
+    allocate = Allocate()
+
+    timing = timed(kernels["quick"], 1e-5, f_alloc_argument=allocate)
+
+    assert (timing.verdict, len(timing.secs)) == ("hopeless", 1)
+    assert allocate.count <= 3
+
+
+@pytest.mark.parametrize("name", ["tiny", "quick"])
+def test_a_kernel_is_not_hopeless_beside_itself(kernels, name):
+    """A single call of a kernel of 10 ns is mostly the clock's own time."""
+    evaluator = ASKED._replace(number=1, min_repeat_ms=1)
+    best = min(timed(kernels[name], math.inf, evaluator=evaluator).secs)
+
+    verdicts = [timed(kernels[name], best, evaluator=evaluator).verdict for _ in range(9)]
+
+    assert verdicts.count("hopeless") <= 2, verdicts
+
+
+def test_infinity_gives_up_on_none(kernels):
+    timing = timed(kernels["slow"], 1e-4, hopeless=math.inf, evaluator=ASKED._replace(number=1))
+
+    assert timing.verdict == "timed"
+
+
+def test_cleanup_is_called_once_whatever_happened(kernels, tmp_path):
+    calls = []
+
+    def fail(*_):
+        raise RuntimeError("no time")
+
+    timed(kernels["quick"], evaluate=Evaluator(BEST), f_cleanup=lambda: calls.append("timed"))
+    with pytest.raises(RuntimeError, match="no time"):
+        timed(kernels["quick"], evaluate=fail, f_cleanup=lambda: calls.append("raised"))
+    with pytest.raises(RuntimeError, match="no time"):
+        timed(kernels["quick"], f_alloc_argument=fail, f_cleanup=lambda: calls.append("no memory"))
+    with pytest.raises(ValueError, match="cannot find file"):
+        timed(str(tmp_path / "none.so"), f_cleanup=lambda: calls.append("not loaded"))
+
+    assert calls == ["timed", "raised", "no memory", "not loaded"]
+
+
+def test_it_waits_after_each_candidate(kernels):
+    start = time.perf_counter()
+
+    timed(kernels["quick"], evaluate=Evaluator(BEST * 2), cooldown_sec=0.2)
+
+    assert time.perf_counter() - start > 0.2
+
+
+def test_where_the_seconds_went(kernels):
+    def allocate(device, args_info, repeat):
+        time.sleep(0.1)
+        return Allocate()(device, args_info, repeat)
+
+    timing = timed(
+        kernels["quick"], evaluate=Evaluator(BEST * 2), f_alloc_argument=allocate, cooldown_sec=0.5
+    )
+
+    assert 0.0 < timing.load_secs < 0.1
+    assert 0.1 < timing.timing_secs < 0.5  # Without the time that it waited.
