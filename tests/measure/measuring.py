@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,12 @@ def outcome(future: Any, secs: float = PATIENCE_SECS) -> tuple[str, Any]:
         return "no reply", None
     except TaskFailed as error:
         return error.kind, str(error)
+
+
+def outcomes(futures: Iterable[Any], secs: float = PATIENCE_SECS) -> list[tuple[str, Any]]:
+    """What `outcome` says of each; they have this long together."""
+    end = time.monotonic() + secs
+    return [outcome(future, max(0.0, end - time.monotonic())) for future in futures]
 
 
 class NoException(BaseException):

@@ -33,7 +33,7 @@ from collections import Counter
 import measuring
 import psutil
 import pytest
-from measuring import PATIENCE_SECS, Surroundings, eventually, outcome
+from measuring import PATIENCE_SECS, Surroundings, eventually, outcome, outcomes
 
 from tvm_droplet_ms.measure.pool import TaskFailed, WorkerPool
 
@@ -128,8 +128,8 @@ def test_a_fault_costs_its_own_task(shared, fault):
     # Enough of them that the worker of the failing task, if it stays, gets some.
     after = [pool.submit(20, measuring.echo, i) for i in range(4, 44)]
     seen_kind, message = outcome(failing)
-    results = [outcome(future) for future in before + after]
-    again = [outcome(pool.submit(20, measuring.echo, i)) for i in range(10)]
+    results = outcomes(before + after)
+    again = outcomes([pool.submit(20, measuring.echo, i) for i in range(10)])
     took = time.monotonic() - start
     assert results == [("value", i) for i in range(44)]
     assert again == [("value", i) for i in range(10)]
@@ -148,7 +148,7 @@ def test_a_worker_that_ran_out_of_memory_is_replaced(shared):
     after = [pool.submit(20, measuring.need_memory, 256) for _ in range(20)]
     kind, message = outcome(failing)
     assert kind in ("error", "crash") and "memory" in message
-    assert [outcome(future) for future in after] == [("value", 256)] * 20
+    assert outcomes(after) == [("value", 256)] * 20
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_result_that_cannot_be_sent_costs_its_own_task(shared, function):
     others = [pool.submit(20, measuring.echo, i) for i in range(10)]
     kind, value = outcome(pool.submit(20, function))
     assert kind == "error" or (function is measuring.closure and value() == 1)
-    assert [outcome(future) for future in others] == [("value", i) for i in range(10)]
+    assert outcomes(others) == [("value", i) for i in range(10)]
 
 
 def test_a_function_that_cannot_be_sent_is_named(shared):
@@ -176,7 +176,7 @@ def test_a_function_that_cannot_be_sent_is_named(shared):
 def test_a_time_limit_begins_when_a_worker_takes_up_the_task(shared):
     pool, _ = shared
     futures = [pool.submit(1.2, time.sleep, 0.7) for _ in range(8)]
-    assert [outcome(future) for future in futures] == [("value", None)] * 8
+    assert outcomes(futures) == [("value", None)] * 8
 
 
 def test_large_tasks_and_large_errors_at_once(shared):
@@ -196,7 +196,7 @@ def test_large_tasks_and_large_errors_at_once(shared):
     thread.start()
     thread.join(PATIENCE_SECS)
     assert len(futures) == 32, "the connection is blocked in both directions"
-    kinds = Counter(outcome(future)[0] for future in futures)
+    kinds = Counter(kind for kind, _ in outcomes(futures))
     assert kinds == {"error": 32}
 
 
@@ -206,7 +206,7 @@ def test_a_task_larger_than_the_memory_costs_itself_only(shared):
     small = [pool.submit(20, measuring.echo, i) for i in range(20)]
     kind, message = outcome(large)
     assert kind in ("error", "crash"), message
-    assert [outcome(future) for future in small] == [("value", i) for i in range(20)]
+    assert outcomes(small) == [("value", i) for i in range(20)]
 
 
 def test_workers_stay_up(surroundings, make_pool):
@@ -243,7 +243,7 @@ def test_closing_does_not_wait_for_tasks(surroundings, make_pool):
     start = time.monotonic()
     pool.close()
     assert time.monotonic() - start < 4
-    kinds = [outcome(future)[0] for future in hanging]
+    kinds = [kind for kind, _ in outcomes(hanging)]
     assert kinds == ["crash"] * 4
 
 
@@ -277,7 +277,7 @@ def test_idle_workers_killed_before_a_batch(make_pool, killed, moment):
         time.sleep(0.5)
     # More than the pipe to the workers holds.
     futures = [pool.submit(20, len, bytes(20_000)) for _ in range(64)]
-    kinds = Counter(outcome(future)[0] for future in futures)
+    kinds = Counter(kind for kind, _ in outcomes(futures))
     # One that was given a task before its end was seen takes that task along.
     lost = killed if moment == "at once" else 0
     assert kinds["crash"] <= lost and kinds["value"] == 64 - kinds["crash"]
@@ -297,7 +297,7 @@ def test_idle_workers_killed_again_and_again(make_pool):
         time.sleep(0.005)
         if time.monotonic() > end:
             break
-    kinds = Counter(outcome(future)[0] for future in futures)
+    kinds = Counter(kind for kind, _ in outcomes(futures))
     # Each kill may cost the task that its worker had; the others are done.
     assert set(kinds) <= {"value", "crash"}
     assert kinds["crash"] <= 2 * (len(futures) // 50 + 1)
@@ -318,7 +318,7 @@ def test_a_worker_killed_in_its_task(surroundings, make_pool):
     os.kill(int(marker.read_text()), signal.SIGKILL)
     kind, message = outcome(killed)
     assert kind == "crash" and "SIGKILL" in message
-    assert [outcome(future) for future in others] == [("value", i) for i in range(8)]
+    assert outcomes(others) == [("value", i) for i in range(8)]
     marker.unlink()
 
 
@@ -330,8 +330,7 @@ def test_the_program_killed_in_a_batch(surroundings, make_pool):
     failed = [pool.submit(1000, measuring.hang_with_children) for _ in range(6)]
     assert eventually(lambda: len(surroundings.processes()) >= 7)
     server_of(pool).kill()
-    for future in failed:
-        kind, message = outcome(future)
+    for kind, message in outcomes(failed):
         assert kind == "crash"
         assert "the program that holds the worker processes ended, with status -9" in message
     assert outcome(pool.submit(20, measuring.echo, 2)) == ("value", 2)
@@ -355,7 +354,7 @@ def test_the_program_killed_between_batches(make_pool):
     before = pids(pool, 1)
     server_of(pool).kill()
     futures = [pool.submit(20, os.getpid) for _ in range(3)]
-    results = [outcome(future) for future in futures]
+    results = outcomes(futures)
     # Those sent before the end was noticed are lost, no others.
     assert {kind for kind, _ in results} <= {"value", "crash"}
     assert before != pids(pool, 1)
@@ -419,7 +418,7 @@ def test_workers_that_grow_are_replaced_within_a_batch(make_pool):
     """Otherwise their memory ends while they have tasks of which none is too large."""
     pool = make_pool(1, max_growth=100 * MiB, memory_limit=MEMORY_LIMIT)
     futures = [pool.submit(20, measuring.leak, 64) for _ in range(40)]
-    assert Counter(outcome(future)[0] for future in futures) == {"value": 40}
+    assert Counter(kind for kind, _ in outcomes(futures)) == {"value": 40}
 
 
 def test_cpus_are_those_asked_for(make_pool):

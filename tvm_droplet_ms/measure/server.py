@@ -277,7 +277,8 @@ class _Server:
 
 def _describe_exit(code: int, config: WorkerConfig) -> str:
     if code >= 0:
-        return f"its process ended with status {code}"
+        hint = ", as LLVM does when the temporary directory is full" if code == 1 else ""
+        return f"its process ended with status {code}{hint}"
     name = signal.Signals(-code).name
     hint = ""
     if name == "SIGKILL":
