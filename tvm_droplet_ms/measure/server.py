@@ -19,8 +19,8 @@
 It is a program of its own for two reasons. Python's ``spawn`` and ``forkserver`` import the user's
 main module again in every worker, which runs a script without a ``__main__`` guard twice, and
 which a notebook does not have. And forked from here, a worker starts in milliseconds with TVM
-imported, without any of the threads, files and locks of the user's process. It has no threads of
-its own, so that it may fork at any time.
+imported, without any of the threads, files and locks of the user's process. It runs no Python
+threads of its own, so that it may fork at any time.
 
 pebble, which does much of this, was tried first: its workers share one channel, so that one that
 is killed at the wrong moment takes the others along; it replaces workers after a number of tasks
