@@ -30,8 +30,15 @@ from concurrent.futures import TimeoutError
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
+import tvm
+from tvm import te
+from tvm.ir import IRModule
+from tvm.runtime import Module
+from tvm.target import Target
+from tvm_droplet_ms.measure.build import build_scheduled
 from tvm_droplet_ms.measure.pool import TaskFailed
 
 PATIENCE_SECS = 20.0
@@ -71,9 +78,9 @@ class Surroundings:
 
     def assert_nothing_is_left(self) -> None:
         eventually(lambda: not self.processes())
-        assert self.processes() == []
+        assert not self.processes(), self.processes()
         eventually(lambda: not self.files())
-        assert self.files() == []
+        assert not self.files(), self.files()
 
     def run(self, *command: str, stdin: str = "") -> str:
         """The standard output of a program that must succeed."""
@@ -160,6 +167,11 @@ def raise_no_exception() -> None:
 
 def raise_interrupt() -> None:
     raise KeyboardInterrupt("the fault of this test")
+
+
+def write_pid_and_hang() -> None:
+    Path(tempfile.gettempdir(), "pid").write_text(str(os.getpid()))
+    hang()
 
 
 def leave() -> None:
@@ -277,3 +289,46 @@ def leak(mebibytes: int) -> int:
     """Never free some resident memory; returns the process."""
     _kept.append(b"x" * (mebibytes << 20))
     return os.getpid()
+
+
+def with_fault(mod: IRModule, fault: Callable[[], None]) -> IRModule:
+    """A module whose build, by `build_or_fail`, calls a function of this file."""
+    return mod.with_attr("fault", fault.__name__)
+
+
+def build_or_fail(mod: IRModule, target: Target, params: Any) -> Module:
+    """A build function."""
+    if mod.attrs is not None and "fault" in mod.attrs:
+        globals()[str(mod.attrs["fault"])]()
+    return build_scheduled(mod, target, params)
+
+
+def build_nothing(_mod: IRModule, _target: Target, _params: Any) -> None:
+    """A build function for `export_pid`."""
+
+
+def build_and_leak(_mod: IRModule, _target: Target, _params: Any) -> None:
+    leak(64)
+
+
+def export_pid(_module: Any) -> str:
+    """An export function whose artefact is named by the worker."""
+    path = Path(tempfile.mkdtemp(), str(os.getpid()))
+    path.touch()
+    return str(path)
+
+
+def add_constant(constant: float, name: str = "main") -> IRModule:
+    """b = a + constant, on 16 numbers."""
+    a = te.placeholder((16,), name="a")
+    b = te.compute((16,), lambda i: a[i] + constant, name="b")
+    return IRModule({name: te.create_prim_func([a, b]).with_attr("global_symbol", name)})
+
+
+def constant_of(artefact: str) -> float:
+    """What an artefact of `add_constant` adds."""
+    numbers = np.arange(16, dtype="float32")
+    out = tvm.runtime.tensor(np.zeros(16, dtype="float32"))
+    tvm.runtime.load_module(artefact)["main"](tvm.runtime.tensor(numbers), out)
+    (constant,) = set((out.numpy() - numbers).tolist())
+    return constant

@@ -37,7 +37,7 @@ from measuring import PATIENCE_SECS, Surroundings, eventually, outcome, outcomes
 
 from tvm_droplet_ms.measure.pool import TaskFailed, WorkerPool
 
-MEMORY_LIMIT = 2 << 30
+MEMORY_LIMIT = 1 << 30
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ FAULTS = {
     "hangs against SIGTERM": (measuring.hang_against_sigterm, 1, "timeout", "1 s"),
     "stopped": (measuring.hang_stopped, 1, "timeout", "1 s"),
     "crashes with children": (measuring.crash_with_children, 20, "crash", "SIGSEGV"),
-    "eats memory": (measuring.eat_memory, 20, None, "2048 MiB"),
+    "eats memory": (measuring.eat_memory, 20, None, "1024 MiB"),
     "eats memory and keeps it": (measuring.eat_memory_and_keep_it, 20, None, ""),
     "eats memory in C": (measuring.eat_memory_in_c, 20, "crash", "SIGSEGV"),
     "eats file descriptors": (measuring.eat_file_descriptors_and_keep_them, 20, None, ""),
@@ -145,10 +145,10 @@ def test_a_fault_costs_its_own_task(shared, fault):
 def test_a_worker_that_ran_out_of_memory_is_replaced(shared):
     pool, _ = shared
     failing = pool.submit(20, measuring.eat_memory_and_keep_most)
-    after = [pool.submit(20, measuring.need_memory, 256) for _ in range(20)]
+    after = [pool.submit(20, measuring.need_memory, 256) for _ in range(8)]
     kind, message = outcome(failing)
     assert kind in ("error", "crash") and "memory" in message
-    assert outcomes(after) == [("value", 256)] * 20
+    assert outcomes(after) == [("value", 256)] * 8
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,6 @@ def test_a_function_that_cannot_be_sent_is_named(shared):
         pool.submit(20, build_with_lock)
 
 
-def test_a_time_limit_begins_when_a_worker_takes_up_the_task(shared):
-    pool, _ = shared
-    futures = [pool.submit(1.2, time.sleep, 0.7) for _ in range(8)]
-    assert outcomes(futures) == [("value", None)] * 8
-
-
 def test_large_tasks_and_large_errors_at_once(shared):
     """Both directions of the connection are full at the same time."""
     pool, _ = shared
@@ -198,15 +192,6 @@ def test_large_tasks_and_large_errors_at_once(shared):
     assert len(futures) == 32, "the connection is blocked in both directions"
     kinds = Counter(kind for kind, _ in outcomes(futures))
     assert kinds == {"error": 32}
-
-
-def test_a_task_larger_than_the_memory_costs_itself_only(shared):
-    pool, _ = shared
-    large = pool.submit(20, len, bytes(MEMORY_LIMIT // 2))
-    small = [pool.submit(20, measuring.echo, i) for i in range(20)]
-    kind, message = outcome(large)
-    assert kind in ("error", "crash"), message
-    assert outcomes(small) == [("value", i) for i in range(20)]
 
 
 def test_workers_stay_up(surroundings, make_pool):
@@ -229,7 +214,7 @@ def test_closing_often_leaks_nothing_here(make_pool):
     pids(pool, 1)
     pool.close()
     before = held()
-    for _ in range(3):
+    for _ in range(2):
         pids(pool, 1)
         pool.close()
     assert eventually(lambda: held() == before), (before, held())
@@ -287,7 +272,7 @@ def test_idle_workers_killed_again_and_again(make_pool):
     pool = make_pool(2)
     pids(pool, 1)
     futures = []
-    end = time.monotonic() + 3
+    end = time.monotonic() + 1.5
     for i in itertools.count():
         futures.append(pool.submit(20, measuring.echo, i))
         if i % 50 == 0:
@@ -414,13 +399,6 @@ def test_workers_that_grow_are_replaced(make_pool):
     assert max(Counter(pid for _, pid in used).values()) == 2
 
 
-def test_workers_that_grow_are_replaced_within_a_batch(make_pool):
-    """Otherwise their memory ends while they have tasks of which none is too large."""
-    pool = make_pool(1, max_growth=100 * MiB, memory_limit=MEMORY_LIMIT)
-    futures = [pool.submit(20, measuring.leak, 64) for _ in range(40)]
-    assert Counter(kind for kind, _ in outcomes(futures)) == {"value": 40}
-
-
 def test_cpus_are_those_asked_for(make_pool):
     (cpu, *_) = sorted(os.sched_getaffinity(0))
     pool = make_pool(1, cpus=frozenset([cpu]))
@@ -523,20 +501,21 @@ def test_the_parent_killed_while_a_child_of_it_lives(surroundings):
         PARENT
         + """
 if os.fork() == 0:
-    print("forked", flush=True)
+    print(os.getpid(), flush=True)
     os.closerange(0, 3)
-    time.sleep(8)
-    os._exit(0)
+    time.sleep(1000)
 time.sleep(1000)
 """
     )
     assert parent.stdout is not None
-    server = int(parent.stdout.readline())
-    assert parent.stdout.readline() == "forked\n"
+    parent.stdout.readline()
+    child = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
-    assert eventually(lambda: not psutil.pid_exists(server), secs=5)
-    assert eventually(lambda: len(surroundings.processes()) <= 1, secs=2)
+    try:
+        assert eventually(lambda: [process.pid for process in surroundings.processes()] == [child])
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_forked_child_that_ends_takes_nothing_along(surroundings):

@@ -276,5 +276,6 @@ def _build_and_export(
     built = time.perf_counter()
     path = str(export(module))
     exported = time.perf_counter()
-    write_task(os.path.dirname(path), task_signature(mod, target))
+    if os.path.isdir(os.path.dirname(path)):  # It may be a path on a remote device.
+        write_task(os.path.dirname(path), task_signature(mod, target))
     return _Built(path, built - start, exported - built)

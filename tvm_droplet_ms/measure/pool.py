@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -377,7 +378,7 @@ class _Link:
             if isinstance(result, Failure):
                 future.set_exception(TaskFailed(result.kind, result.message))
             else:
-                future.set_result(cloudpickle.loads(result))
+                _unpickle(result, future)
             # An exception holds the frames that it went through, and so whoever waited for it.
             del future, result
         with self._lock:
@@ -395,6 +396,15 @@ class _Link:
             message = f"the program that holds the worker processes ended, with status {status}"
             for future in lost:
                 future.set_exception(TaskFailed("crash", message))
+
+
+def _unpickle(result: bytes, future: "Future[Any]") -> None:
+    try:
+        value = cloudpickle.loads(result)
+    except Exception:
+        future.set_exception(TaskFailed("error", traceback.format_exc()))
+    else:
+        future.set_result(value)
 
 
 def _end(

@@ -155,7 +155,8 @@ class _Worker:
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # It ended before it had a group, and by itself.
+            pass  # It has left that group, or ended before it had one.
+        os.kill(self.pid, signal.SIGKILL)
         self.connection.close()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
@@ -177,8 +178,9 @@ class _Server:
                 if not self._hear():
                     return
                 self._end_late_tasks()
-        except ConnectionError:
-            pass  # The user's process is gone.
+        except OSError:
+            if os.getppid() == self._parent:
+                raise
         finally:
             for worker in self._workers:
                 self._retire(worker)
@@ -193,7 +195,7 @@ class _Server:
             task = self._waiting.popleft()
             try:
                 worker.begin(task)
-            except ConnectionError:
+            except OSError:
                 if worker.tasks_done == 0:
                     self._bury(worker)
                 else:  # It may have been dead before.
@@ -222,7 +224,7 @@ class _Server:
     def _finish(self, worker: _Worker) -> None:
         try:
             reply: Reply = worker.connection.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             self._bury(worker)
             return
         self._answer(worker, reply.value if reply.error is None else Failure("error", reply.error))
@@ -279,7 +281,8 @@ def _describe_exit(code: int, config: WorkerConfig) -> str:
     if code >= 0:
         hint = ", as LLVM does when the temporary directory is full" if code == 1 else ""
         return f"its process ended with status {code}{hint}"
-    name = signal.Signals(-code).name
+    known = -code in set(signal.Signals)
+    name = signal.Signals(-code).name if known else f"signal {-code}"
     hint = ""
     if name == "SIGKILL":
         hint = ", by hand or by the system for want of memory"

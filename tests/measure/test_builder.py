@@ -1,0 +1,743 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The builder: what it builds, and every way in which a build can fail."""
+
+import contextlib
+import gc
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import measuring
+import numpy as np
+import psutil
+import pytest
+from measuring import Surroundings, add_constant, constant_of, eventually, with_fault
+
+import tvm
+from tvm import rpc, te
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule, TensorIntrin
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.s_tir.meta_schedule.utils import remove_build_dir
+from tvm.script import tirx as T
+from tvm.target import Target
+from tvm.tirx import PrimFunc, Var
+from tvm_droplet_ms.measure import WarmBuilder
+from tvm_droplet_ms.measure.pool import TaskFailed
+
+LLVM = Target("llvm")
+CUDA = Target({"kind": "cuda", "arch": "sm_80"})
+N = 16
+
+
+@pytest.fixture
+def surroundings(tmp_path, monkeypatch):
+    """What a test leaves behind, which must be nothing."""
+    surroundings = Surroundings(tmp_path, monkeypatch)
+    yield surroundings
+    surroundings.assert_nothing_is_left()
+
+
+@pytest.fixture
+def make_builder(surroundings):
+    """Makes builders that are closed also when the test fails."""
+    with contextlib.ExitStack() as stack:
+        yield lambda **arguments: stack.enter_context(contextlib.closing(WarmBuilder(**arguments)))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A builder with nothing of its own, which many tests use and none may break."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        surroundings = Surroundings(tmp_path_factory.mktemp("builder"), monkeypatch)
+        with contextlib.closing(WarmBuilder(max_workers=2)) as builder:
+            yield builder
+        surroundings.assert_nothing_is_left()
+
+
+def build(builder, *mods, target=LLVM, params=None):
+    return builder.build([BuilderInput(mod, target, params) for mod in mods])
+
+
+def artefact_of(result) -> str:
+    assert result.error_msg is None, result.error_msg
+    return str(result.artifact_path)
+
+
+def error_of(result) -> str:
+    assert result.artifact_path is None and result.error_msg is not None
+    return str(result.error_msg)
+
+
+def matmul(name: str = "main") -> IRModule:
+    func = te.create_prim_func(te_workload.matmul(N, N, N))
+    return IRModule({name: func.with_attr("global_symbol", name)})
+
+
+def assert_multiplies(module) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((N, N), dtype=np.float32) for _ in range(2))
+    out = tvm.runtime.tensor(np.zeros((N, N), dtype=np.float32))
+    module["main"](tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
+    np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-4, atol=1e-4)
+
+
+# What is built.
+
+
+def test_a_build_is_right(shared):
+    (result,) = build(shared, matmul())
+    assert_multiplies(tvm.runtime.load_module(artefact_of(result)))
+
+
+def test_a_build_for_cpus_imports_no_tensor_intrinsics(make_builder):
+    def build_and_look(mod, target, params):
+        module = measuring.build_or_fail(mod, target, params)
+        assert "tvm.s_tir.tensor_intrin" not in sys.modules
+        return module
+
+    builder = make_builder(max_workers=1, f_build=build_and_look)
+    assert_multiplies(tvm.runtime.load_module(artefact_of(build(builder, matmul())[0])))
+
+
+@T.prim_func(s_tir=True)
+def multiply_add_description(
+    a: T.Buffer((1,), "float32", offset_factor=1),
+    b: T.Buffer((N,), "float32", offset_factor=1),
+    c: T.Buffer((N,), "float32", offset_factor=1),
+) -> None:
+    with T.sblock("root"):
+        T.reads(c[0:N], a[0:1], b[0:N])
+        T.writes(c[0:N])
+        for i in T.serial(0, N):
+            with T.sblock("update"):
+                vi = T.axis.remap("S", [i])
+                c[vi] = c[vi] + a[0] * b[vi]
+
+
+@T.prim_func(s_tir=True)
+def multiply_add_vector(
+    a: T.Buffer((1,), "float32", offset_factor=1),
+    b: T.Buffer((N,), "float32", offset_factor=1),
+    c: T.Buffer((N,), "float32", offset_factor=1),
+) -> None:
+    with T.sblock("root"):
+        T.reads(c[0:N], a[0:1], b[0:N])
+        T.writes(c[0:N])
+        c[T.ramp(T.int32(0), 1, N)] = c.vload([0], f"float32x{N}") + T.broadcast(a[0], N) * b.vload(
+            [0], f"float32x{N}"
+        )
+
+
+def test_a_tensorized_schedule_builds_where_its_intrinsic_is_unknown(shared):
+    name = "test_multiply_add"
+    TensorIntrin.register(name, multiply_add_description, multiply_add_vector, override=True)
+    schedule = Schedule(matmul())
+    block = schedule.get_sblock("C")
+    row, column, reduction = schedule.get_loops(block)
+    schedule.reorder(row, reduction, column)
+    schedule.decompose_reduction(block, reduction)
+    schedule.tensorize(column, name)
+    assert "broadcast" in schedule.mod.script().lower()
+    assert_multiplies(tvm.runtime.load_module(artefact_of(build(shared, schedule.mod)[0])))
+
+
+def test_results_are_in_the_order_of_the_inputs(make_builder):
+    def build_slowly_at_first(mod, target, params):
+        if mod.attrs is not None and "slow" in mod.attrs:
+            time.sleep(1)
+        return measuring.build_or_fail(mod, target, params)
+
+    builder = make_builder(max_workers=2, f_build=build_slowly_at_first)
+    mods = [add_constant(0.0).with_attr("slow", True), *(add_constant(i) for i in range(1, 8))]
+    assert [constant_of(artefact_of(result)) for result in build(builder, *mods)] == list(range(8))
+
+
+def test_parameters_arrive(make_builder):
+    sent = {"weight": tvm.runtime.tensor(np.arange(6, dtype="float32").reshape(2, 3))}
+
+    def build_with_params(mod, target, params):
+        (name,) = params
+        assert name == "weight" and params[name].numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+        return measuring.build_or_fail(mod, target, None)
+
+    builder = make_builder(max_workers=1, f_build=build_with_params)
+    results = build(builder, add_constant(1.0), params=sent)
+    assert constant_of(artefact_of(results[0])) == 1.0
+    assert "TypeError" in error_of(build(builder, add_constant(1.0))[0])
+
+
+def test_what_was_done_is_counted(make_builder):
+    builder = make_builder(max_workers=2, f_build=measuring.build_or_fail)
+    start = time.perf_counter()
+    build(builder, add_constant(1.0), with_fault(add_constant(2.0), measuring.raise_error))
+    build(builder, add_constant(3.0))
+    elapsed = time.perf_counter() - start
+    stats = builder.stats
+    assert stats.builds == 3
+    assert stats.failures == {"error": 1}
+    assert 0 < stats.build_secs + stats.export_secs < 2 * elapsed
+    assert min(stats.build_secs, stats.export_secs) > 0
+    assert 0.9 * elapsed < stats.wall_secs <= elapsed
+
+
+def test_builds_that_are_promised(make_builder):
+    def build_slowly(mod, target, params):
+        time.sleep(0.5)
+        return measuring.build_or_fail(mod, target, params)
+
+    builder = make_builder(max_workers=1, f_build=build_slowly, overlap=True)
+    fails = with_fault(add_constant(0.0), measuring.raise_error)
+    start = time.monotonic()
+    paths = [artefact_of(result) for result in build(builder, add_constant(1.0), fails)]
+    assert time.monotonic() - start < 0.5
+    assert constant_of(builder.artifact(paths[0])) == 1.0
+    with pytest.raises(TaskFailed, match="ValueError: the fault of this test"):
+        builder.artifact(paths[1])
+    assert builder.stats.failures == {"error": 1}
+    # As TVM does with every path that it was given.
+    for path in paths:
+        remove_build_dir(path)
+
+
+# Where it is put.
+
+
+def test_every_candidate_has_a_folder_of_its_own(shared):
+    paths = [artefact_of(result) for result in build(shared, *map(add_constant, range(3)))]
+    remove_build_dir(paths[1])
+    assert not os.path.exists(paths[1])
+    assert [constant_of(paths[0]), constant_of(paths[2])] == [0, 2]
+
+
+@pytest.mark.parametrize("name", ["f_export of TVM", "f_export with a folder of its own"])
+def test_other_ways_to_export(make_builder, name):
+    def export_as_text(module) -> str:
+        path = Path(tempfile.mkdtemp(), "kernel.ll")
+        path.write_text(module.inspect_source("ll"))
+        return str(path)
+
+    of_tvm = name == "f_export of TVM"
+    f_export = "s_tir.meta_schedule.builder.default_export" if of_tvm else export_as_text
+    builder = make_builder(max_workers=2, f_export=f_export)
+    paths = [artefact_of(result) for result in build(builder, *map(add_constant, range(3)))]
+    remove_build_dir(paths[0])
+    if of_tvm:
+        assert [constant_of(path) for path in paths[1:]] == [1, 2]
+    else:
+        assert all("fadd" in Path(path).read_text() for path in paths[1:])
+
+
+def test_an_artefact_may_be_no_file_of_this_machine(make_builder):
+    """As where an export function sends it to a device."""
+    builder = make_builder(max_workers=1, f_export=lambda _: "/device/kernels/7")
+    assert artefact_of(build(builder, add_constant(1.0))[0]) == "/device/kernels/7"
+    assert not os.path.exists("/device")
+
+
+def test_an_artefact_loads_on_the_other_side_of_rpc(shared, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # For the server.
+    path = artefact_of(build(shared, matmul())[0])
+    server = rpc.Server("127.0.0.1", no_fork=True)
+    try:
+        session = rpc.connect("127.0.0.1", server.port)
+        session.upload(path)
+        module = session.load_module(os.path.basename(path))
+        device = session.cpu(0)
+        rng = np.random.default_rng(0)
+        a, b = (rng.standard_normal((N, N), dtype=np.float32) for _ in range(2))
+        out = tvm.runtime.empty((N, N), "float32", device)
+        module["main"](tvm.runtime.tensor(a, device), tvm.runtime.tensor(b, device), out)
+        np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-4, atol=1e-4)
+    finally:
+        server.terminate()
+
+
+# CUDA.
+
+MARK = "// seen by this test"
+
+
+def compile_without_toolkit() -> None:
+    """TVM compiles kernels where it finds a CUDA driver, and keeps their source elsewhere."""
+
+    @tvm.register_global_func("tvm_callback_cuda_postproc", override=True)
+    def mark(code, *_):
+        if "broken" in code:
+            raise RuntimeError("no such architecture")
+        return code + MARK
+
+    @tvm.register_global_func("tvm_callback_cuda_compile", override=True)
+    def compile_cuda(code, *_):
+        return b"//" + str(code).encode()
+
+
+def matmul_of_threads(name: str) -> IRModule:
+    schedule = Schedule(matmul(name))
+    schedule.work_on(name)
+    i, j, _ = schedule.get_loops(schedule.get_sblock("C"))
+    schedule.bind(i, "blockIdx.x")
+    schedule.bind(j, "threadIdx.x")
+    return schedule.mod
+
+
+def contents(artefact: str) -> bytes:
+    with tarfile.open(artefact) as tar:
+        files = (tar.extractfile(member) for member in tar.getmembers())
+        return b"".join(file.read() for file in files if file is not None)
+
+
+@T.prim_func(s_tir=True)
+def accumulate_in_fragments(out: T.Buffer((16, 8), "float16")) -> None:
+    """A matrix in the registers of a tensor core's fragment (mma.m16n8k8)."""
+    T.func_attr({"global_symbol": "main"})
+    for _block in T.thread_binding(1, "blockIdx.x"):
+        for _thread in T.thread_binding(32, "threadIdx.x"):
+            with T.sblock("root"):
+                fragment = T.sblock_alloc_buffer((16, 8), "float16", scope="m16n8k8.matrixC")
+                for i, j in T.grid(16, 8):
+                    with T.sblock("fill"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        fragment[vi, vj] = T.float16(1)
+                for i, j in T.grid(16, 8):
+                    with T.sblock("store"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        out[vi, vj] = fragment[vi, vj]
+
+
+def test_cuda_modules_are_built(make_builder):
+    builder = make_builder(max_workers=1, initializer=compile_without_toolkit)
+    # The layout of fragments is a function that TVM registers with CUDA's tensor intrinsics.
+    fragments = IRModule({"main": accumulate_in_fragments})
+    good, broken = map(matmul_of_threads, ("good", "broken"))
+    *built, failed = build(builder, good, fragments, broken, target=CUDA)
+    for result in built:
+        assert MARK.encode() in contents(artefact_of(result))
+    assert "no such architecture" in error_of(failed)
+    assert builder.stats.failures == {"error": 1}
+
+
+# What fails.
+
+
+def test_a_module_that_cannot_be_built(shared):
+    free = Var("free_variable", "int32")
+    body = tvm.tirx.Evaluate(tvm.tirx.call_extern("int32", "function", free))
+    func = PrimFunc([], body).with_attr({"global_symbol": "main", "s_tir": True})
+    before = shared.stats.failures["error"]
+    bad, good = build(shared, IRModule({"main": func}), add_constant(1.0))
+    assert "free_variable" in error_of(bad)
+    assert constant_of(artefact_of(good)) == 1.0
+    assert shared.stats.failures["error"] == before + 1
+
+
+# Functions, the kind of failure that they are, and the words of it.
+FAULTS = [
+    (measuring.raise_error, "error", "ValueError: the fault of this test"),
+    (measuring.leave, "error", "SystemExit: the fault of this test"),
+    (measuring.segfault, "crash", "ended by SIGSEGV"),
+    (measuring.hang_in_c, "timeout", "killed after 3 s"),
+    (measuring.eat_memory, "error", "out of memory within the worker's limit of 1024 MiB"),
+    (measuring.eat_memory_in_c, "crash", "SIGSEGV, perhaps at the limit of 1024 MiB"),
+    (measuring.leave_at_once, "crash", "ended with status 3"),
+    (measuring.hang_with_children, "timeout", "killed after 3 s"),
+]
+
+
+def test_faults_among_good_candidates(surroundings, make_builder):
+    builder = make_builder(
+        max_workers=2, timeout_sec=3, memory_limit_mb=1024, f_build=measuring.build_or_fail
+    )
+    mods = [add_constant(0.0)]
+    for i, (fault, _, _) in enumerate(FAULTS, start=1):
+        mods += [with_fault(add_constant(-i), fault), add_constant(i)]
+    start = time.monotonic()
+    results = build(builder, *mods)
+    took = time.monotonic() - start
+
+    for (_, _, words), result in zip(FAULTS, results[1::2], strict=True):
+        error = error_of(result)
+        assert error.startswith("WarmBuilder: ") and words in error
+    paths = [artefact_of(result) for result in results[::2]]
+    assert [constant_of(path) for path in paths] == list(range(len(FAULTS) + 1))
+    assert builder.stats.failures == Counter(kind for _, kind, _ in FAULTS)
+    # Two that hang, on two workers.
+    assert 3 <= took < 6 + 10
+    # The folders of those that failed are deleted.
+    folders = {Path(path).parent for path in paths}
+    assert set(Path(paths[0]).parent.parent.iterdir()) == folders
+    assert eventually(lambda: len(surroundings.processes()) <= 3), surroundings.processes()
+
+
+def find_pid(surroundings, secs: float = 20.0) -> int:
+    """The worker that is at `measuring.write_pid_and_hang`."""
+
+    def found() -> list[Path]:
+        return [path for path in surroundings.directory.rglob("pid") if path.read_text()]
+
+    assert eventually(lambda: bool(found()), secs)
+    return int(found()[0].read_text())
+
+
+def build_in_thread(builder, mods) -> "tuple[threading.Thread, list[Any]]":
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.extend(build(builder, *mods)), daemon=True)
+    thread.start()
+    return thread, results
+
+
+def test_a_worker_killed_in_its_build(surroundings, make_builder):
+    builder = make_builder(max_workers=2, timeout_sec=60, f_build=measuring.build_or_fail)
+    mods = [add_constant(i) for i in range(6)]
+    mods[2] = with_fault(mods[2], measuring.write_pid_and_hang)
+    thread, results = build_in_thread(builder, mods)
+    os.kill(find_pid(surroundings), signal.SIGKILL)
+    thread.join(20)
+    assert not thread.is_alive()
+    assert "ended by SIGKILL, by hand or by the system for want of memory" in error_of(results[2])
+    good = [constant_of(artefact_of(result)) for result in results[:2] + results[3:]]
+    assert good == [0, 1, 3, 4, 5]
+    assert builder.stats.failures == {"crash": 1}
+
+
+def test_the_program_of_the_workers_killed_in_a_batch(surroundings, make_builder):
+    builder = make_builder(max_workers=1, timeout_sec=60, f_build=measuring.build_or_fail)
+    mods = [add_constant(i) for i in range(4)]
+    mods[1] = with_fault(mods[1], measuring.write_pid_and_hang)
+    thread, results = build_in_thread(builder, mods)
+    psutil.Process(find_pid(surroundings)).parent().kill()
+    thread.join(20)
+    assert not thread.is_alive()
+    for result in results[1:]:
+        assert "the program that holds the worker processes ended" in error_of(result)
+    (after,) = build(builder, add_constant(5.0))
+    # The first was built before, and may be measured after the next batch was built.
+    assert [constant_of(artefact_of(result)) for result in (results[0], after)] == [0, 5]
+    assert builder.stats.failures == {"crash": 3}
+
+
+def limit_the_size_of_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
+
+
+def test_files_that_cannot_be_written(make_builder):
+    builder = make_builder(max_workers=1, initializer=limit_the_size_of_files)
+    results = build(builder, add_constant(1.0), add_constant(2.0))
+    for result in results:
+        assert re.search("File too large|temporary directory is full", error_of(result))
+    assert sum(builder.stats.failures.values()) == 2
+
+
+FULL = """
+import os, subprocess, sys
+from pathlib import Path
+directory = os.environ["TMPDIR"]
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", directory], check=True)
+from measuring import add_constant, constant_of
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.target import Target
+from tvm_droplet_ms.measure import WarmBuilder
+
+builder = WarmBuilder(max_workers=1)
+inputs = [BuilderInput(add_constant(i), Target("llvm")) for i in range(3)]
+
+def build():
+    return [(result.error_msg, result.artifact_path) for result in builder.build(inputs)]
+
+before = build()
+with open(Path(directory, "filler"), "wb", buffering=0) as filler:
+    try:
+        while True:
+            filler.write(bytes(4096))
+    except OSError:
+        pass
+    full = build()
+os.unlink(filler.name)
+after = build()
+assert all(error is None for error, _ in before + after), before + after
+assert [constant_of(path) for _, path in before + after] == [0, 1, 2] * 2
+assert all(path is None for _, path in full), full
+assert sum(builder.stats.failures.values()) == 3
+builder.close()
+assert os.listdir(directory) == []
+print(full[0][0])
+"""
+
+
+@pytest.mark.skipif(
+    not shutil.which("unshare") or os.system("unshare --user --map-root-user --mount true") != 0,
+    reason="needs a mount namespace of its own; test_files_that_cannot_be_written needs none",
+)
+def test_a_full_temporary_directory(surroundings):
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+    printed = surroundings.run(*unshare, sys.executable, "-c", FULL)
+    assert re.search("No space left on device|temporary directory is full", printed)
+
+
+# What is asked of it.
+
+
+def test_a_build_function_that_cannot_be_sent(surroundings):
+    lock = threading.Lock()
+
+    def build_with_lock(mod, target, params):
+        return lock
+
+    with pytest.raises(TypeError, match="build_with_lock.*cannot be sent to a worker process"):
+        WarmBuilder(max_workers=1, f_build=build_with_lock)
+
+
+def test_functions_that_workers_do_not_have(surroundings):
+    for arguments in ({"f_build": "no.such.build"}, {"f_export": "no.such.export"}):
+        (name,) = arguments.values()
+        with pytest.raises(TaskFailed, match=name):
+            WarmBuilder(max_workers=1, **arguments)
+
+
+def test_an_initializer_that_raises(surroundings):
+    with pytest.raises(TaskFailed, match="ValueError: the fault of this test"):
+        WarmBuilder(max_workers=1, initializer=measuring.raise_error)
+
+
+def test_an_initializer_registers_functions(make_builder):
+    def register() -> None:
+        tvm.register_global_func("test.build", measuring.build_or_fail)
+
+    builder = make_builder(max_workers=1, initializer=register, f_build="test.build", max_builds=1)
+    results = build(builder, add_constant(1.0), add_constant(2.0))
+    assert [constant_of(artefact_of(result)) for result in results] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"timeout_sec": 0}, {"timeout_sec": -1.0}, {"max_workers": 0}, {"max_workers": -1}],
+    ids=str,
+)
+def test_numbers_out_of_range(surroundings, arguments):
+    (value,) = arguments.values()
+    with pytest.raises(ValueError, match=re.escape(f"{value}, expected")):
+        WarmBuilder(**arguments)
+
+
+def test_a_time_limit_begins_with_the_build(make_builder):
+    def build_for_long(mod, target, params):
+        time.sleep(0.6)
+
+    builder = make_builder(
+        max_workers=1, timeout_sec=1.2, f_build=build_for_long, f_export=measuring.export_pid
+    )
+    for result in build(builder, *map(add_constant, range(4))):
+        artefact_of(result)
+
+
+def pids(results) -> Counter:
+    """The number of builds of each worker, from what `measuring.export_pid` makes."""
+    return Counter(Path(artefact_of(result)).name for result in results)
+
+
+def test_workers_are_replaced_after_so_many_builds(make_builder):
+    functions = {"f_build": measuring.build_nothing, "f_export": measuring.export_pid}
+    builder = make_builder(max_workers=1, max_builds=2, **functions)
+    assert list(pids(build(builder, *map(add_constant, range(6)))).values()) == [2, 2, 2]
+    builder = make_builder(max_workers=1, max_builds=0, **functions)
+    assert list(pids(build(builder, *map(add_constant, range(6)))).values()) == [6]
+
+
+def test_workers_that_grow_are_replaced(make_builder):
+    builder = make_builder(
+        max_workers=1,
+        max_growth_mb=100,
+        memory_limit_mb=2048,
+        f_build=measuring.build_and_leak,
+        f_export=measuring.export_pid,
+    )
+    # Together far more than the limit, and the second block of 64 MiB is too much growth.
+    assert set(pids(build(builder, *map(add_constant, range(40)))).values()) == {2}
+
+
+def test_a_builder_that_nobody_holds_ends(surroundings):
+    def use() -> None:
+        builder = WarmBuilder(max_workers=1, f_build=measuring.build_or_fail)
+        results = build(
+            builder, add_constant(1.0), with_fault(add_constant(2.0), measuring.raise_error)
+        )
+        artefact_of(results[0])
+        error_of(results[1])
+
+    use()
+    gc.collect()
+    surroundings.assert_nothing_is_left()
+
+
+# Programs that use it.
+
+PROGRAM = """
+print("top level", flush=True)
+import numpy as np
+import tvm
+from measuring import add_constant, constant_of
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.target import Target
+from tvm_droplet_ms.measure import WarmBuilder
+from tvm_droplet_ms.measure.build import build_scheduled
+
+def make_build(expected):
+    def build(mod, target, params):
+        assert params["p"].numpy().tolist() == expected and helper() == 3
+        return build_scheduled(mod, target, params)
+    return build
+
+def helper():
+    return three
+
+three = 3
+params = {"p": tvm.runtime.tensor(np.array([1.0, 2.0], "float32"))}
+inputs = [BuilderInput(add_constant(i), Target("llvm"), params) for i in range(3)]
+builder = WarmBuilder(max_workers=1, max_builds=1, f_build=make_build([1.0, 2.0]))
+results = builder.build(inputs)
+assert [result.error_msg for result in results] == [None] * 3, results[0].error_msg
+print(*(constant_of(result.artifact_path) for result in results))
+"""
+
+
+@pytest.mark.parametrize("how", ["a file", "-c", "standard input"])
+def test_a_program_runs_once(surroundings, tmp_path_factory, how):
+    """Without ``if __name__ == "__main__"``, and also as its workers are replaced."""
+    arguments, stdin = ["-c", PROGRAM], ""
+    if how == "a file":
+        file = tmp_path_factory.mktemp("program") / "program.py"
+        file.write_text(PROGRAM)
+        arguments = [str(file)]
+    elif how == "standard input":
+        arguments, stdin = ["-"], PROGRAM
+    printed = surroundings.run(sys.executable, *arguments, stdin=stdin)
+    assert printed == "top level\n0.0 1.0 2.0\n"
+    surroundings.assert_nothing_is_left()
+
+
+INTERRUPTED = """
+import measuring
+from measuring import add_constant, with_fault
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.target import Target
+from tvm_droplet_ms.measure import WarmBuilder
+
+builder = WarmBuilder(max_workers=2, timeout_sec=1000, f_build=measuring.build_or_fail)
+faults = [measuring.write_pid_and_hang, measuring.hang_with_children] * 2
+mods = [with_fault(add_constant(i), fault) for i, fault in enumerate(faults)]
+builder.build([BuilderInput(mod, Target("llvm")) for mod in mods])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_program_that_ends_in_a_batch(surroundings, number):
+    """By Ctrl-C, which the whole group gets, and by force."""
+    parent = surroundings.start(INTERRUPTED)
+    find_pid(surroundings)
+    # It, the program of the workers, two workers, and two that one of those has started.
+    assert eventually(lambda: len(surroundings.processes()) == 6)
+    start = time.monotonic()
+    os.killpg(parent.pid, number)
+    _, errors = parent.communicate(timeout=20)
+    assert time.monotonic() - start < 5
+    assert parent.returncode != 0
+    if number == signal.SIGINT:
+        # TVM turns a KeyboardInterrupt in a builder into this.
+        assert errors.rstrip().endswith(("KeyboardInterrupt", "RuntimeError"))
+    surroundings.assert_nothing_is_left()
+
+
+TUNE = """
+import json, os, sys
+from pathlib import Path
+from tvm import te
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
+from tvm_droplet_ms.measure import WarmBuilder, fast_start
+
+fast_start()
+temporary = Path(os.environ["TMPDIR"])
+builder = WarmBuilder(max_workers=2)
+database = ms.tune_tir(
+    te.create_prim_func(te_workload.matmul(16, 16, 16)),
+    Target({"kind": "llvm", "num-cores": 1}),
+    sys.argv[1],
+    max_trials_global=8,
+    num_trials_per_iter=4,
+    strategy="replay-trace",
+    builder=builder,
+    runner=ms.runner.LocalRunner(
+        evaluator_config=ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=1)
+    ),
+    cost_model="random",
+    num_tuning_cores=1,
+    seed=1,
+)
+records = database.get_all_tuning_records()
+secs = [float(sec) for record in records for sec in record.run_secs]
+files = [str(path) for path in temporary.rglob("*.tar*")]
+print(json.dumps([secs, files, builder.stats.builds, dict(builder.stats.failures)]))
+"""
+
+
+def test_a_tuning_run(surroundings, tmp_path_factory):
+    work_dir = str(tmp_path_factory.mktemp("work_dir"))
+    printed = surroundings.run(sys.executable, "-c", TUNE, work_dir)
+    secs, files, builds, failures = json.loads(printed.splitlines()[-1])
+    assert len(secs) == builds == 8 and all(0 < sec < 1e-3 for sec in secs)
+    assert failures == {} and files == []
+    surroundings.assert_nothing_is_left()
+
+
+# Memory.
+
+
+def memory_of(surroundings) -> float:
+    """The memory of the workers and the program that holds them, shared pages once, in MiB."""
+    total = 0
+    for process in surroundings.processes():
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_full_info().pss
+    return total / (1 << 20)
+
+
+@pytest.mark.slow
+def test_thousands_of_builds_take_no_more_memory(surroundings, make_builder):
+    builder = make_builder(max_workers=2)
+    used = []
+    for batch in range(40):
+        results = build(builder, *(add_constant(50 * batch + i) for i in range(50)))
+        for result in results:
+            remove_build_dir(artefact_of(result))
+        used.append(memory_of(surroundings))
+    # After 200 builds, and after 2,000.
+    assert used[-1] < used[3] + 64, used
+    assert max(used) < used[3] + 128, used
