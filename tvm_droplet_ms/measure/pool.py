@@ -422,4 +422,7 @@ def _end(
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    registry = os.path.join(directory, "workers")
+    if os.path.isdir(registry):  # The program deletes it, unless it was killed.
+        end_left_processes(registry)
     shutil.rmtree(directory, ignore_errors=True)
