@@ -39,7 +39,7 @@ from tvm.ir import IRModule
 from tvm.runtime import Module
 from tvm.target import Target
 from tvm_droplet_ms.measure.build import build_scheduled
-from tvm_droplet_ms.measure.pool import TaskFailed
+from tvm_droplet_ms.measure.link import TaskFailed
 
 PATIENCE_SECS = 20.0
 """How long a test waits for what takes a second on an idle machine."""

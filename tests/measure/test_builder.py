@@ -50,7 +50,7 @@ from tvm.script import tirx as T
 from tvm.target import Target
 from tvm.tirx import PrimFunc, Var
 from tvm_droplet_ms.measure import WarmBuilder
-from tvm_droplet_ms.measure.pool import TaskFailed
+from tvm_droplet_ms.measure.link import TaskFailed
 
 LLVM = Target("llvm")
 CUDA = Target({"kind": "cuda", "arch": "sm_80"})

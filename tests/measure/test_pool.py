@@ -35,7 +35,8 @@ import psutil
 import pytest
 from measuring import PATIENCE_SECS, Surroundings, eventually, outcome, outcomes
 
-from tvm_droplet_ms.measure.pool import TaskFailed, WorkerPool
+from tvm_droplet_ms.measure.link import TaskFailed
+from tvm_droplet_ms.measure.pool import WorkerPool
 
 MEMORY_LIMIT = 1 << 30
 

@@ -41,7 +41,7 @@ from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput
 from tvm.script import tirx as T
 from tvm.target import Target
 from tvm_droplet_ms.measure import PromptRunner, WarmBuilder, fast_start
-from tvm_droplet_ms.measure.pool import TaskFailed
+from tvm_droplet_ms.measure.link import TaskFailed
 
 TWO_VECTORS = [TensorInfo("float32", (16,))] * 2
 SHORT = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=5)

@@ -35,7 +35,8 @@ from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.target import Target
 
 from .build import build_scheduled, export_tar, prepare_to_build
-from .pool import TaskFailed, WorkerPool, available_cpus, check_functions
+from .link import TaskFailed
+from .pool import WorkerPool, available_cpus, check_functions
 from .task import task_signature, write_task
 
 BuildFunction = Callable[[IRModule, Target, "dict[str, Tensor] | None"], Module]

@@ -16,7 +16,6 @@
 # under the License.
 """The user's side of the worker processes."""
 
-import itertools
 import os
 import shutil
 import signal
@@ -24,7 +23,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -37,27 +35,12 @@ import psutil
 
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 
-from .server import Failure, PoolConfig, Task
+from .link import Link, TaskFailed
+from .server import PoolConfig
 from .worker import WorkerConfig, end_left_processes
 
 _STOP_SECS = 5.0
 """How long a server may take to end before it is killed."""
-
-
-class TaskFailed(Exception):
-    """A task that has no result.
-
-    Parameters
-    ----------
-    kind : str
-        "error" if it raised, "timeout", or "crash" if its worker ended.
-    message : str
-        In words.
-    """
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 class WorkerPool:
@@ -214,7 +197,7 @@ class _Server:
             self, _end, self._process, self._connection, base, os.getpid()
         )
         self._connection.send_bytes(cloudpickle.dumps(config))
-        self._link = _Link(self._connection, self._process, registry)
+        self._link = Link(self._connection, self._process, registry)
         threading.Thread(
             target=self._link.receive, name="tvm_droplet_ms.measure", daemon=True
         ).start()
@@ -329,82 +312,6 @@ def dump(name: str, value: object) -> bytes:
             f"{name} = {value!r} cannot be sent to a worker process: {error}. Expected something "
             "that cloudpickle can pickle: make it a plain function that opens what it needs itself"
         ) from error
-
-
-class _Link:
-    """The tasks that are under way, and the thread that hears of them.
-
-    Apart from ``_Server``, which the thread would otherwise keep alive.
-    """
-
-    def __init__(
-        self, connection: Connection, process: "subprocess.Popen[bytes]", registry: str
-    ) -> None:
-        self._connection = connection
-        self._process = process
-        self._registry = registry
-        self._futures: dict[int, Future[Any]] = {}
-        self._numbers = itertools.count()
-        self._is_closed = False
-        # Two, so that what is heard does not wait for what is being sent.
-        self._sending = threading.Lock()
-        self._lock = threading.Lock()
-
-    def send(self, payload: bytes, timeout: float) -> "Future[Any]":
-        future: Future[Any] = Future()
-        with self._lock:
-            number = next(self._numbers)
-            self._futures[number] = future
-            is_closed = self._is_closed
-        if is_closed:
-            self._fail_all()
-            return future
-        try:
-            with self._sending:
-                self._connection.send(Task(number, payload, timeout))
-        except OSError:
-            pass  # The program died: receive() sees it too, and fails all futures.
-        return future
-
-    def receive(self) -> None:
-        """Hand results to their futures until the program ends."""
-        while True:
-            try:
-                number, result = self._connection.recv()
-            except (EOFError, OSError):
-                break
-            with self._lock:
-                future = self._futures.pop(number)
-            if isinstance(result, Failure):
-                future.set_exception(TaskFailed(result.kind, result.message))
-            else:
-                _unpickle(result, future)
-            # An exception holds the frames that it went through, and so whoever waited for it.
-            del future, result
-        with self._lock:
-            self._is_closed = True
-        self._fail_all()
-
-    def _fail_all(self) -> None:
-        with self._lock:
-            lost = list(self._futures.values())
-            self._futures.clear()
-        if lost:
-            status = self._process.wait()
-            if os.path.isdir(self._registry):
-                end_left_processes(self._registry)
-            message = f"the program that holds the worker processes ended, with status {status}"
-            for future in lost:
-                future.set_exception(TaskFailed("crash", message))
-
-
-def _unpickle(result: bytes, future: "Future[Any]") -> None:
-    try:
-        value = cloudpickle.loads(result)
-    except Exception:
-        future.set_exception(TaskFailed("error", traceback.format_exc()))
-    else:
-        future.set_result(value)
 
 
 def _end(

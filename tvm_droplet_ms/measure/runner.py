@@ -38,7 +38,8 @@ from tvm.s_tir.meta_schedule.runner import (
 )
 
 from .builder import WarmBuilder
-from .pool import TaskFailed, WorkerPool, check_functions
+from .link import TaskFailed
+from .pool import WorkerPool, check_functions
 from .task import read_task
 from .timing import Allocate, Evaluate, Timing, TimingConfig, time_candidate
 
