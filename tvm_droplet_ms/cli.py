@@ -21,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
+from .bench.commands import add_commands
 from .demo import DemoError, run_demo
 
 
@@ -76,7 +77,24 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--profile", action="store_true", help="print where the time of the tuning went"
     )
+    demo.set_defaults(run=_run_demo)
+    add_commands(commands)
     return parser
+
+
+def _run_demo(options: argparse.Namespace) -> int:
+    try:
+        run_demo(
+            trials=options.trials,
+            seed=options.seed,
+            work_dir=options.work_dir,
+            verbose=options.verbose,
+            profile=options.profile,
+        )
+    except DemoError as error:
+        print(f"droplet-ms demo: error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,15 +117,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         From argparse: after ``--help`` and ``--version``, and with status 2 for bad arguments.
     """
     options = _parser().parse_args(arguments)
-    try:
-        run_demo(
-            trials=options.trials,
-            seed=options.seed,
-            work_dir=options.work_dir,
-            verbose=options.verbose,
-            profile=options.profile,
-        )
-    except DemoError as error:
-        print(f"droplet-ms demo: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    status: int = options.run(options)
+    return status

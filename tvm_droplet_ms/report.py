@@ -114,7 +114,7 @@ def format_table(rows: Sequence[KernelRow], blas_gflops: float | None) -> str:
     table : str
         Lines of equal width, without a newline at the end.
     """
-    return _align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])
+    return align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])
 
 
 def format_profile(parts: Mapping[str, float]) -> str:
@@ -135,11 +135,22 @@ def format_profile(parts: Mapping[str, float]) -> str:
     lines = [("part", "seconds", "share")]
     for name, secs in [*parts.items(), ("total", total)]:
         lines.append((name, f"{secs:.1f}", f"{100 * secs / total:.0f}%"))
-    return _align(lines)
+    return align(lines)
 
 
-def _align(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of a Markdown table, the header first: names to the left, numbers to the right."""
+def align(lines: Sequence[Sequence[str]]) -> str:
+    """Align the cells of a table in Markdown.
+
+    Parameters
+    ----------
+    lines : Sequence[Sequence[str]]
+        The header and the lines, of as many cells each: names first, then numbers.
+
+    Returns
+    -------
+    table : str
+        Lines of equal width, without a newline at the end: names to the left, numbers to the right.
+    """
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     padded = [[line[0].ljust(widths[0]), *(map(str.rjust, line[1:], widths[1:]))] for line in lines]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]

@@ -148,18 +148,18 @@ class Replayer:
         trace : Trace
             The trace.
         parallel_limit : int
-            The largest parallel extent to try.
+            The largest parallel extent to try; 0 to leave the present one.
         """
         with Profiler.timeit("Droplet/Replay"):
-            locations = self._compute_locations(sketch, trace)
+            locations = self.compute_locations(sketch, trace)
         point = sketch.read(trace)
         return sketch.neighbourhood(
             trace,
             locations,
-            lambda decision: self._parallel_extents(sketch, trace, point, decision, parallel_limit),
+            lambda decision: self.parallel_extents(sketch, trace, point, decision, parallel_limit),
         )
 
-    def _compute_locations(self, sketch: Sketch, trace: Trace) -> dict[int, tuple[int, ...]]:
+    def compute_locations(self, sketch: Sketch, trace: Trace) -> dict[int, tuple[int, ...]]:
         """The legal compute locations of each ``SampleComputeLocation``, by position.
 
         TVM does not expose them. But it replaces a location that is not legal by the one before
@@ -190,7 +190,7 @@ class Replayer:
         trace.apply_to_schedule(probe, remove_postproc=True, decision_provider=enumerate_locations)
         return dict(zip(positions, legal, strict=True))
 
-    def _parallel_extents(
+    def parallel_extents(
         self, sketch: Sketch, trace: Trace, point: Point, decision: Decision, limit: int
     ) -> tuple[int, ...]:
         """Parallel extents that give distinct modules, ascending, the present one among them."""
@@ -201,6 +201,8 @@ class Replayer:
             return candidate.module if candidate else None
 
         present = point[decision.start]
+        if limit < 1:
+            return (present,)
         modules = _bisect(module, 1, max(limit, present))
         distinct = {modules.get(present, module(present)): present}
         for extent, found in sorted(modules.items()):

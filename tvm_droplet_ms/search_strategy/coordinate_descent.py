@@ -68,6 +68,8 @@ class CoordinateDescent:
         The first incumbent.
     neighbourhood : Neighbourhood
         The neighbourhood of the first incumbent.
+    joint_steps : bool
+        Whether the directions that improved in one batch are followed jointly.
 
     Attributes
     ----------
@@ -80,8 +82,11 @@ class CoordinateDescent:
 
     incumbent: Point
 
-    def __init__(self, start: Point, neighbourhood: Neighbourhood) -> None:
+    def __init__(
+        self, start: Point, neighbourhood: Neighbourhood, *, joint_steps: bool = True
+    ) -> None:
         self.incumbent = start
+        self._joint_steps = joint_steps
         self._neighbourhood = neighbourhood
         self._tried = {start}
         self._last: tuple[Direction, ...] = ()
@@ -98,7 +103,7 @@ class CoordinateDescent:
 
     def _joint(self) -> Iterator[Proposal]:
         joint: tuple[Direction, ...] = ()
-        for direction in self._improved:
+        for direction in self._improved if self._joint_steps else ():
             for directions in ((direction,), (*joint, direction)):
                 point = self._neighbourhood.step(self.incumbent, *directions)
                 if point is not None:

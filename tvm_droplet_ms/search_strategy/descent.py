@@ -75,7 +75,9 @@ class Descent:
     noise : Noise
         The judge of what is faster.
     parallel_limit : int
-        The largest parallel extent to try.
+        The largest parallel extent to try; 0 to leave the parallel loop as it is.
+    joint_steps : bool
+        Whether the directions that improved in one batch are followed jointly.
 
     Attributes
     ----------
@@ -93,6 +95,8 @@ class Descent:
         history: History,
         noise: Noise,
         parallel_limit: int,
+        *,
+        joint_steps: bool = True,
     ) -> None:
         self.incumbent = incumbent
         self.steps: list[Step] = []
@@ -103,7 +107,9 @@ class Descent:
         self._parallel_limit = parallel_limit
         point = sketch.read(incumbent.trace)
         self._replayed: dict[Point, Candidate | None] = {point: incumbent}
-        self._search = CoordinateDescent(point, self._neighbourhood(incumbent))
+        self._search = CoordinateDescent(
+            point, self._neighbourhood(incumbent), joint_steps=joint_steps
+        )
 
     def _neighbourhood(self, candidate: Candidate) -> Neighbourhood:
         return self._replayer.neighbourhood(self._sketch, candidate.trace, self._parallel_limit)

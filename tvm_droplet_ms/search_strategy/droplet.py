@@ -43,7 +43,7 @@ from .explorer import Explorer
 from .history import History
 from .journal import Journal
 from .log import logger
-from .search import Batch, Budget, DropletSearch, SearchOptions
+from .search import WITHOUT, Batch, Budget, DropletSearch, SearchOptions
 
 
 @dataclass
@@ -87,6 +87,10 @@ class DropletStrategy(PySearchStrategy):
         descended from.
     evolutionary : Mapping[str, Any] | None
         Options of TVM's ``EvolutionarySearch``, which explores.
+    without : Sequence[str]
+        Parts of the search to switch off, to see what each is worth: "exploration", "descent",
+        "cost-model order", "significance test", "joint steps", "multi-start" and "parallel
+        annotation".
 
     Raises
     ------
@@ -115,6 +119,7 @@ class DropletStrategy(PySearchStrategy):
         p_value: float = 0.05,
         stop_when_converged: bool = False,
         evolutionary: Mapping[str, Any] | None = None,
+        without: Sequence[str] = (),
     ) -> None:
         """Constructor"""
         super().__init__()
@@ -128,6 +133,11 @@ class DropletStrategy(PySearchStrategy):
             raise ValueError(
                 f"stop_when_converged is {stop_when_converged!r}, expected True or False"
             )
+        unknown = [part for part in without if part not in WITHOUT]
+        if isinstance(without, str) or unknown:
+            raise ValueError(
+                f"without is {without!r}, expected a sequence of some of {', '.join(WITHOUT)}"
+            )
         self._options = SearchOptions(
             explore_trials=int(explore_trials),
             explore_patience=int(explore_patience),
@@ -135,6 +145,7 @@ class DropletStrategy(PySearchStrategy):
             descent_batch_size=int(descent_batch_size),
             p_value=float(p_value),
             stop_when_converged=bool(stop_when_converged),
+            without=frozenset(without),
         )
         self._evolutionary = dict(evolutionary or {})
         self._evolution = _make_evolution(self._evolutionary)

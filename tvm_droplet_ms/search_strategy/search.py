@@ -34,6 +34,17 @@ from .starts import Start, choose_starts
 
 Batch = list[Candidate]
 
+WITHOUT = (
+    "exploration",
+    "descent",
+    "cost-model order",
+    "significance test",
+    "joint steps",
+    "multi-start",
+    "parallel annotation",
+)
+"""The parts that can be switched off, to see what each is worth."""
+
 _DRAWN_FROM_EMPTY = 8
 """How many traces of each design space to draw, to tell why none is in the space."""
 
@@ -48,6 +59,17 @@ class SearchOptions:
     descent_batch_size: int
     p_value: float
     stop_when_converged: bool
+    without: frozenset[str] = frozenset()
+
+    @property
+    def starts(self) -> int:
+        """From how many traces to descend."""
+        return 1 if "multi-start" in self.without else self.num_starts
+
+    @property
+    def explored(self) -> int:
+        """The trials before the first descent: one for each start where nothing is explored."""
+        return self.starts if "exploration" in self.without else self.explore_trials
 
 
 @dataclass
@@ -120,16 +142,23 @@ class DropletSearch:
         self._journal = journal
         self._score = score
         self._design_spaces = list(design_spaces)
-        self._parallel_limit = largest_parallel_extent(design_spaces)
-        self._noise = Noise(options.p_value)
+        self._parallel_limit = (
+            0
+            if "parallel annotation" in options.without
+            else largest_parallel_extent(design_spaces)
+        )
+        # Where one in two equal modules may count as faster, any gain does.
+        self._noise = Noise(0.5 if "significance test" in options.without else options.p_value)
         self._results: list[RunnerResult] = []
         self._secs: list[tuple[float, ...]] = []
 
     def batches(self) -> Iterator[Batch]:
         """The batches to measure, one after the other."""
         yield from self._explore()
-        starts = choose_starts(self._history.ranking(), self._options.num_starts)
+        starts = choose_starts(self._history.ranking(), self._options.starts)
         while True:
+            if "descent" in self._options.without:
+                starts = []
             for start in starts:
                 yield from self._descend(start)
             if starts and self._options.stop_when_converged:
@@ -142,7 +171,7 @@ class DropletSearch:
 
     def _explore(self) -> Iterator[Batch]:
         """Explore until the trials for it are spent, or the best has not moved for long."""
-        remaining = self._options.explore_trials - len(self._history)
+        remaining = self._options.explored - len(self._history)
         if remaining <= 0:
             return
         self._journal.begin("explore", f"exploring for up to {remaining} trials")
@@ -201,6 +230,7 @@ class DropletSearch:
             self._history,
             self._noise,
             self._parallel_limit,
+            joint_steps="joint steps" not in self._options.without,
         )
         while trials := descent.propose():
             self._report(descent)
@@ -220,7 +250,9 @@ class DropletSearch:
         """Choose a batch: tier by tier, each in the cost model's order."""
         room = min(self._options.descent_batch_size, self._budget.room)
         again = min(self._repetitions(), room - 1)
-        scores = self._score([trial.candidate for trial in trials])
+        scores: Sequence[float] = [0.0] * len(trials)
+        if "cost-model order" not in self._options.without:
+            scores = self._score([trial.candidate for trial in trials])
         order = sorted(
             range(len(trials)),
             key=lambda index: (_tier(trials[index]), -scores[index]),
@@ -232,7 +264,8 @@ class DropletSearch:
 
     def _repetitions(self) -> int:
         """How often to measure the incumbent again, where a measurement is a single time."""
-        if self._history.has_repeats or self._noise.is_silent:
+        untested = "significance test" in self._options.without
+        if untested or self._history.has_repeats or self._noise.is_silent:
             return 0
         return 1 if self._noise.is_known else 2
 

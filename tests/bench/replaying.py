@@ -1,0 +1,114 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A small space with made-up times, and a run on it."""
+
+import tempfile
+from typing import Any
+
+from conformance.workloads import LLVM, matmul, tile_and_annotate
+
+from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.bench.building import space_points, target_as_data
+from tvm_droplet_ms.bench.definitions import Definition
+from tvm_droplet_ms.bench.enumeration import enumerate_space
+from tvm_droplet_ms.bench.space import MeasuredModule, Space
+from tvm_droplet_ms.bench.table import ReplayTable
+from tvm_droplet_ms.measure import fast_start
+from tvm_droplet_ms.progress import quieten_tvm
+
+PASSES = 7
+
+
+def annotated() -> Definition:
+    """What the name ``replaying:annotated`` stands for."""
+    return Definition("annotated", "a small matrix product", matmul(8, 8, 8), make_generator)
+
+
+def make_generator() -> ms.space_generator.SpaceGenerator:
+    return ms.space_generator.ScheduleFn(
+        tile_and_annotate,
+        sch_rules=[],
+        postprocs=[
+            ms.postproc.RewriteParallelVectorizeUnroll(),
+            ms.postproc.RewriteReductionBlock(),
+        ],
+        mutator_probs={
+            ms.mutator.MutateTileSize(): 0.7,
+            ms.mutator.MutateUnroll(): 0.1,
+            ms.mutator.MutateComputeLocation(): 0.1,
+            ms.mutator.MutateParallel(max_jobs_per_core=16): 0.1,
+        },
+    )
+
+
+def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) -> Space:
+    """Every module of ``annotated``; the time of the module at index i is i + 1 microseconds.
+
+    Parameters
+    ----------
+    failures : dict[int, str] | None
+        Why a module has no time, by its index.
+    leave_out : int
+        How many of the modules are missing, from the last.
+    """
+    fast_start()
+    enumeration = enumerate_space(annotated().context(LLVM, "replay-trace"))
+    names = list(enumeration.modules)
+    names = names[: len(names) - leave_out]
+    index = {name: i for i, name in enumerate(names)}
+    failures = failures or {}
+    modules = []
+    for i, name in enumerate(names):
+        time = (i + 1) * 1e-6
+        secs = () if i in failures else tuple(time * (1 + 0.01 * n) for n in range(-3, 4))
+        modules.append(MeasuredModule(name, secs, 0.5, 0.25, failures.get(i)))
+    enumeration.points = {
+        point: module for point, module in enumeration.points.items() if module in index
+    }
+    return Space(
+        name="annotated",
+        description="",
+        definition="replaying:annotated",
+        target=target_as_data(LLVM),
+        machine={},
+        versions={},
+        date="",
+        sketches=tuple(sketch.layout() for sketch in enumeration.sketches),
+        points=space_points(enumeration, index),
+        modules=tuple(modules),
+    )
+
+
+def tune(table: ReplayTable, strategy: Any, trials: int, **options: Any) -> ms.Database:
+    """Tune ``annotated`` on a table."""
+    quieten_tvm()
+    with tempfile.TemporaryDirectory() as work_dir:
+        return ms.tune_tir(
+            annotated().mod,
+            LLVM,
+            work_dir,
+            trials,
+            num_trials_per_iter=options.pop("num_trials_per_iter", 8),
+            space=annotated().make_space(),
+            strategy=strategy,
+            cost_model="random",
+            database=ms.database.MemoryDatabase(),
+            num_tuning_cores=1,
+            seed=options.pop("seed", 1),
+            **table.measure(),
+            **options,
+        )

@@ -1,0 +1,127 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Enumerations have every point: by counting, and by what TVM's own mutators reach."""
+
+from collections.abc import Callable
+from math import comb
+
+import pytest
+from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_and_annotate, tile_two
+from tvm_ffi import structural_hash
+
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
+from tvm_droplet_ms.bench.enumeration import enumerate_space, perfect_tiles, replayer_of
+from tvm_droplet_ms.measure import fast_start
+
+fast_start()
+
+MUTATORS = [
+    ms.mutator.MutateTileSize(),
+    ms.mutator.MutateUnroll(),
+    ms.mutator.MutateComputeLocation(),
+    ms.mutator.MutateParallel(max_jobs_per_core=16),
+]
+POSTPROCS = [ms.postproc.RewriteParallelVectorizeUnroll(), ms.postproc.RewriteReductionBlock()]
+
+
+def context_of(space: Callable[[Schedule], None], size: int) -> ms.TuneContext:
+    return make_context(
+        "replay-trace",
+        matmul(size, size, size),
+        space,
+        postprocs=POSTPROCS,
+        mutators={mutator: 0.25 for mutator in MUTATORS},
+    )
+
+
+@pytest.mark.parametrize("power, length", [(0, 2), (3, 2), (5, 3), (4, 4)])
+def test_perfect_tiles_of_a_power_of_two_are_counted_by_the_binomial(power: int, length: int):
+    tiles = list(perfect_tiles(2**power, length))
+    assert len(tiles) == len(set(tiles)) == comb(power + length - 1, length - 1)
+
+
+def test_perfect_tiles_of_twelve():
+    assert list(perfect_tiles(12, 2, 4)) == [(3, 4), (4, 3), (6, 2), (12, 1)]
+
+
+def test_points_are_the_product_of_independent_decisions():
+    assert len(enumerate_space(context_of(tile_two, 32)).points) == 5 * 5
+
+
+@pytest.mark.parametrize("space, size", [(tile_and_annotate, 4), (tile_two, 32), (tile_all, 4)])
+def test_tvms_mutators_do_not_lead_out(space: Callable[[Schedule], None], size: int):
+    context = context_of(space, size)
+    enumeration = enumerate_space(context)
+    replayer = replayer_of(context)
+    reached = set()
+    for index, decisions in list(enumeration.points)[:: max(1, len(enumeration.points) // 40)]:
+        sketch = enumeration.sketches[index]
+        trace = sketch.sketch.write(sketch.trace, decisions)
+        for mutator in context.space_generator.mutator_probs:
+            for _ in range(5):
+                mutated = mutator.apply(trace)
+                candidate = None if mutated is None else replayer.replay(mutated)
+                if candidate is not None:
+                    reached.add(candidate.module)
+    assert len(reached) > 10
+    assert reached <= set(enumeration.modules)
+
+
+def test_sampling_does_not_lead_out():
+    context = context_of(tile_and_annotate, 8)
+    modules = set(enumerate_space(context).modules)
+    replayer = replayer_of(context)
+    (schedule,) = context.generate_design_space()
+    drawn = set()
+    for _ in range(200):
+        candidate = replayer.replay(type(schedule.trace)(schedule.trace.insts, {}))
+        drawn.add(candidate.module)
+    assert len(drawn) > 20
+    assert drawn <= modules
+
+
+def test_modules_are_those_of_their_points():
+    context = context_of(tile_and_annotate, 4)
+    enumeration = enumerate_space(context)
+    replayer = replayer_of(context)
+    for module, (index, decisions) in list(enumeration.modules.items())[::7]:
+        sketch = enumeration.sketches[index]
+        candidate = replayer.replay(sketch.sketch.write(sketch.trace, decisions))
+        assert structural_hash(candidate.schedule.mod) == module
+
+
+def test_progress_is_told():
+    told = []
+    enumerate_space(context_of(tile_two, 4), lambda done, total: told.append((done, total)))
+    assert told == [(done, 9) for done in range(1, 10)]
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_definitions_have_a_design_space(name: str):
+    definition = find_definition(name)
+    assert definition.name == name
+    assert definition.context(LLVM, "replay-trace").generate_design_space()
+
+
+@pytest.mark.parametrize(
+    "text", ["dens", "no.such.module:f", "math:no_such", "math:pi", "builtins:dict", "math:sqrt"]
+)
+def test_an_unknown_workload_is_named(text: str):
+    with pytest.raises(UnknownDefinitionError, match=text.partition(":")[0]):
+        find_definition(text)

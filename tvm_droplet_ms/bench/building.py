@@ -1,0 +1,186 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Makes a space: enumerate, build, measure in passes, write the file."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tvm.ir import IRModule
+from tvm.target import Target
+
+from ..host import tvm_num_threads
+from ..search_strategy.neighbourhood import Point
+from .collection import Collection, Progress
+from .definitions import Definition
+from .enumeration import Enumeration, SketchTrace, enumerate_space, replayer_of
+from .space import Space, SpacePoint
+
+PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
+
+
+@dataclass
+class SpaceBuilder:
+    """The making of one space, in a directory; what is done is kept, and resumed.
+
+    Parameters
+    ----------
+    definition : Definition
+        The workload and its design space.
+    name : str
+        What ``find_definition`` finds it by.
+    target : Target
+        What to build for.
+    directory : Path
+        Where builds and measurements are kept until ``discard``.
+    progress : Progress
+        Told what is done.
+    """
+
+    definition: Definition
+    name: str
+    target: Target
+    directory: Path
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        context = self.definition.context(self.target, "replay-trace")
+        self._replayer = replayer_of(context)
+        self._enumeration = enumerate_space(
+            context, lambda done, total: self.progress("enumerating", done, total)
+        )
+        self._collection = Collection(self.directory, self.definition.mod, self.target)
+
+    @property
+    def modules(self) -> list[int]:
+        """The structural hashes of the distinct modules."""
+        return list(self._enumeration.modules)
+
+    def build(self) -> None:
+        """Build what is not built yet."""
+        modules = {name: self._maker(point) for name, point in self._enumeration.modules.items()}
+        self._collection.build(modules, self.progress)
+
+    def measure(self, passes: Sequence[int]) -> None:
+        """Time every module once in each of the passes that are not done yet."""
+        self._collection.measure(self.modules, passes, self.progress)
+
+    def space(self) -> Space:
+        """The space as it has been measured so far."""
+        index = {name: i for i, name in enumerate(self.modules)}
+        return Space(
+            name=self.definition.name,
+            description=self.definition.description,
+            definition=self.name,
+            target=target_as_data(self.target),
+            machine=describe_machine(),
+            versions=describe_versions(),
+            date=date.today().isoformat(),
+            sketches=tuple(sketch.layout() for sketch in self._enumeration.sketches),
+            points=space_points(self._enumeration, index),
+            modules=tuple(self._collection.measured(name) for name in self.modules),
+        )
+
+    def discard(self) -> None:
+        """Delete the built modules."""
+        self._collection.discard_artifacts()
+
+    def _maker(self, point: tuple[int, Point]) -> Callable[[], IRModule]:
+        sketch: SketchTrace = self._enumeration.sketches[point[0]]
+
+        def make() -> IRModule:
+            candidate = self._replayer.replay(sketch.sketch.write(sketch.trace, point[1]))
+            if candidate is None:
+                raise RuntimeError(f"point {point} replayed when enumerated, and does not now")
+            return candidate.schedule.mod
+
+        return make
+
+
+def space_points(enumeration: Enumeration, index: dict[int, int]) -> tuple[SpacePoint, ...]:
+    """The points of an enumeration, their modules by index."""
+    return tuple(
+        SpacePoint(sketch, decisions, None if module is None else index[module])
+        for (sketch, decisions), module in enumeration.points.items()
+    )
+
+
+def target_as_data(target: Target) -> dict[str, Any]:
+    """What ``Target`` makes the same target of."""
+    return {
+        "kind": str(target.kind.name),
+        **{str(name): _plain(value) for name, value in target.attrs.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return value
+    return str(value) if isinstance(value, str) else [_plain(item) for item in value]
+
+
+def describe_machine() -> dict[str, Any]:
+    """The processor, its logical CPUs and memory, and the threads of a parallel kernel."""
+    return {
+        "cpu": _cpu_name(),
+        "cpus": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "threads": tvm_num_threads(),
+    }
+
+
+def _cpu_name() -> str:
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "unknown"
+
+
+def describe_versions() -> dict[str, str]:
+    """The versions of the packages that a space depends on."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def console_progress(name: str, every_secs: float = 5.0) -> Progress:
+    """Progress as plain lines: what is under way, how much is done, and how long it may take."""
+    started: dict[str, float] = {}
+    last = 0.0
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        first = started.setdefault(what, now)
+        if done < total and now - last < every_secs:
+            return
+        last = now
+        left = (now - first) / done * (total - done) if done else 0.0
+        print(f"{name}: {what} {done}/{total}, {left:.0f} s left", flush=True)
+
+    return show

@@ -1,0 +1,262 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Builds and measures the modules of a design space; what is done is kept, and resumed."""
+
+import json
+import os
+import random
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.target import Target
+
+from ..measure.build import export_shared_library
+from ..measure.builder import WarmBuilder
+from ..measure.link import TaskFailed
+from ..measure.pool import WorkerPool
+from .kernel_timing import Shape, Timed, time_module
+from .space import MeasuredModule
+
+BUILD_BATCH = 32
+"""How many modules are built between two lines of progress."""
+
+Progress = Callable[[str, int, int], None]
+"""Told what is under way, how much of it is done, and how much there is."""
+
+
+class CollectionError(Exception):
+    """What was collected before cannot be gone on with, or the workload cannot be built."""
+
+
+class Collection:
+    """The measurements of a design space's modules, in a directory.
+
+    ``log.jsonl`` has a line for each module built and for each time measured, and is only ever
+    appended to: a run that is stopped loses the measurement under way. ``artifacts`` has the built
+    modules, until ``discard_artifacts``.
+
+    Parameters
+    ----------
+    directory : Path
+        Where; it is made if it is missing.
+    mod : IRModule
+        The unscheduled module.
+    target : Target
+        What to build for.
+    timeout_sec : float
+        The seconds that one build, and that one measurement, may take.
+    seed : int
+        Of the inputs and of the order in which a pass measures.
+
+    Raises
+    ------
+    CollectionError
+        If the directory holds the measurements of another workload or target.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        mod: IRModule,
+        target: Target,
+        *,
+        timeout_sec: float = 30.0,
+        seed: int = 0,
+    ) -> None:
+        self._directory = directory
+        self._mod = mod
+        self._target = target
+        self._timeout_sec = timeout_sec
+        self._seed = seed
+        self._artifacts = directory / "artifacts"
+        self._artifacts.mkdir(parents=True, exist_ok=True)
+        self._log = directory / "log.jsonl"
+        self.builds: dict[int, dict[str, Any]] = {}
+        self.times: dict[int, dict[int, float]] = defaultdict(dict)
+        self.run_secs: dict[int, list[float]] = defaultdict(list)
+        self.failures: dict[int, str] = {}
+        self._read()
+
+    def build(self, modules: Mapping[int, Callable[[], IRModule]], progress: Progress) -> None:
+        """Build the modules that are not built yet.
+
+        Parameters
+        ----------
+        modules : Mapping[int, Callable[[], IRModule]]
+            What makes each scheduled module, by structural hash.
+        progress : Progress
+            Told after each batch.
+        """
+        missing = [name for name in modules if name not in self.builds]
+        if not missing and self._reference.exists():
+            return
+        builder = WarmBuilder(timeout_sec=self._timeout_sec, f_export=export_shared_library)
+        try:
+            if not self._reference.exists():
+                self._build_reference(builder)
+            for start in range(0, len(missing), BUILD_BATCH):
+                batch = missing[start : start + BUILD_BATCH]
+                self._build_batch(builder, batch, modules)
+                progress("building", start + len(batch), len(missing))
+        finally:
+            builder.close()
+
+    def measure(self, modules: Sequence[int], passes: Sequence[int], progress: Progress) -> None:
+        """Time every module once in each pass, in an order that differs from pass to pass.
+
+        Parameters
+        ----------
+        modules : Sequence[int]
+            Their structural hashes.
+        passes : Sequence[int]
+            Which passes; those times that are known already are kept.
+        progress : Progress
+            Told after each module.
+        """
+        pool = WorkerPool(1, quiet=True)
+        try:
+            for number in passes:
+                missing = [
+                    name
+                    for name in modules
+                    if name not in self.failures and number not in self.times[name]
+                ]
+                random.Random(f"{self._seed} {number}").shuffle(missing)
+                for done, name in enumerate(missing, 1):
+                    self._time(pool, name, number)
+                    progress(f"pass {number + 1}", done, len(missing))
+        finally:
+            pool.close()
+
+    def measured(self, name: int) -> MeasuredModule:
+        """The measurements of a module, by structural hash."""
+        failure = self.failures.get(name)
+        secs = () if failure else tuple(secs for _, secs in sorted(self.times[name].items()))
+        run_secs = median(self.run_secs[name]) if self.run_secs[name] else 0.0
+        return MeasuredModule(name, secs, self.builds[name]["build_secs"], run_secs, failure)
+
+    def discard_artifacts(self) -> None:
+        """Delete the built modules; no further pass can be made then."""
+        shutil.rmtree(self._artifacts)
+
+    @property
+    def _reference(self) -> Path:
+        return self._artifacts / "reference.so"
+
+    def _path(self, name: int) -> Path:
+        return self._artifacts / f"{name:016x}.so"
+
+    def _arguments(self) -> list[Shape]:
+        args_info = ArgInfo.from_entry_func(self._mod, remove_preproc=True)
+        return [(tuple(int(n) for n in info.shape), str(info.dtype)) for info in args_info]
+
+    def _build_reference(self, builder: WarmBuilder) -> None:
+        (result,) = builder.build([BuilderInput(self._mod, self._target)])
+        if result.artifact_path is None:
+            raise CollectionError(f"the unscheduled workload cannot be built: {result.error_msg}")
+        _move(str(result.artifact_path), self._reference)
+
+    def _build_batch(
+        self,
+        builder: WarmBuilder,
+        batch: Sequence[int],
+        modules: Mapping[int, Callable[[], IRModule]],
+    ) -> None:
+        inputs = [BuilderInput(modules[name](), self._target) for name in batch]
+        before = builder.stats.build_secs + builder.stats.export_secs
+        results = builder.build(inputs)
+        spent = builder.stats.build_secs + builder.stats.export_secs - before
+        built = sum(result.artifact_path is not None for result in results)
+        for name, result in zip(batch, results, strict=True):
+            entry: dict[str, Any] = {
+                "module": name,
+                "build_secs": spent / max(built, 1),
+                "failure": None,
+            }
+            if result.artifact_path is None:
+                message = str(result.error_msg)
+                entry["failure"] = "timeout" if "Timeout" in message else "compile"
+                entry["message"] = message[:500]
+                entry["build_secs"] = self._timeout_sec if "Timeout" in message else 0.0
+            else:
+                _move(str(result.artifact_path), self._path(name))
+            self._add(entry)
+
+    def _time(self, pool: WorkerPool, name: int, number: int) -> None:
+        future = pool.submit(
+            self._timeout_sec,
+            time_module,
+            str(self._path(name)),
+            str(self._reference),
+            self._arguments(),
+            self._seed,
+        )
+        start = time.time()
+        entry: dict[str, Any] = {"module": name, "pass": number, "at": round(start)}
+        try:
+            timed: Timed = future.result()
+        except TaskFailed as error:
+            entry["failure"] = "timeout" if error.kind == "timeout" else "runtime"
+            entry["message"] = str(error)[:500]
+        else:
+            entry |= {"secs": timed.secs} if timed.is_right else {"failure": "wrong result"}
+        entry["run_secs"] = time.time() - start
+        self._add(entry)
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        with self._log.open("a") as log:
+            log.write(json.dumps(entry) + "\n")
+        self._take(entry)
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        name = entry["module"]
+        if entry.get("failure"):
+            self.failures[name] = entry["failure"]
+        if "pass" not in entry:
+            self.builds[name] = dict(entry)
+            return
+        self.run_secs[name].append(entry["run_secs"])
+        if "secs" in entry:
+            self.times[name][entry["pass"]] = entry["secs"]
+
+    def _read(self) -> None:
+        for entry in self._entries():
+            self._take(entry)
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        if not self._log.exists():
+            return
+        text = self._log.read_text()
+        complete, _, torn = text.rpartition("\n")
+        if torn:  # The run was killed while it wrote.
+            self._log.write_text(complete + "\n" if complete else "")
+        for line in complete.splitlines():
+            yield json.loads(line)
+
+
+def _move(artifact: str, path: Path) -> None:
+    """Take an artefact out of the folder that the builder made for it."""
+    shutil.move(artifact, path)
+    shutil.rmtree(os.path.dirname(artifact))

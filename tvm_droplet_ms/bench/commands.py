@@ -1,0 +1,196 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The commands ``droplet-ms space`` and ``droplet-ms compare``."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from .library import find_space, shipped_spaces
+
+PASSES = 5
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands to the parser's subcommands; each sets ``run`` to what runs it."""
+    space = commands.add_parser(
+        "space",
+        help="make a measured space, or look at one",
+        description="Measured spaces: every schedule of a small design space, timed.",
+    )
+    actions = space.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_build(actions)
+    _add_show(actions)
+    _add_compare(commands)
+
+
+def _add_build(actions: Any) -> None:
+    build = actions.add_parser(
+        "build",
+        help="enumerate the schedules of a workload, build and time them all",
+        description="Enumerate the schedules of a workload's design space, build them all, check "
+        "what they compute, and time each in several passes over the whole space. The same command "
+        "goes on where an interrupted one stopped. Let nothing else run meanwhile.",
+    )
+    build.add_argument(
+        "workload", help="a workload of the package, or package.module:function; `list` lists them"
+    )
+    build.add_argument("--out", type=Path, help="the file to write (default: WORKLOAD.json)")
+    build.add_argument(
+        "--passes",
+        type=_positive,
+        default=PASSES,
+        help="how often every module is timed (default: %(default)s)",
+    )
+    build.add_argument(
+        "--work-dir",
+        type=Path,
+        help="where builds and measurements are kept until the file is written "
+        "(default: the file's name with .work)",
+    )
+    build.add_argument(
+        "--keep", action="store_true", help="keep the builds, to be able to add passes later"
+    )
+    build.set_defaults(run=_build)
+
+
+def _add_show(actions: Any) -> None:
+    show = actions.add_parser(
+        "show",
+        help="print what a space looks like",
+        description="Print the size, the optimum, the failures and the local minima of spaces.",
+    )
+    show.add_argument(
+        "spaces", nargs="*", help="files, or names of the package's spaces (default: all of those)"
+    )
+    show.set_defaults(run=_show)
+
+
+def _add_compare(commands: Any) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="compare search strategies on measured spaces",
+        description="Run search strategies on measured spaces, without compiling anything, and "
+        "print what each reached. The same command goes on where an interrupted one stopped.",
+    )
+    compare.add_argument(
+        "--spaces",
+        nargs="+",
+        default=["all"],
+        help="files, or names of the package's spaces, or `all` of those (default: all)",
+    )
+    compare.add_argument(
+        "--strategies", nargs="+", default=[], metavar="NAME", help="which (default: all)"
+    )
+    compare.add_argument("--trials", type=_positive, default=128, help="default: %(default)s")
+    compare.add_argument("--seeds", type=_positive, default=20, help="default: %(default)s")
+    compare.add_argument(
+        "--batch", type=_positive, default=32, help="the trials of a batch (default: %(default)s)"
+    )
+    compare.add_argument("--out", type=Path, required=True, help="the directory of the results")
+    compare.add_argument(
+        "--noisy", action="store_true", help="draw from the recorded times, not their median"
+    )
+    compare.add_argument(
+        "--ablate", action="store_true", help="compare DropletStrategy with its parts off, one each"
+    )
+    compare.add_argument("--workers", type=_positive, help="processes (default: one for each CPU)")
+    compare.set_defaults(run=_compare)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive integer")
+    return int(text)
+
+
+def _build(options: argparse.Namespace) -> int:
+    from ..host import host_target
+    from ..measure import fast_start
+    from .building import SpaceBuilder, console_progress
+    from .collection import CollectionError
+    from .definitions import DEFINITIONS, UnknownDefinitionError, find_definition
+
+    if options.workload == "list":
+        for name, make in DEFINITIONS.items():
+            print(f"{name}: {make().description}")
+        return 0
+    fast_start()
+    try:
+        definition = find_definition(options.workload)
+        out: Path = options.out or Path(f"{definition.name}.json")
+        if not out.parent.is_dir():
+            print(f"droplet-ms space: error: {out.parent} is no directory", file=sys.stderr)
+            return 1
+        directory = options.work_dir or out.with_name(out.name + ".work")
+        progress = console_progress(definition.name)
+        builder = SpaceBuilder(definition, options.workload, host_target(), directory, progress)
+        builder.build()
+        builder.measure(range(options.passes))
+    except (UnknownDefinitionError, CollectionError) as error:
+        print(f"droplet-ms space: error: {error}", file=sys.stderr)
+        return 1
+    builder.space().save(out)
+    if not options.keep:
+        builder.discard()
+    print(f"wrote {out}")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from .landscape import landscape
+    from .show import format_landscapes
+    from .space import Space, SpaceError
+
+    names = options.spaces or list(shipped_spaces())
+    if not names:
+        print("droplet-ms space: error: there is no space to show", file=sys.stderr)
+        return 1
+    try:
+        spaces = [Space.load(find_space(name)) for name in names]
+    except SpaceError as error:
+        print(f"droplet-ms space: error: {error}", file=sys.stderr)
+        return 1
+    print(format_landscapes([(space, landscape(space)) for space in spaces]))
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from .compare import run_compare
+    from .results import CompareError
+
+    names = [
+        name
+        for given in options.spaces
+        for name in (shipped_spaces() if given == "all" else [given])
+    ]
+    try:
+        return run_compare(
+            [find_space(name) for name in names],
+            options.strategies,
+            options.out,
+            trials=options.trials,
+            seeds=options.seeds,
+            noisy=options.noisy,
+            ablate=options.ablate,
+            num_trials_per_iter=options.batch,
+            workers=options.workers,
+        )
+    except CompareError as error:
+        print(f"droplet-ms compare: error: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,101 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How a module of a space is checked and timed, in a worker."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import tvm
+
+REPEAT_SECS = 0.01
+"""How long one timing lasts at least."""
+
+Shape = tuple[tuple[int, ...], str]
+"""The shape and the type of an argument."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One timing of a module.
+
+    Parameters
+    ----------
+    secs : float
+        The time of one call in seconds.
+    is_right : bool
+        Whether the outputs are those of the unscheduled module.
+    """
+
+    secs: float
+    is_right: bool
+
+
+def time_module(path: str, reference: str, arguments: Sequence[Shape], seed: int) -> Timed:
+    """Load a module, check what it computes, and time it on newly allocated arguments.
+
+    Parameters
+    ----------
+    path : str
+        The module, a shared library.
+    reference : str
+        The unscheduled module.
+    arguments : Sequence[Shape]
+        The arguments of both, the output last.
+    seed : int
+        Of the inputs.
+
+    Returns
+    -------
+    timed : Timed
+        A call that takes longer than ``REPEAT_SECS`` is timed alone, after one that is not timed;
+        others are repeated for that long.
+    """
+    module = tvm.runtime.load_module(path)
+    inputs, expected = _problem(reference, tuple(arguments), seed)
+    shape, dtype = arguments[-1]
+    output = tvm.runtime.empty(shape, dtype)
+    tensors = [*(tvm.runtime.tensor(array) for array in inputs), output]
+    module[module.entry_name](*tensors)
+    is_right = np.allclose(output.numpy(), expected, rtol=1e-3, atol=1e-3)
+    secs = _call_secs(module, tensors, 1)
+    if secs < REPEAT_SECS:
+        secs = _call_secs(module, tensors, math.ceil(REPEAT_SECS / max(secs, 1e-9)))
+    return Timed(secs, bool(is_right))
+
+
+@cache
+def _problem(
+    reference: str, arguments: tuple[Shape, ...], seed: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The inputs, and the output that the unscheduled module makes of them."""
+    rng = np.random.default_rng(seed)
+    inputs = [rng.uniform(-1, 1, shape).astype(dtype) for shape, dtype in arguments[:-1]]
+    shape, dtype = arguments[-1]
+    output = tvm.runtime.empty(shape, dtype)
+    module = tvm.runtime.load_module(reference)
+    module[module.entry_name](*(tvm.runtime.tensor(array) for array in inputs), output)
+    return inputs, output.numpy()
+
+
+def _call_secs(module: Any, tensors: Sequence[Any], number: int) -> float:
+    evaluator = module.time_evaluator(module.entry_name, tvm.cpu(), number=number, repeat=1)
+    return float(evaluator(*tensors).mean)

@@ -1,0 +1,337 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A space whose points were measured once, as data. Imports no TVM."""
+
+import gzip
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ..search_strategy.neighbourhood import Axis, ChoiceAxis, OrderedAxis, Point, TileAxis
+
+FORMAT = "tvm-droplet-ms space"
+VERSION = 1
+
+FAILURES = ("constraint", "compile", "runtime", "timeout", "wrong result")
+"""Why a point has no time; "constraint": a schedule primitive or a postprocessor refused it."""
+
+
+class SpaceError(Exception):
+    """A file that is no space, or does not hold together."""
+
+
+@dataclass(frozen=True)
+class DecisionLayout:
+    """What one decision of a sketch may be.
+
+    Parameters
+    ----------
+    kind : str
+        The kind of its instruction: "SamplePerfectTile", "SampleCategorical",
+        "SampleComputeLocation" or "Annotate", the last for a parallel extent.
+    start : int
+        Where its value begins in a point.
+    length : int
+        How many integers its value has: the positions of a tile, else 1.
+    max_innermost_factor : int
+        The limit of a tile's innermost position; -1 for none.
+    candidates : tuple[float, ...]
+        What a ``SampleCategorical`` chooses from; empty for the others.
+    """
+
+    kind: str
+    start: int
+    length: int
+    max_innermost_factor: int = -1
+    candidates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class SketchLayout:
+    """The decisions of one sketch, in the order of its trace."""
+
+    decisions: tuple[DecisionLayout, ...]
+
+
+@dataclass(frozen=True)
+class SpacePoint:
+    """Realised decisions, and what they make.
+
+    Parameters
+    ----------
+    sketch : int
+        Which sketch of the design space.
+    decisions : Point
+        The decisions, one after the other: as ``Sketch.read`` gives them.
+    module : int | None
+        The index of its module in the space; None where there is none: a "constraint" failure.
+    """
+
+    sketch: int
+    decisions: Point
+    module: int | None
+
+
+@dataclass(frozen=True)
+class MeasuredModule:
+    """A distinct scheduled module and its measurements.
+
+    Parameters
+    ----------
+    structural_hash : int
+        The ``tvm_ffi.structural_hash`` of the scheduled module.
+    secs : tuple[float, ...]
+        The time of one call in seconds, once for each pass over the space; empty if it failed.
+    build_secs : float
+        What building and exporting it took, in seconds.
+    run_secs : float
+        What one measurement of it took, in seconds: loading it, filling its arguments, timing it.
+    failure : str | None
+        One of ``FAILURES``, or None.
+    """
+
+    structural_hash: int
+    secs: tuple[float, ...]
+    build_secs: float
+    run_secs: float
+    failure: str | None = None
+
+    @cached_property
+    def time(self) -> float:
+        """The best estimate: the median over the passes, in seconds; infinity if it failed."""
+        return median(self.secs) if self.secs else math.inf
+
+
+@dataclass(frozen=True)
+class Space:
+    """A workload's design space with the time of every module in it.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    description : str
+        The workload and the schedule space, in a line.
+    definition : str
+        What ``definitions.find_definition`` makes the workload and its design space of.
+    target : Mapping[str, Any]
+        The target.
+    machine : Mapping[str, Any]
+        Where it was measured: ``cpu``, ``cpus``, ``threads``.
+    versions : Mapping[str, str]
+        Of the packages that made it.
+    date : str
+        When it was measured, in ISO format.
+    sketches : tuple[SketchLayout, ...]
+        The sketches of the design space.
+    points : tuple[SpacePoint, ...]
+        All points, those with the same module too (aliases), and those without one.
+    modules : tuple[MeasuredModule, ...]
+        The distinct modules.
+    closed : bool
+        Whether every module that MetaSchedule can reach is in it.
+    """
+
+    name: str
+    description: str
+    definition: str
+    target: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    versions: Mapping[str, str]
+    date: str
+    sketches: tuple[SketchLayout, ...]
+    points: tuple[SpacePoint, ...]
+    modules: tuple[MeasuredModule, ...]
+    closed: bool = True
+
+    @cached_property
+    def times(self) -> list[float]:
+        """The best estimate of each module's time in seconds; infinity for failures."""
+        return [module.time for module in self.modules]
+
+    @cached_property
+    def optimum(self) -> float:
+        """The smallest time, in seconds."""
+        return min(self.times)
+
+    @cached_property
+    def index(self) -> dict[int, int]:
+        """The index of each module by its structural hash."""
+        return {module.structural_hash: i for i, module in enumerate(self.modules)}
+
+    @cached_property
+    def point_index(self) -> dict[tuple[int, Point], int]:
+        """The index of each point by its sketch and decisions."""
+        return {(point.sketch, point.decisions): i for i, point in enumerate(self.points)}
+
+    @cached_property
+    def axes(self) -> tuple[tuple[Axis, ...], ...]:
+        """The axes of each sketch's adjacent neighbourhood.
+
+        Compute locations and parallel extents are ordered axes over all the values that the space
+        knows; which of them a point has is for ``neighbours`` to see.
+        """
+        values: dict[tuple[int, int], set[int]] = {}
+        for point in self.points:
+            for slot, value in enumerate(point.decisions):
+                values.setdefault((point.sketch, slot), set()).add(value)
+        return tuple(
+            tuple(
+                _axis(decision, sorted(values.get((index, decision.start), ())))
+                for decision in sketch.decisions
+            )
+            for index, sketch in enumerate(self.sketches)
+        )
+
+    def neighbours(self, point: SpacePoint) -> Iterator[SpacePoint]:
+        """The adjacent points of a point: the smallest legal step of each decision.
+
+        A step of a compute location or a parallel extent goes to the next value that the point can
+        have with its other decisions as they are.
+        """
+        for axis in self.axes[point.sketch]:
+            for move in axis.moves(point.decisions):
+                decisions = axis.apply(point.decisions, move)
+                while decisions is not None:
+                    found = self.point_index.get((point.sketch, decisions))
+                    if found is not None:
+                        yield self.points[found]
+                        break
+                    if not isinstance(axis, OrderedAxis):
+                        break
+                    decisions = axis.apply(decisions, move)
+
+    def save(self, path: Path) -> None:
+        """Write the space as JSON, compressed where the name ends in ``.gz``."""
+        # Without a time, so that the same space is the same file.
+        text = json.dumps(self._as_json(), separators=(",", ":")) + "\n"
+        data = gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
+        partial = path.with_name(path.name + ".partial")
+        partial.write_bytes(data)
+        partial.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> "Space":
+        """Read a space.
+
+        Raises
+        ------
+        SpaceError
+            If the file cannot be read, is no space, or is one of another version.
+        """
+        try:
+            data = path.read_bytes()
+            content = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+            if content.get("format") != FORMAT or content.get("version") != VERSION:
+                raise SpaceError(
+                    f"{path}: format {content.get('format')!r}, "
+                    f"version {content.get('version')!r}, expected {FORMAT!r}, version {VERSION}; "
+                    "build it again with `droplet-ms space build`"
+                )
+            return _from_json(content)
+        except (OSError, EOFError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise SpaceError(f"{path} cannot be read as a space: {error!r}") from error
+
+    def _as_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": self.name,
+            "description": self.description,
+            "definition": self.definition,
+            "closed": self.closed,
+            "target": dict(self.target),
+            "machine": dict(self.machine),
+            "versions": dict(self.versions),
+            "date": self.date,
+            "sketches": [
+                [asdict(decision) for decision in sketch.decisions] for sketch in self.sketches
+            ],
+            "points": {
+                "sketch": [point.sketch for point in self.points],
+                "decisions": [list(point.decisions) for point in self.points],
+                "module": [point.module for point in self.points],
+            },
+            "modules": {
+                "structural_hash": [f"{m.structural_hash:016x}" for m in self.modules],
+                "nanosecs": [[round(secs * 1e9) for secs in m.secs] for m in self.modules],
+                "build_millisecs": [round(m.build_secs * 1e3) for m in self.modules],
+                "run_millisecs": [round(m.run_secs * 1e3) for m in self.modules],
+                "failure": {i: m.failure for i, m in enumerate(self.modules) if m.failure},
+            },
+        }
+
+
+def _from_json(content: Mapping[str, Any]) -> Space:
+    points, modules = content["points"], content["modules"]
+    failure = {int(i): str(kind) for i, kind in modules["failure"].items()}
+    names = ("structural_hash", "nanosecs", "build_millisecs", "run_millisecs")
+    columns = zip(*(modules[name] for name in names), strict=True)
+    return Space(
+        name=content["name"],
+        description=content["description"],
+        definition=content["definition"],
+        target=content["target"],
+        machine=content["machine"],
+        versions=content["versions"],
+        date=content["date"],
+        closed=content["closed"],
+        sketches=tuple(
+            SketchLayout(
+                tuple(
+                    DecisionLayout(**{**decision, "candidates": tuple(decision["candidates"])})
+                    for decision in sketch
+                )
+            )
+            for sketch in content["sketches"]
+        ),
+        points=tuple(
+            SpacePoint(sketch, tuple(decisions), module)
+            for sketch, decisions, module in zip(
+                points["sketch"], points["decisions"], points["module"], strict=True
+            )
+        ),
+        modules=tuple(
+            MeasuredModule(
+                int(name, 16),
+                tuple(nanosecs * 1e-9 for nanosecs in times),
+                build * 1e-3,
+                run * 1e-3,
+                failure.get(i),
+            )
+            for i, (name, times, build, run) in enumerate(columns)
+        ),
+    )
+
+
+def _axis(decision: DecisionLayout, values: Sequence[int]) -> Axis:
+    if decision.kind == "SamplePerfectTile":
+        return TileAxis(decision.start, decision.length, decision.max_innermost_factor)
+    if decision.kind == "SampleCategorical":
+        ordered = list(decision.candidates) in (
+            sorted(decision.candidates),
+            sorted(decision.candidates, reverse=True),
+        )
+        if not ordered:
+            return ChoiceAxis(decision.start, len(decision.candidates))
+        return OrderedAxis(decision.start, tuple(range(len(decision.candidates))))
+    return OrderedAxis(decision.start, tuple(values))

@@ -1,0 +1,326 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A MetaSchedule builder and runner that answer from a measured space."""
+
+import math
+import os
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Protocol
+
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerInput, RunnerResult
+from tvm.target import Target
+
+from ..measure.runner import PromptRunnerFuture
+from .definitions import find_definition
+from .enumeration import replayer_of, sketches_of
+from .space import MeasuredModule, Space, SpaceError
+
+NEAR_BEST = 1.1
+NEAR_BEST_REPEATS = 5
+"""As of ``PromptRunner``: what is within 10% of the best is repeated, five times in all."""
+
+CHECKED_POINTS = 8
+"""How many points of a space are replayed to see that this TVM makes the same modules."""
+
+
+class MissingModuleError(Exception):
+    """A module was proposed that a closed space does not have."""
+
+
+class Answers(Protocol):
+    """What a table answers from: a measured space, or a model of one."""
+
+    @property
+    def space(self) -> Space:
+        """The measurements."""
+
+    def answer(self, mod: IRModule) -> MeasuredModule:
+        """The measurements of a module."""
+
+
+@dataclass(frozen=True)
+class EnumeratedAnswers:
+    """Answers from a space that has every module.
+
+    Parameters
+    ----------
+    space : Space
+        The space.
+    """
+
+    space: Space
+
+    def answer(self, mod: IRModule) -> MeasuredModule:
+        """The measurements of a module.
+
+        Raises
+        ------
+        MissingModuleError
+            If the space does not have it.
+        """
+        name = structural_hash(mod)
+        if name not in self.space.index:
+            raise MissingModuleError(
+                f"space {self.space.name} has no module of structural hash {name:016x}, and claims "
+                f"to be closed under what MetaSchedule can reach:\n{mod}"
+            )
+        return self.space.modules[self.space.index[name]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measured candidate.
+
+    Parameters
+    ----------
+    module : int
+        The structural hash of its module.
+    secs : float
+        The mean of what the runner reported, in seconds; infinity if it failed.
+    best_estimate : float
+        The time without noise, in seconds; infinity if it failed.
+    proposed_secs : float
+        The seconds that the strategy, the cost model and the scheduler took since the batch
+        before, shared equally among the candidates of the batch. Measured, not simulated.
+    build_secs : float
+        The recorded seconds of its build, divided by the workers.
+    run_secs : float
+        The recorded seconds of its measurement, those of repeats included.
+    failure : str | None
+        Why it has no time.
+    """
+
+    module: int
+    secs: float
+    best_estimate: float
+    proposed_secs: float
+    build_secs: float
+    run_secs: float
+    failure: str | None
+
+
+class SimulatedClock:
+    """The time that a replayed run would have taken live.
+
+    Attributes
+    ----------
+    secs : float
+        The seconds so far: proposing as it was measured, building and running as recorded.
+    """
+
+    def __init__(self) -> None:
+        self.secs = 0.0
+
+    def advance(self, secs: float) -> None:
+        """Let time pass."""
+        self.secs += secs
+
+
+class ReplayTable:
+    """Answers for one tuning run of one task.
+
+    Parameters
+    ----------
+    space : Space | Answers
+        The space, or what answers for one.
+    noisy : bool
+        Whether a measurement draws from the recorded repeats; otherwise it is their median.
+    seed : int
+        Of the draws.
+    workers : int
+        Among how many processes builds are shared, for the simulated clock.
+
+    Attributes
+    ----------
+    trials : list[Trial]
+        The candidates in the order in which they were measured, repeated ones included.
+    clock : SimulatedClock
+        The simulated time.
+
+    Raises
+    ------
+    SpaceError
+        If this TVM makes other modules of the space's points than those that were measured.
+    """
+
+    def __init__(
+        self, space: "Space | Answers", *, noisy: bool = False, seed: int = 0, workers: int = 2
+    ) -> None:
+        self.answers: Answers = EnumeratedAnswers(space) if isinstance(space, Space) else space
+        check_modules(self.answers.space)
+        self.trials: list[Trial] = []
+        self.clock = SimulatedClock()
+        self.workers = workers
+        self._noisy = noisy
+        self._generator = random.Random(seed)
+        self._best = math.inf
+        self._idle_since = time.perf_counter()
+
+    def measure(self) -> dict[str, Any]:
+        """The builder and the runner, for ``tune_tir(..., **table.measure())``."""
+        self._idle_since = time.perf_counter()
+        return {"builder": TableBuilder(self), "runner": TableRunner(self)}
+
+    def propose(self, batch: int) -> float:
+        """The seconds of proposing for each of a batch that has just come."""
+        return (time.perf_counter() - self._idle_since) / max(batch, 1)
+
+    def rest(self) -> None:
+        """Builder and runner are done; from here on it is the strategy's time."""
+        self._idle_since = time.perf_counter()
+
+    def record(self, module: MeasuredModule, secs: Sequence[float], proposed_secs: float) -> None:
+        """Charge one candidate."""
+        repeats = max(len(secs), 1)
+        trial = Trial(
+            module.structural_hash,
+            fmean(secs) if secs else math.inf,
+            module.time,
+            proposed_secs,
+            module.build_secs / self.workers,
+            module.run_secs * repeats,
+            module.failure,
+        )
+        self.trials.append(trial)
+        self.clock.advance(trial.proposed_secs + trial.build_secs + trial.run_secs)
+
+    def draw(self, module: MeasuredModule) -> list[float]:
+        """What a runner reports of a module, with the repeats that ``PromptRunner`` takes."""
+        if module.failure is not None:
+            return []
+        first = self._generator.choice(module.secs) if self._noisy else module.time
+        self._best, is_near = min(self._best, first), first <= NEAR_BEST * self._best
+        if not is_near:
+            return [first]
+        if not self._noisy:
+            return [first] * NEAR_BEST_REPEATS
+        return self._generator.sample(module.secs, min(NEAR_BEST_REPEATS, len(module.secs)))
+
+
+@derived_object
+class TableBuilder(PyBuilder):
+    """Looks modules up instead of building them.
+
+    Every artefact has a folder of its own, which TVM deletes once the candidate is measured.
+
+    Parameters
+    ----------
+    table : ReplayTable
+        The table.
+    """
+
+    def __init__(self, table: ReplayTable) -> None:
+        super().__init__()
+        self._table = table
+        self._directory = tempfile.TemporaryDirectory(prefix="tvm_droplet_ms_")
+
+    def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        """Look a batch up.
+
+        Raises
+        ------
+        MissingModuleError
+            If a closed space does not have a module.
+        """
+        proposed = self._table.propose(len(build_inputs))
+        results = [self._result(build_input, proposed) for build_input in build_inputs]
+        self._table.rest()
+        return results
+
+    def _result(self, build_input: BuilderInput, proposed: float) -> BuilderResult:
+        module = self._table.answers.answer(build_input.mod)
+        if module.failure in ("constraint", "compile"):
+            self._table.record(module, [], proposed)
+            return BuilderResult(None, f"the space records a failure: {module.failure}")
+        folder = tempfile.mkdtemp(dir=self._directory.name)
+        secs = self._table.draw(module)
+        self._table.record(module, secs, proposed)
+        return BuilderResult(os.path.join(folder, ",".join(map(repr, secs)) or "failed"), None)
+
+
+@derived_object
+class TableRunner(PyRunner):
+    """Reports what the table drew for an artefact.
+
+    Parameters
+    ----------
+    table : ReplayTable
+        The table.
+    """
+
+    def __init__(self, table: ReplayTable) -> None:
+        super().__init__()
+        self._table = table
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
+        """Report a batch."""
+        futures: list[RunnerFuture] = []
+        for runner_input in runner_inputs:
+            name = os.path.basename(str(runner_input.artifact_path))
+            if name == "failed":
+                result = RunnerResult(None, "the space records a failure of this module")
+            else:
+                result = RunnerResult([float(secs) for secs in name.split(",")], None)
+            futures.append(PromptRunnerFuture(_done(result)))
+        self._table.rest()
+        return futures
+
+
+def _done(result: RunnerResult) -> "Future[RunnerResult]":
+    future: Future[RunnerResult] = Future()
+    future.set_result(result)
+    return future
+
+
+def check_modules(space: Space) -> None:
+    """Check that this TVM makes the modules of a space that were measured.
+
+    Parameters
+    ----------
+    space : Space
+        The space.
+
+    Raises
+    ------
+    SpaceError
+        If a replayed point has another structural hash.
+    """
+    context = find_definition(space.definition).context(Target(dict(space.target)), "replay-trace")
+    sketches, replayer = sketches_of(context), replayer_of(context)
+    points = [point for point in space.points if point.module is not None]
+    step = max(1, len(points) // CHECKED_POINTS)
+    for point in points[::step]:
+        sketch = sketches[point.sketch]
+        candidate = replayer.replay(sketch.sketch.write(sketch.trace, point.decisions))
+        expected = space.modules[point.module or 0].structural_hash
+        if candidate is None or candidate.module != expected:
+            raise SpaceError(
+                f"space {space.name} was measured with {dict(space.versions)}, and the versions "
+                f"installed here make another module of its point {point.decisions}: build the "
+                "space again, or install those versions"
+            )
