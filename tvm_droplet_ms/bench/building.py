@@ -52,7 +52,7 @@ class SpaceBuilder:
     target : Target
         What to build for.
     directory : Path
-        Where builds and measurements are kept until ``discard``.
+        Where builds and measurements are kept.
     progress : Progress
         Told what is done.
     """
@@ -101,10 +101,6 @@ class SpaceBuilder:
             modules=tuple(self._collection.measured(name) for name in self.modules),
         )
 
-    def discard(self) -> None:
-        """Delete the built modules."""
-        self._collection.discard_artifacts()
-
     def _maker(self, point: tuple[int, Point]) -> Callable[[], IRModule]:
         sketch: SketchTrace = self._enumeration.sketches[point[0]]
 
@@ -115,6 +111,41 @@ class SpaceBuilder:
             return candidate.schedule.mod
 
         return make
+
+
+def build_space(
+    definition: Definition,
+    name: str,
+    target: Target,
+    directory: Path,
+    out: Path,
+    *,
+    passes: int,
+    progress: Progress,
+) -> None:
+    """Enumerate, build and measure a space, and write its file.
+
+    Parameters
+    ----------
+    definition : Definition
+        The workload and its design space.
+    name : str
+        What ``find_definition`` finds it by.
+    target : Target
+        What to build for.
+    directory : Path
+        Where what is done is kept.
+    out : Path
+        The file.
+    passes : int
+        How often every module is timed.
+    progress : Progress
+        Told what is done.
+    """
+    builder = SpaceBuilder(definition, name, target, directory, progress)
+    builder.build()
+    builder.measure(range(passes))
+    builder.space().save(out)
 
 
 def space_points(enumeration: Enumeration, index: dict[int, int]) -> tuple[SpacePoint, ...]:

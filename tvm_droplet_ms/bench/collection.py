@@ -55,7 +55,7 @@ class Collection:
 
     ``log.jsonl`` has a line for each module built and for each time measured, and is only ever
     appended to: a run that is stopped loses the measurement under way. ``artifacts`` has the built
-    modules, until ``discard_artifacts``.
+    modules.
 
     Parameters
     ----------
@@ -156,10 +156,6 @@ class Collection:
         secs = () if failure else tuple(secs for _, secs in sorted(self.times[name].items()))
         run_secs = median(self.run_secs[name]) if self.run_secs[name] else 0.0
         return MeasuredModule(name, secs, self.builds[name]["build_secs"], run_secs, failure)
-
-    def discard_artifacts(self) -> None:
-        """Delete the built modules; no further pass can be made then."""
-        shutil.rmtree(self._artifacts)
 
     @property
     def _reference(self) -> Path:

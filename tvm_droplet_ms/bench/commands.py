@@ -17,6 +17,7 @@
 """The commands ``droplet-ms space`` and ``droplet-ms compare``."""
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from typing import Any
 from .library import find_space, shipped_spaces
 
 PASSES = 5
+
+SAMPLE = 2200
 
 
 def add_commands(commands: Any) -> None:
@@ -44,8 +47,9 @@ def _add_build(actions: Any) -> None:
         "build",
         help="enumerate the schedules of a workload, build and time them all",
         description="Enumerate the schedules of a workload's design space, build them all, check "
-        "what they compute, and time each in several passes over the whole space. The same command "
-        "goes on where an interrupted one stopped. Let nothing else run meanwhile.",
+        "what they compute, and time each in several passes over the whole space. Of a space that "
+        "is too large, measure a sample and fit a surrogate. The same command goes on where an "
+        "interrupted one stopped. Let nothing else run meanwhile.",
     )
     build.add_argument(
         "workload", help="a workload of the package, or package.module:function; `list` lists them"
@@ -62,6 +66,12 @@ def _add_build(actions: Any) -> None:
         type=Path,
         help="where builds and measurements are kept until the file is written "
         "(default: the file's name with .work)",
+    )
+    build.add_argument(
+        "--sample",
+        type=_positive,
+        default=SAMPLE,
+        help="how many points of a space that is too large to enumerate (default: %(default)s)",
     )
     build.add_argument(
         "--keep", action="store_true", help="keep the builds, to be able to add passes later"
@@ -122,7 +132,7 @@ def _positive(text: str) -> int:
 def _build(options: argparse.Namespace) -> int:
     from ..host import host_target
     from ..measure import fast_start
-    from .building import SpaceBuilder, console_progress
+    from .building import build_space, console_progress
     from .collection import CollectionError
     from .definitions import DEFINITIONS, UnknownDefinitionError, find_definition
 
@@ -139,34 +149,60 @@ def _build(options: argparse.Namespace) -> int:
             return 1
         directory = options.work_dir or out.with_name(out.name + ".work")
         progress = console_progress(definition.name)
-        builder = SpaceBuilder(definition, options.workload, host_target(), directory, progress)
-        builder.build()
-        builder.measure(range(options.passes))
+        if definition.is_whole:
+            from .surrogate_fitting import build_surrogate
+
+            build_surrogate(
+                definition,
+                options.workload,
+                host_target(),
+                directory,
+                out,
+                sample=options.sample,
+                passes=options.passes,
+                progress=progress,
+            )
+        else:
+            build_space(
+                definition,
+                options.workload,
+                host_target(),
+                directory,
+                out,
+                passes=options.passes,
+                progress=progress,
+            )
     except (UnknownDefinitionError, CollectionError) as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
-    builder.space().save(out)
     if not options.keep:
-        builder.discard()
+        shutil.rmtree(directory)
     print(f"wrote {out}")
     return 0
 
 
 def _show(options: argparse.Namespace) -> int:
+    from .files import load
     from .landscape import landscape
-    from .show import format_landscapes
+    from .show import format_landscapes, format_surrogates
     from .space import Space, SpaceError
+    from .surrogate import Surrogate
 
     names = options.spaces or list(shipped_spaces())
     if not names:
         print("droplet-ms space: error: there is no space to show", file=sys.stderr)
         return 1
     try:
-        spaces = [Space.load(find_space(name)) for name in names]
+        loaded = [load(find_space(name)) for name in names]
     except SpaceError as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
-    print(format_landscapes([(space, landscape(space)) for space in spaces]))
+    spaces = [one for one in loaded if isinstance(one, Space)]
+    surrogates = [one for one in loaded if isinstance(one, Surrogate)]
+    if spaces:
+        print(format_landscapes([(space, landscape(space)) for space in spaces]))
+    if surrogates:
+        print(format_surrogates(surrogates))
     return 0
 
 

@@ -223,7 +223,7 @@ class Space:
     def save(self, path: Path) -> None:
         """Write the space as JSON, compressed where the name ends in ``.gz``."""
         # Without a time, so that the same space is the same file.
-        text = json.dumps(self._as_json(), separators=(",", ":")) + "\n"
+        text = json.dumps(self.as_json(), separators=(",", ":")) + "\n"
         data = gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
         partial = path.with_name(path.name + ".partial")
         partial.write_bytes(data)
@@ -247,11 +247,12 @@ class Space:
                     f"version {content.get('version')!r}, expected {FORMAT!r}, version {VERSION}; "
                     "build it again with `droplet-ms space build`"
                 )
-            return _from_json(content)
+            return Space.from_json(content)
         except (OSError, EOFError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise SpaceError(f"{path} cannot be read as a space: {error!r}") from error
 
-    def _as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
+        """The content of its file."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -280,47 +281,48 @@ class Space:
             },
         }
 
-
-def _from_json(content: Mapping[str, Any]) -> Space:
-    points, modules = content["points"], content["modules"]
-    failure = {int(i): str(kind) for i, kind in modules["failure"].items()}
-    names = ("structural_hash", "nanosecs", "build_millisecs", "run_millisecs")
-    columns = zip(*(modules[name] for name in names), strict=True)
-    return Space(
-        name=content["name"],
-        description=content["description"],
-        definition=content["definition"],
-        target=content["target"],
-        machine=content["machine"],
-        versions=content["versions"],
-        date=content["date"],
-        closed=content["closed"],
-        sketches=tuple(
-            SketchLayout(
-                tuple(
-                    DecisionLayout(**{**decision, "candidates": tuple(decision["candidates"])})
-                    for decision in sketch
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> "Space":
+        """Read the content of a file; raises ``KeyError`` where something is missing."""
+        points, modules = content["points"], content["modules"]
+        failure = {int(i): str(kind) for i, kind in modules["failure"].items()}
+        names = ("structural_hash", "nanosecs", "build_millisecs", "run_millisecs")
+        columns = zip(*(modules[name] for name in names), strict=True)
+        return Space(
+            name=content["name"],
+            description=content["description"],
+            definition=content["definition"],
+            target=content["target"],
+            machine=content["machine"],
+            versions=content["versions"],
+            date=content["date"],
+            closed=content["closed"],
+            sketches=tuple(
+                SketchLayout(
+                    tuple(
+                        DecisionLayout(**{**decision, "candidates": tuple(decision["candidates"])})
+                        for decision in sketch
+                    )
                 )
-            )
-            for sketch in content["sketches"]
-        ),
-        points=tuple(
-            SpacePoint(sketch, tuple(decisions), module)
-            for sketch, decisions, module in zip(
-                points["sketch"], points["decisions"], points["module"], strict=True
-            )
-        ),
-        modules=tuple(
-            MeasuredModule(
-                int(name, 16),
-                tuple(nanosecs * 1e-9 for nanosecs in times),
-                build * 1e-3,
-                run * 1e-3,
-                failure.get(i),
-            )
-            for i, (name, times, build, run) in enumerate(columns)
-        ),
-    )
+                for sketch in content["sketches"]
+            ),
+            points=tuple(
+                SpacePoint(sketch, tuple(decisions), module)
+                for sketch, decisions, module in zip(
+                    points["sketch"], points["decisions"], points["module"], strict=True
+                )
+            ),
+            modules=tuple(
+                MeasuredModule(
+                    int(name, 16),
+                    tuple(nanosecs * 1e-9 for nanosecs in times),
+                    build * 1e-3,
+                    run * 1e-3,
+                    failure.get(i),
+                )
+                for i, (name, times, build, run) in enumerate(columns)
+            ),
+        )
 
 
 def _axis(decision: DecisionLayout, values: Sequence[int]) -> Axis:

@@ -24,7 +24,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Protocol
 
 from tvm_ffi import structural_hash
@@ -71,9 +71,13 @@ class EnumeratedAnswers:
     ----------
     space : Space
         The space.
+    outside_fails : bool
+        Whether a module that the space does not have is a failure of its candidate: for a strategy
+        that is known to leave the space.
     """
 
     space: Space
+    outside_fails: bool = False
 
     def answer(self, mod: IRModule) -> MeasuredModule:
         """The measurements of a module.
@@ -81,9 +85,12 @@ class EnumeratedAnswers:
         Raises
         ------
         MissingModuleError
-            If the space does not have it.
+            If the space does not have it, unless ``outside_fails``.
         """
         name = structural_hash(mod)
+        if name not in self.space.index and self.outside_fails:
+            cost = median(module.build_secs for module in self.space.modules)
+            return MeasuredModule(name, (), cost, 0.0, "constraint")
         if name not in self.space.index:
             raise MissingModuleError(
                 f"space {self.space.name} has no module of structural hash {name:016x}, and claims "
@@ -152,6 +159,8 @@ class ReplayTable:
         Whether a measurement draws from the recorded repeats; otherwise it is their median.
     seed : int
         Of the draws.
+    outside_fails : bool
+        As of ``EnumeratedAnswers``.
     workers : int
         Among how many processes builds are shared, for the simulated clock.
 
@@ -169,9 +178,17 @@ class ReplayTable:
     """
 
     def __init__(
-        self, space: "Space | Answers", *, noisy: bool = False, seed: int = 0, workers: int = 2
+        self,
+        space: "Space | Answers",
+        *,
+        noisy: bool = False,
+        seed: int = 0,
+        outside_fails: bool = False,
+        workers: int = 2,
     ) -> None:
-        self.answers: Answers = EnumeratedAnswers(space) if isinstance(space, Space) else space
+        self.answers: Answers = (
+            EnumeratedAnswers(space, outside_fails) if isinstance(space, Space) else space
+        )
         check_modules(self.answers.space)
         self.trials: list[Trial] = []
         self.clock = SimulatedClock()

@@ -1,0 +1,446 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Comparisons: what is run, in which order, and what is kept, whatever happens to a run."""
+
+import io
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.workloads import LLVM, matmul, tile_two
+from tvm_ffi import structural_hash
+
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.bench import compare as compare_module
+from tvm_droplet_ms.bench import runs
+from tvm_droplet_ms.bench.compare import INTERRUPTED, run_compare
+from tvm_droplet_ms.bench.definitions import Definition
+from tvm_droplet_ms.bench.results import CompareError, RunResult, RunSettings
+from tvm_droplet_ms.bench.runs import plan, replay
+from tvm_droplet_ms.bench.space import (
+    DecisionLayout,
+    MeasuredModule,
+    SketchLayout,
+    Space,
+    SpacePoint,
+)
+from tvm_droplet_ms.bench.strategies import STRATEGIES, UnknownStrategyError, make_strategy
+from tvm_droplet_ms.bench.table import Trial
+from tvm_droplet_ms.measure import fast_start
+from tvm_droplet_ms.search_strategy.search import WITHOUT
+
+STRATEGIES_RUN = ["droplet", "random"]
+FACTORS = (1, 2, 4, 8, 16)
+OPTIMUM = 100e-6
+
+
+def make_tiny_space() -> ms.space_generator.SpaceGenerator:
+    return ms.space_generator.ScheduleFn(
+        tile_two, sch_rules=[], postprocs=[], mutator_probs={ms.mutator.MutateTileSize(): 1.0}
+    )
+
+
+def tiny() -> Definition:
+    """What the name ``test_compare:tiny`` stands for."""
+    return Definition("tiny", "a small matrix product", matmul(), make_tiny_space)
+
+
+def made_up_secs(inner_j: int, inner_k: int) -> float:
+    """The optimum at 4 and 8, and 40% more for each power of two away from it."""
+    away = abs(math.log2(inner_j) - 2) + abs(math.log2(inner_k) - 3)
+    return round(OPTIMUM * 1.4**away, 9)
+
+
+def tiny_space() -> Space:
+    """All points of ``tile_two``, with made-up times; one of them does not build."""
+    fast_start()
+    mod = tiny().context(LLVM, "replay-trace").mod
+    points, modules = [], []
+    for inner_j, inner_k in itertools.product(FACTORS, FACTORS):
+        decisions = (32 // inner_j, inner_j, 32 // inner_k, inner_k)
+        sch = Schedule(mod, debug_mask="none")
+        _, j, k = sch.get_loops(sch.get_sblock("C"))
+        for loop, tile in [(j, decisions[:2]), (k, decisions[2:])]:
+            factors = sch.sample_perfect_tile(loop, 2, 16, decision=list(tile))
+            sch.split(loop, factors)
+        points.append(SpacePoint(0, decisions, len(modules)))
+        secs = made_up_secs(inner_j, inner_k)
+        fails = (inner_j, inner_k) == (1, 1)
+        passes = () if fails else (0.9 * secs, secs, 1.2 * secs)
+        failure = "compile" if fails else None
+        modules.append(MeasuredModule(structural_hash(sch.mod), passes, 0.5, 0.25, failure))
+    tiles = tuple(DecisionLayout("SamplePerfectTile", start, 2, 16) for start in (0, 2))
+    return Space(
+        name="tiny",
+        description="",
+        definition="test_compare:tiny",
+        target={"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 4},
+        machine={},
+        versions={},
+        date="",
+        sketches=(SketchLayout(tiles),),
+        points=tuple(points),
+        modules=tuple(modules),
+    )
+
+
+@pytest.fixture(scope="module")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("spaces") / "tiny.json"
+    tiny_space().save(path)
+    return path
+
+
+@pytest.fixture
+def spaces(tmp_path: Path) -> list[Path]:
+    """Two spaces that are only read for their names and times."""
+    files = []
+    for name in ("one", "two"):
+        modules = tuple(MeasuredModule(i, (1e-3 * (1 + i),), 0.1, 0.1) for i in range(100))
+        points = tuple(SpacePoint(0, (i,), i) for i in range(100))
+        space = Space(name, "", "", {}, {}, {}, "", (), points, modules)
+        files.append(tmp_path / f"{name}.json")
+        space.save(files[-1])
+    return files
+
+
+def note(space_file: Path, settings: RunSettings) -> None:
+    """Leave a trace of a run beside its space."""
+    with open(space_file.parent / "log", "a") as log:
+        log.write(f"{settings.space} {settings.strategy} {settings.seed}\n")
+
+
+def runs_of(spaces: list[Path]) -> list[str]:
+    """The runs since the last call, in their order."""
+    log = spaces[0].parent / "log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return lines
+
+
+def fake(space_file: Path, settings: RunSettings) -> RunResult:
+    """A run that finds the best of a hundred in its second trial."""
+    note(space_file, settings)
+    trials = (
+        Trial((1 << 64) - 5, 4e-3, 4e-3, 0.1, 0.1, 0.1, None),
+        Trial(7, math.inf, math.inf, 0.1, 0.1, 0.1, "compile"),
+        Trial((1 << 62) + 1, 1e-3, 1e-3, 0.1, 0.1, 0.1, None),
+    )
+    return RunResult(settings, trials[: settings.trials], 0.5, {"SendToBuilder": 0.25})
+
+
+def run_or_fail(space_file: Path, settings: RunSettings) -> RunResult:
+    """Three strategies fail, each in its own way."""
+    result = fake(space_file, settings)
+    if settings.strategy == "random":
+        raise ValueError("the fault of this test")
+    if settings.strategy == "mcts":
+        os.abort()
+    if settings.strategy == "annealing":
+        time.sleep(1000)
+    return result
+
+
+def hang_second(space_file: Path, settings: RunSettings) -> RunResult:
+    result = fake(space_file, settings)
+    if settings.strategy == "random":
+        time.sleep(1000)
+    return result
+
+
+class PoolInThisProcess:
+    """Calls at once what it is given, for tests that need no processes."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def submit(self, _timeout: float, function: Any, *arguments: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments))
+        return future
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither processes nor plots, which take seconds to start and to draw."""
+    monkeypatch.setattr(runs, "WorkerPool", PoolInThisProcess)
+    monkeypatch.setattr(compare_module, "write_plots", lambda *_: ["a page"])
+
+
+def compare(spaces: list[Path], directory: Path, **options: Any) -> tuple[int, str]:
+    """The exit status of a comparison of fake runs, and what it printed."""
+    stream = io.StringIO()
+    defaults = {"trials": 16, "seeds": 1, "workers": 1, "run": fake, "stream": stream}
+    names = options.pop("strategies", STRATEGIES_RUN)
+    return run_compare(spaces, names, directory, **{**defaults, **options}), stream.getvalue()
+
+
+@pytest.mark.usefixtures("quick")
+def test_all_strategies_run_on_all_spaces_with_one_seed_before_the_next(
+    spaces: list[Path], tmp_path: Path
+) -> None:
+    status, text = compare(spaces, tmp_path / "out", seeds=2)
+    assert status == 0
+    assert runs_of(spaces) == [
+        f"{space} {strategy} {seed}"
+        for seed in range(2)
+        for space in ("one", "two")
+        for strategy in STRATEGIES_RUN
+    ]
+    assert "] 8/8  " in text and "two, random, seed 1: 100.0% of the optimum; about" in text
+    assert (tmp_path / "out/tables.md").read_text() in text
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_was_run_is_not_run_again(spaces: list[Path], tmp_path: Path) -> None:
+    compare(spaces[:1], tmp_path / "out", strategies=["droplet"])
+    runs_of(spaces)
+    before = (tmp_path / "out/runs/one/droplet/0.json").stat().st_mtime_ns
+    _, text = compare(spaces, tmp_path / "out", seeds=2)
+    assert sorted(runs_of(spaces)) == [
+        "one droplet 1",
+        "one random 0",
+        "one random 1",
+        *(f"two {strategy} {seed}" for strategy in STRATEGIES_RUN for seed in range(2)),
+    ]
+    assert "8 runs, 1 of them done before" in text
+    assert (tmp_path / "out/runs/one/droplet/0.json").stat().st_mtime_ns == before
+    compare(spaces, tmp_path / "out", seeds=2)
+    assert runs_of(spaces) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_result_survives_its_file(spaces: list[Path], tmp_path: Path) -> None:
+    compare(spaces[:1], tmp_path / "out", strategies=["mcts"], seeds=3)
+    path = tmp_path / "out/runs/one/mcts/2.json"
+    result = RunResult.load(path)
+    assert (result.settings.space, result.settings.strategy, result.settings.seed) == (
+        "one",
+        "mcts",
+        2,
+    )
+    assert result == fake(spaces[0], result.settings)
+    content = json.loads(path.read_text())
+    assert content["trials"]["module"] == [
+        "fffffffffffffffb",
+        "0000000000000007",
+        "4000000000000001",
+    ]
+    assert content["trials"]["secs"] == [4e-3, None, 1e-3]
+    assert content["trials"]["failure"] == [None, "compile", None]
+    assert content["status"] == "finished"
+
+
+@pytest.mark.usefixtures("quick")
+def test_results_of_other_settings_are_refused(spaces: list[Path], tmp_path: Path) -> None:
+    compare(spaces, tmp_path / "out")
+    runs_of(spaces)
+    with pytest.raises(CompareError, match=r"0\.json .*trials 16 instead of 8; choose another"):
+        compare(spaces, tmp_path / "out", trials=8)
+    with pytest.raises(CompareError, match="noisy False instead of True"):
+        compare(spaces, tmp_path / "out", noisy=True)
+    space = Space.load(spaces[0])
+    Space(**{**vars(space), "modules": space.modules[:50], "points": space.points[:50]}).save(
+        spaces[0]
+    )
+    with pytest.raises(CompareError, match="one.*space_digest"):
+        compare(spaces, tmp_path / "out")
+    assert runs_of(spaces) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_torn_result_is_refused(spaces: list[Path], tmp_path: Path) -> None:
+    compare(spaces[:1], tmp_path / "out")
+    path = tmp_path / "out/runs/one/droplet/0.json"
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(CompareError, match=r"0\.json is no result of a run.*delete it"):
+        compare(spaces[:1], tmp_path / "out")
+
+
+def test_what_fails_is_recorded_and_reported_and_run_again(
+    spaces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = {
+        "random": "ValueError: the fault of this test",
+        "mcts": "crash: its process was ended by SIGABRT",
+        "annealing": "timeout: killed after 2 s",
+    }
+    options = {"strategies": ["droplet", *reasons]}
+    status, text = compare(spaces[:1], tmp_path / "out", run=run_or_fail, timeout_secs=2, **options)
+    assert status == 1
+    assert len(runs_of(spaces)) == 4
+    assert "3 of 4 runs failed" in text
+    for strategy, reason in reasons.items():
+        assert f"one, {strategy}, seed 0: FAILED" in text
+        assert f"{strategy} on one, seed 0: {reason}" in text
+        content = json.loads((tmp_path / f"out/runs/one/{strategy}/0.json").read_text())
+        assert content["status"] == "failed" and reason in content["error"]
+    monkeypatch.setattr(runs, "WorkerPool", PoolInThisProcess)
+    status, text = compare(spaces[:1], tmp_path / "out", **options)
+    assert status == 0 and "failed" not in text
+    assert runs_of(spaces) == [f"one {strategy} 0" for strategy in reasons]
+
+
+@pytest.mark.usefixtures("quick")
+def test_after_an_interruption_what_was_done_is_kept(spaces: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    program = (
+        "import sys; from pathlib import Path; import test_compare as tests\n"
+        f"spaces = [Path(path) for path in {[str(path) for path in spaces]!r}]\n"
+        f"status, text = tests.compare(spaces, Path({str(out)!r}), run=tests.hang_second)\n"
+        "print(text)\n"
+        "sys.exit(status)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 60
+    while not (out / "runs/one/droplet/0.json").exists():
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED
+    assert "Interrupted. 1 of 4 runs are done and kept" in text
+    assert [path.name for path in out.rglob("*") if path.is_file()] == ["0.json"]
+    runs_of(spaces)
+    assert compare(spaces, out)[0] == 0
+    assert runs_of(spaces) == ["one random 0", "two droplet 0", "two random 0"]
+
+
+def test_what_makes_no_sense_is_refused_before_anything_runs(
+    spaces: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(UnknownStrategyError, match=r"'drop' is no strategy.*evolutionary"):
+        compare(spaces, tmp_path / "out", strategies=["droplet", "drop"])
+    with pytest.raises(CompareError, match="there is no space"):
+        compare([], tmp_path / "out")
+    with pytest.raises(CompareError, match=r"absent\.json cannot be read"):
+        compare([tmp_path / "absent.json"], tmp_path / "out")
+    with pytest.raises(CompareError, match="seeds is 0"):
+        compare(spaces, tmp_path / "out", seeds=0)
+    with pytest.raises(CompareError, match="both spaces of the name 'one'"):
+        compare([*spaces, spaces[0]], tmp_path / "out")
+    assert runs_of(spaces) == [] and not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_ablation_runs_the_strategy_whole_and_without_each_part(
+    spaces: list[Path], tmp_path: Path
+) -> None:
+    compare(spaces[:1], tmp_path / "out", strategies=[], ablate=True)
+    ran = runs_of(spaces)
+    assert ran[0] == "one droplet 0"
+    assert "one droplet without cost-model order 0" in ran
+    assert len(ran) == 8 == len(list((tmp_path / "out").rglob("0.json")))
+
+
+@pytest.mark.parametrize("part", WITHOUT)
+def test_an_ablated_strategy_is_made_without_that_part(part: str) -> None:
+    made = make_strategy(f"droplet without {part}", 16)
+    assert made.cost_model == "xgb"
+    assert made.strategy._options.without == frozenset({part})
+
+
+def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False) -> RunSettings:
+    (job,) = plan(
+        [path],
+        [strategy],
+        path.parent,
+        trials=12,
+        seeds=1,
+        num_trials_per_iter=12,
+        noisy=noisy,
+    )
+    return RunSettings(**{**vars(job.settings), "seed": seed})
+
+
+@pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace", "droplet"])
+def test_a_replayed_run_measures_what_the_space_records(strategy: str, tiny_file: Path) -> None:
+    result = replay(tiny_file, settings_of(tiny_file, strategy))
+    space = tiny_space()
+    assert result.error is None and len(result.trials) == 12
+    for trial in result.trials:
+        module = space.modules[space.index[trial.module]]
+        expected = math.inf if module.failure else module.secs[1]
+        assert trial.best_estimate == pytest.approx(expected)
+        assert trial.secs == pytest.approx(trial.best_estimate)
+        assert trial.failure == module.failure
+        assert trial.build_secs > 0 and trial.proposed_secs > 0
+    assert 0 < result.scopes["Total"] <= result.wall_secs
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_runs_depend_on_their_seed_only(strategy: str, tiny_file: Path) -> None:
+    def modules(seed: int) -> list[int]:
+        result = replay(tiny_file, settings_of(tiny_file, strategy, seed=seed))
+        return [trial.module for trial in result.trials]
+
+    first = modules(1)
+    assert modules(1) == first
+    assert modules(2) != first
+
+
+def test_a_noisy_replay_tells_recorded_times(tiny_file: Path) -> None:
+    results = [
+        replay(tiny_file, settings_of(tiny_file, "random", seed=seed, noisy=True))
+        for seed in (1, 1, 2)
+    ]
+    told = [[trial.secs for trial in result.trials] for result in results]
+    assert told[0] == told[1] != told[2]
+    ratios = [t.secs / t.best_estimate for t in results[0].trials if t.failure is None]
+    assert all(0.9 <= round(ratio, 3) <= 1.2 for ratio in ratios)
+    assert any(abs(ratio - 1) > 0.05 for ratio in ratios)
+
+
+def test_a_space_that_changed_meanwhile_is_not_replayed(tiny_file: Path, tmp_path: Path) -> None:
+    settings = settings_of(tiny_file, "random")
+    path = tmp_path / "tiny.json"
+    path.write_text(tiny_file.read_text() + " ")
+    with pytest.raises(CompareError, match="has changed since the comparison began"):
+        replay(path, settings)
+
+
+def test_a_comparison_replays_in_worker_processes(tiny_file: Path, tmp_path: Path) -> None:
+    status, text = compare(
+        [tiny_file], tmp_path, strategies=["evolutionary", "random"], trials=25, run=replay
+    )
+    assert status == 0, text
+    assert (tmp_path / "index.html").exists()
+    # All 25 points are measured, so the optimum is found.
+    assert "tiny, random, seed 0: 100.0% of the optimum" in text
+    result = RunResult.load(tmp_path / "runs/tiny/random/0.json")
+    assert {trial.module for trial in result.trials} == set(tiny_space().index)
+    evolutionary = RunResult.load(tmp_path / "runs/tiny/evolutionary/0.json")
+    here = replay(tiny_file, evolutionary.settings)
+    assert [t.module for t in here.trials] == [t.module for t in evolutionary.trials]

@@ -1,0 +1,222 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The field's score, by hand-worked cases and brute force."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.bench.score import (
+    ScoreError,
+    SpaceScore,
+    best_so_far,
+    expected_best,
+    random_baseline,
+    trial_budget,
+)
+from tvm_droplet_ms.bench.time_score import SpaceTimeScore
+
+TIMES = [float(t) for t in range(1, 10)]
+"""Nine times: the optimum 1, the median 5."""
+
+
+@pytest.mark.parametrize("times", [[3.0, 1.0, 2.0], [5.0, 1.0, 1.0, 2.0, 8.0, 3.0, 2.5]])
+def test_the_expected_best_is_the_mean_over_all_orders(times):
+    orders = np.array(list(permutations(times)))
+    mean = np.minimum.accumulate(orders, axis=1).mean(axis=0)
+    assert expected_best(times, range(1, len(times) + 1)) == pytest.approx(mean)
+
+
+def test_the_expected_best_needs_trials_that_the_space_has():
+    with pytest.raises(ScoreError, match="expected 1 to 3"):
+        expected_best([1.0, 2.0, 3.0, math.inf], [4])
+
+
+def test_the_baseline_is_the_time_at_the_expected_rank():
+    # round(M 10 / (M + 1)) from the worst: 5, 6.67 -> 7, 7.5 -> 8, 8, and at most 8.
+    assert random_baseline(TIMES, [1, 2, 3, 4, 100]).tolist() == [4.0, 2.0, 1.0, 1.0, 1.0]
+
+
+def test_the_baseline_is_near_the_expectation_on_a_large_space():
+    times = np.linspace(1.0, 2.0, 5001)
+    trials = [1, 3, 10, 100]
+    assert random_baseline(times, trials) == pytest.approx(expected_best(times, trials), abs=1e-3)
+
+
+def test_the_budget_is_when_random_search_is_expected_at_the_target():
+    # The target is 1 + 50 * 0.05 = 3.5, first met at index 98 of 101 from the worst (the time 3):
+    # 98 / (101 + 1 - 98) = 24.5 trials. At the start the target is 50.5: 51 / 51 = 1 trial.
+    assert trial_budget([float(t) for t in range(1, 102)]) == (1, 25)
+
+
+def test_the_optimum_itself_is_not_the_target():
+    # 1 + 4 * 0.05 = 1.2 is met by the optimum only, so that the one before it counts: 7 / (10 - 7).
+    # At the start the target 4.96 is met at index 5: 5 / 5 = 1 trial.
+    assert trial_budget(TIMES) == (1, 3)
+
+
+def test_a_flat_space_has_no_budget():
+    with pytest.raises(ScoreError, match="all 3 valid times are equal"):
+        trial_budget([2.0, 2.0, 2.0, math.inf])
+
+
+def test_a_space_of_failures_has_no_score():
+    with pytest.raises(ScoreError, match="no valid time"):
+        random_baseline([math.inf], [1])
+
+
+def space():
+    """Times 1 to 20 and a budget of 1 to 3 trials, where the baseline is 10, 6 and 4.
+
+    The target is 1 + 9.5 * 0.5 = 5.75, first met at index 15 from the worst: 15 / (21 - 15) = 2.5
+    trials. The baseline is at the indices 21 / 2 -> 10 (half to even), 14 and 15.75 -> 16.
+    """
+    return SpaceScore([float(t) for t in range(1, 21)], cutoff=0.5)
+
+
+def curve(runs):
+    return space().curve(space().ranks(runs)).tolist()
+
+
+def test_the_score_by_hand():
+    assert space().trials.tolist() == [1, 2, 3]
+    assert space().baseline.tolist() == [10.0, 6.0, 4.0]
+    runs = [[17.0, 2.0, 9.0], [8.0, 9.0, 3.0], [12.0, 1.0, 1.0]]
+    # The best are 17, 8, 12, then 2, 8, 1, then 2, 3, 1: the medians are 12, 2 and 2.
+    assert curve(runs) == [(10 - 12) / (10 - 1), (6 - 2) / (6 - 1), (4 - 2) / (4 - 1)]
+    assert space().score(runs) == pytest.approx((-2 / 9 + 4 / 5 + 2 / 3) / 3)
+
+
+def test_a_run_that_finds_the_optimum_at_once_scores_one():
+    assert space().score([[1.0, 5.0, 5.0]] * 3) == 1.0
+
+
+def test_an_even_number_of_runs_takes_the_rank_between_theirs():
+    # The ranks 0 and 4 have the median 2, the time 3; 0 and 1 have 0.5, which goes to the even 0.
+    assert curve([[1.0], [5.0]]) == [7 / 9, 3 / 5, 1 / 3]
+    assert curve([[1.0], [2.0]]) == [1.0, 1.0, 1.0]
+
+
+def test_failures_cost_trials_and_a_run_counts_from_its_first_success():
+    # After one trial the ranks are 1 and 4, the median 2.5 goes to 2; then they are 0, 1 and 4.
+    runs = [[math.inf, 1.0], [2.0, 2.0], [5.0, math.inf]]
+    assert curve(runs) == [(10 - 3) / 9, (6 - 2) / 5, (4 - 2) / 3]
+
+
+def test_where_all_runs_have_failed_the_worst_time_stands():
+    assert curve([[math.inf, 1.0]]) == [(10 - 20) / 9, 1.0, 1.0]
+
+
+def test_a_run_that_ended_keeps_its_best():
+    assert best_so_far([[3.0, 2.0], [4.0, math.inf, 5.0, 1.0]]).tolist() == [
+        [3.0, 2.0, 2.0, 2.0],
+        [4.0, 4.0, 4.0, 1.0],
+    ]
+
+
+def test_the_score_changes_neither_with_the_unit_nor_with_the_order_of_runs_and_failures():
+    random = np.random.default_rng(0)
+    times = random.lognormal(size=400)
+    runs = random.choice(times, size=(9, 200))
+    expected = SpaceScore(times).score(runs)
+    with_failures = np.concatenate([random.permutation(times), [math.inf] * 50])
+    assert SpaceScore(with_failures).score(runs[::-1]) == expected
+    assert SpaceScore(times * 8).score(runs * 8) == pytest.approx(expected, abs=1e-12)
+
+
+def test_random_search_scores_about_as_the_median_of_its_rank():
+    """The curve has the median rank and the baseline the mean one, so that random search is not 0.
+
+    With many points the rank after M trials has the mean N / (M + 1) and the median
+    N (1 - 2^(-1 / M)); for times linear in the rank both are P_t exactly.
+    """
+    random = np.random.default_rng(1)
+    times = np.linspace(1.0, 2.0, 20001)
+    scored = SpaceScore(times, cutoff=0.8)
+    runs = np.array([random.choice(times, size=20, replace=False) for _ in range(4000)])
+    trials = scored.trials
+    expected = 1 - (1 - 0.5 ** (1 / trials)) * (trials + 1)
+    assert scored.curve(scored.ranks(runs)) == pytest.approx(expected, abs=0.06)
+
+
+def test_a_time_that_the_space_has_not_is_refused():
+    with pytest.raises(ScoreError, match="measured 2.5, which is none of the 20 times"):
+        space().score([[2.5, 1.0]])
+
+
+def test_a_baseline_at_the_optimum_is_refused():
+    with pytest.raises(ScoreError, match="within the budget"):
+        SpaceScore(TIMES, cutoff=0.95).score([[1.0]])
+
+
+@pytest.mark.parametrize("runs", [[], [[1.0], []]])
+def test_runs_without_trials_are_refused(runs):
+    with pytest.raises(ScoreError, match="expected one run or more"):
+        space().score(runs)
+
+
+def test_over_seconds_with_equal_trials_a_single_run_scores_as_over_trials():
+    """Every trial takes two seconds; the moments are the trials themselves."""
+    times = [float(t) for t in range(1, 102)]
+    by_trial = SpaceScore(times)
+    count = len(by_trial.trials)
+    by_time = SpaceTimeScore(times, [2.0] * 101, resolution=count, bagged=False)
+    run = [80.0, 90.0, 60.0, *[60.0] * 4, *[11.0] * 20, 5.0]
+    assert by_time.moments.tolist() == (2.0 * by_trial.trials).tolist()
+    assert by_time.baseline == pytest.approx(by_trial.baseline)
+    assert by_time.curve([run], [[2.0] * len(run)]) == pytest.approx(
+        by_trial.curve(by_trial.ranks([run]))
+    )
+
+
+def test_over_seconds_a_slower_run_scores_lower():
+    times = [float(t) for t in range(1, 102)]
+    scored = SpaceTimeScore(times, [1.0] * 101)
+    run = [50.0, 40.0, 30.0, 20.0, 10.0, *[3.0] * 60]
+    slow = scored.score([run], [[2.0] * len(run)])
+    assert slow < scored.score([run], [[1.0] * len(run)]) < 1.0
+
+
+def test_over_seconds_the_fit_is_the_mean_where_ranks_would_rise():
+    # Two runs at the same moments, ranks 10 and 20, and 4 and 8: the fit is 15 and then 6.
+    times = [float(t) for t in range(1, 102)]
+    scored = SpaceTimeScore(times, [1.0] * 101, resolution=25, bagged=False)
+    runs = [[11.0] * 10 + [5.0] * 20, [21.0] * 10 + [9.0] * 20]
+    curve = scored.curve(runs, [[1.0] * 30] * 2)
+    found = scored.baseline - curve * (scored.baseline - 1.0)
+    assert found == pytest.approx([16.0] * 10 + [7.0] * 15)
+
+
+def test_over_seconds_bagging_is_repeatable_and_near_the_single_fit():
+    random = np.random.default_rng(0)
+    times = [float(t) for t in range(1, 1002)]
+    runs, secs = random.choice(times, size=(30, 300)), random.uniform(0.5, 1.5, size=(30, 300))
+    bagged = SpaceTimeScore(times, [1.0] * 1001)
+    single = SpaceTimeScore(times, [1.0] * 1001, bagged=False)
+    assert bagged.score(runs, secs) == bagged.score(runs, secs)
+    assert bagged.score(runs, secs) == pytest.approx(single.score(runs, secs), abs=0.05)
+    assert bagged.score(runs, secs) != single.score(runs, secs)
+
+
+def test_over_seconds_the_runs_and_their_seconds_must_match():
+    scored = SpaceTimeScore([float(t) for t in range(1, 102)], [1.0] * 101)
+    with pytest.raises(ScoreError, match=r"secs of \[1\] trials for runs of \[2\]"):
+        scored.score([[1.0, 2.0]], [[1.0]])
+    with pytest.raises(ScoreError, match="no successful trial between"):
+        scored.score([[1.0, 2.0]], [[1000.0, 1.0]])

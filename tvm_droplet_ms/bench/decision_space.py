@@ -1,0 +1,235 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A design space as vectors of indices: all that the ask/tell algorithms see of TVM."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvm.s_tir import Trace
+
+from ..search_strategy.candidates import Candidate, Replayer
+from ..search_strategy.decisions import Decision, Sketch, largest_parallel_extent
+from ..search_strategy.neighbourhood import (
+    Axis,
+    ChoiceAxis,
+    Direction,
+    Neighbourhood,
+    OrderedAxis,
+    TileAxis,
+)
+from .ask_tell import Point
+from .enumeration import perfect_tiles
+
+_DRAWS = 16
+"""How many times TVM samples a sketch, to see what its decisions may be."""
+
+_TRIES = 8
+"""How many times TVM samples for a random point, before the indices are drawn instead."""
+
+_DEPENDENT = ("SampleComputeLocation", "Annotate")
+"""The kinds of decision whose values may mean the same: it depends on the other decisions."""
+
+
+@dataclass(frozen=True)
+class DecisionValues:
+    """A decision and what it may be.
+
+    Parameters
+    ----------
+    decision : Decision
+        The decision; its ``kind`` is that of its instruction.
+    values : tuple[tuple[int, ...], ...]
+        Its values as they stand in ``Sketch.read``: the ordered factorisations within the limit
+        of the innermost factor, sorted from the innermost outwards; the indices of a categorical;
+        the compute locations that were legal in some sample; or the parallel extents, powers of
+        two and the largest: whatever loops are fused, a power of two lies between the extents of
+        two plans of a nest.
+    ordered : bool
+        Whether the order of the values means anything.
+    """
+
+    decision: Decision
+    values: tuple[tuple[int, ...], ...]
+    ordered: bool
+
+
+@dataclass(frozen=True)
+class _SketchSpace:
+    """A sketch, a trace of it, and what its decisions may be."""
+
+    sketch: Sketch
+    trace: Trace
+    decisions: tuple[DecisionValues, ...]
+    neighbourhood: Neighbourhood
+
+
+class DecisionSpace:
+    """The decisions of a task's design spaces, as a `SearchSpace`.
+
+    A point is ``(sketch, index, ...)``: which design space, then for each of its decisions the
+    index of its value. Compute locations and parallel extents are realised by TVM as its replay
+    does: an illegal location becomes the one before it.
+
+    Parameters
+    ----------
+    traces : Sequence[Trace]
+        The traces of the design spaces.
+    replayer : Replayer
+        Replays traces on the workload.
+
+    Attributes
+    ----------
+    decisions : tuple[tuple[DecisionValues, ...], ...]
+        The decisions of each sketch, in the order of the instructions.
+    sizes : tuple[tuple[int, ...], ...]
+        How many values each has.
+    ordered : tuple[tuple[bool, ...], ...]
+        Whether these have an order.
+    """
+
+    def __init__(self, traces: Sequence[Trace], replayer: Replayer) -> None:
+        self._replayer = replayer
+        extents = _parallel_extents(largest_parallel_extent(traces))
+        self._sketches = [_sketch_space(trace, replayer, extents) for trace in traces]
+        self._realised: dict[Point, Candidate | None] = {}
+        self.decisions = tuple(sketch.decisions for sketch in self._sketches)
+        self.sizes = tuple(tuple(len(d.values) for d in ds) for ds in self.decisions)
+        self.ordered = tuple(tuple(d.ordered for d in ds) for ds in self.decisions)
+
+    def decode(self, point: Point) -> tuple[int, ...]:
+        """The decisions of a point, one after the other, as ``Sketch.read`` gives them."""
+        chosen = zip(self.decisions[point[0]], point[1:], strict=True)
+        return tuple(part for decision, index in chosen for part in decision.values[index])
+
+    def encode(self, sketch: int, made: tuple[int, ...]) -> Point | None:
+        """The point of a sketch's decisions; None where one has a value that is not known."""
+        indices = []
+        for decision in self.decisions[sketch]:
+            value = decision.decision.of(made)
+            if value not in decision.values:
+                return None
+            indices.append(decision.values.index(value))
+        return (sketch, *indices)
+
+    def sample(self, generator: random.Random) -> Point:
+        """A random point: TVM's own sampling, as ``ReplayTrace`` does, of a random parallel extent.
+
+        If nothing that TVM samples passes the postprocessors, every index is drawn uniformly.
+        """
+        for _ in range(_TRIES):
+            index = generator.randrange(len(self._sketches))
+            sketch = self._sketches[index]
+            made = list(sketch.sketch.read(sketch.trace))
+            for decision in sketch.decisions:
+                if decision.decision.kind == "Annotate":
+                    (made[decision.decision.start],) = generator.choice(decision.values)
+            planned = sketch.sketch.write(sketch.trace, tuple(made))
+            candidate = self._replayer.replay(Trace(planned.insts, {}))
+            if candidate is None:
+                continue
+            point = self.encode(index, sketch.sketch.read(candidate.trace))
+            if point is not None:
+                self._realised.setdefault(point, candidate)
+                return point
+        index = generator.randrange(len(self._sketches))
+        return (index, *map(generator.randrange, self.sizes[index]))
+
+    def neighbours(self, point: Point) -> list[Point]:
+        """The adjacent points: the smallest step of each decision that makes another module."""
+        neighbourhood = self._sketches[point[0]].neighbourhood
+        directions = neighbourhood.directions(self.decode(point))
+        stepped = (self._step(point, neighbourhood, direction) for direction in directions)
+        return [neighbour for neighbour in stepped if neighbour is not None]
+
+    def realise(self, point: Point) -> Candidate | None:
+        """The module of a point, by replay; None if the replay or a postprocessor fails."""
+        if point not in self._realised:
+            sketch = self._sketches[point[0]]
+            trace = sketch.sketch.write(sketch.trace, self.decode(point))
+            self._realised[point] = self._replayer.replay(trace)
+        return self._realised[point]
+
+    def _step(
+        self, point: Point, neighbourhood: Neighbourhood, direction: Direction
+    ) -> Point | None:
+        """Step in a direction, over values that mean what the present one means."""
+        kind = self.decisions[point[0]][direction.axis].decision.kind
+        stepped = neighbourhood.step(self.decode(point), direction)
+        while stepped is not None:
+            neighbour = self.encode(point[0], stepped)
+            if neighbour is None or kind not in _DEPENDENT or not self._same(point, neighbour):
+                return neighbour
+            stepped = neighbourhood.step(stepped, direction)
+        return None
+
+    def _same(self, first: Point, second: Point) -> bool:
+        one, other = self.realise(first), self.realise(second)
+        return one is not None and other is not None and one.module == other.module
+
+
+def _parallel_extents(limit: int) -> tuple[int, ...]:
+    powers = (1 << exponent for exponent in range(limit.bit_length()))
+    return tuple(sorted({*powers, limit}))
+
+
+def _sketch_space(trace: Trace, replayer: Replayer, extents: tuple[int, ...]) -> _SketchSpace:
+    sketch = Sketch.of(trace)
+    drawn = (
+        replayer.replay(Trace(trace.insts, {})) for _ in range(_DRAWS if sketch.decisions else 0)
+    )
+    traces = [trace, *(candidate.trace for candidate in drawn if candidate is not None)]
+    locations: dict[int, set[int]] = {}
+    for sampled in traces:
+        for inst, legal in replayer.compute_locations(sketch, sampled).items():
+            locations.setdefault(inst, set()).update(legal)
+    neighbourhood = sketch.neighbourhood(
+        trace,
+        {inst: tuple(sorted(legal)) for inst, legal in locations.items()},
+        lambda _: extents,
+    )
+    made = [sketch.read(sampled) for sampled in traces]
+    return _SketchSpace(
+        sketch,
+        trace,
+        tuple(
+            DecisionValues(
+                decision, _values(axis, decision, made), not isinstance(axis, ChoiceAxis)
+            )
+            for decision, axis in zip(sketch.decisions, neighbourhood.axes, strict=True)
+        ),
+        neighbourhood,
+    )
+
+
+def _values(
+    axis: Axis, decision: Decision, made: Sequence[tuple[int, ...]]
+) -> tuple[tuple[int, ...], ...]:
+    if isinstance(axis, TileAxis):
+        # More than one where what is tiled depends on what was decided before.
+        extents = {prod(decision.of(point)) for point in made}
+        tiles = (
+            tile
+            for extent in extents
+            for tile in perfect_tiles(extent, axis.length, axis.max_innermost_factor)
+        )
+        return tuple(sorted(tiles, key=lambda tile: tile[::-1]))
+    if isinstance(axis, OrderedAxis):
+        return tuple((value,) for value in axis.values)
+    assert isinstance(axis, ChoiceAxis)
+    return tuple((value,) for value in range(axis.count))

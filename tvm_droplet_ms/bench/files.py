@@ -1,0 +1,47 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Reads the file of a space or of a surrogate."""
+
+import json
+from pathlib import Path
+
+from .space import Space, SpaceError
+from .surrogate import FORMAT as SURROGATE
+from .surrogate import Surrogate
+
+
+def load(path: Path) -> Space | Surrogate:
+    """Read a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    SpaceError
+        If the file cannot be read, or holds neither.
+    """
+    if path.suffix == ".json":
+        try:
+            content = json.loads(path.read_text())
+            if isinstance(content, dict) and content.get("format") == SURROGATE:
+                return Surrogate.from_json(content)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SpaceError(f"{path} cannot be read as a space: {error!r}") from error
+    return Space.load(path)

@@ -1,0 +1,170 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Runs of strategies on spaces: what each measured, and the files that they are kept in."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .table import Trial
+
+FORMAT = "tvm-droplet-ms run"
+VERSION = 1
+
+
+class CompareError(Exception):
+    """A comparison cannot begin or go on; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run is determined by.
+
+    Parameters
+    ----------
+    space : str
+        The name of the space.
+    space_digest : str
+        The SHA-256 of its file.
+    strategy : str
+        A name that ``strategies.make_strategy`` knows.
+    seed : int
+        Seeds the search, the cost model and the noise.
+    trials : int
+        How many measurements the strategy may ask for.
+    num_trials_per_iter : int
+        How many of them in one batch.
+    noisy : bool
+        Whether the recorded repeats are drawn from, rather than their median told.
+    versions : Mapping[str, str]
+        Of TVM and of this package.
+    """
+
+    space: str
+    space_digest: str
+    strategy: str
+    seed: int
+    trials: int
+    num_trials_per_iter: int
+    noisy: bool
+    versions: Mapping[str, str]
+
+    def file(self, directory: Path) -> Path:
+        """Where its result is kept: ``runs/<space>/<strategy>/<seed>.json``."""
+        strategy = re.sub(r"[^\w.-]+", "-", self.strategy)
+        return directory / "runs" / self.space / strategy / f"{self.seed}.json"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run came to.
+
+    Parameters
+    ----------
+    settings : RunSettings
+        What it was told to do.
+    trials : tuple[Trial, ...]
+        What it measured, in this order; none if it failed.
+    wall_secs : float
+        How long it took, in seconds.
+    scopes : Mapping[str, float]
+        The seconds in each scope of TVM's profiler.
+    error : str | None
+        The traceback of what it raised; None if it finished.
+    """
+
+    settings: RunSettings
+    trials: tuple[Trial, ...]
+    wall_secs: float
+    scopes: Mapping[str, float]
+    error: str | None = None
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON: the trials as columns of equal lengths.
+
+        Infinite times are null, and structural hashes are in hexadecimal as in a space's file.
+        The file is whole or not there.
+        """
+        columns: dict[str, list[Any]] = {
+            field.name: [_as_json(field.name, getattr(trial, field.name)) for trial in self.trials]
+            for field in fields(Trial)
+        }
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "settings": asdict(self.settings),
+            "status": "finished" if self.error is None else "failed",
+            "error": self.error,
+            "wall_secs": self.wall_secs,
+            "scopes": dict(self.scopes),
+            "trials": columns,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(content, allow_nan=False) + "\n")
+        partial.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> "RunResult":
+        """Read a result.
+
+        Raises
+        ------
+        CompareError
+            If the file cannot be read, or is no result of this version.
+        """
+        try:
+            content = json.loads(path.read_text())
+            if (content["format"], content["version"]) != (FORMAT, VERSION):
+                raise ValueError(f"expected format {FORMAT!r}, version {VERSION}")
+            columns = content["trials"]
+            rows = zip(*(columns[field.name] for field in fields(Trial)), strict=True)
+            return RunResult(
+                settings=RunSettings(**content["settings"]),
+                trials=tuple(_trial(row) for row in rows),
+                wall_secs=content["wall_secs"],
+                scopes=content["scopes"],
+                error=content["error"],
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CompareError(
+                f"{path} is no result of a run: {error!r}; delete it to run it again"
+            ) from error
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _as_json(name: str, value: Any) -> Any:
+    if name == "module":
+        return f"{value:016x}"
+    return None if value == math.inf else value
+
+
+def _trial(row: tuple[Any, ...]) -> Trial:
+    values = dict(zip((field.name for field in fields(Trial)), row))
+    for name in ("secs", "best_estimate"):
+        values[name] = math.inf if values[name] is None else values[name]
+    values["module"] = int(values["module"], 16)
+    return Trial(**values)

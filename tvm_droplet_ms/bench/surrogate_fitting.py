@@ -1,0 +1,239 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Fits a surrogate to a sample, and tests it where searches go."""
+
+import math
+import random
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from tvm_ffi import structural_hash
+
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from ..search_strategy import DropletStrategy
+from .building import describe_machine, describe_versions, target_as_data
+from .collection import Progress
+from .definitions import Definition
+from .regressor import fit, predict
+from .sample_collection import SampleCollection, SampledModule
+from .space import Space, SpacePoint
+from .surrogate import FitError, Surrogate
+from .table import ReplayTable
+
+FOLDS = 5
+
+FITTED = ("uniform", "near")
+"""The groups that the regressor is fitted to; all others are held out."""
+
+
+class SurrogateFitting:
+    """Makes a surrogate of a measured sample.
+
+    Parameters
+    ----------
+    definition : Definition
+        The workload and its design space.
+    name : str
+        What ``find_definition`` finds it by.
+    target : Target
+        The target.
+    collection : SampleCollection
+        The sample.
+    """
+
+    def __init__(
+        self, definition: Definition, name: str, target: Target, collection: SampleCollection
+    ) -> None:
+        self._definition = definition
+        self._name = name
+        self._target = target
+        self._collection = collection
+
+    def add_search(
+        self, group: str, strategy: ms.SearchStrategy | str, trials: int, seed: int
+    ) -> None:
+        """Add what a search proposes on the surrogate as it is to the sample, held out.
+
+        A search goes where the regressor promises most, and so where its errors are largest.
+
+        Parameters
+        ----------
+        group : str
+            The name of the search.
+        strategy : ms.SearchStrategy | str
+            The strategy.
+        trials : int
+            How many points it proposes.
+        seed : int
+            Of the search.
+        """
+        if any(module.group == group for module in self._collection.modules.values()):
+            return
+        random.seed(seed)
+        np.random.seed(seed)
+        database = ms.database.MemoryDatabase()
+        table = ReplayTable(self.surrogate())
+        with tempfile.TemporaryDirectory() as work_dir:
+            ms.tune_tir(
+                self._definition.mod,
+                self._target,
+                work_dir,
+                trials,
+                num_trials_per_iter=16,
+                database=database,
+                space=self._definition.make_space(),
+                strategy=strategy,
+                num_tuning_cores=1,
+                seed=seed,
+                **table.measure(),
+            )
+        for record in database.get_all_tuning_records():
+            sampled = self._collection.sampler.point(record.trace)
+            schedule = Schedule(self._definition.mod)
+            record.trace.apply_to_schedule(schedule, remove_postproc=False)
+            if sampled is not None:
+                self._collection.add(SampledModule(structural_hash(schedule.mod), sampled, group))
+
+    def measure(self, passes: Sequence[int], progress: Progress) -> None:
+        """Build what is new, and time everything in passes."""
+        self._collection.measure(passes, progress)
+
+    def surrogate(self) -> Surrogate:
+        """Fit a surrogate to what has been measured so far."""
+        collection = self._collection
+        measured = {name: collection.measurements.measured(name) for name in collection.modules}
+        names = [name for name, module in measured.items() if math.isfinite(module.time)]
+        times = {name: measured[name].time for name in names}
+        groups = {name: collection.modules[name].group for name in names}
+        features = dict(zip(names, collection.features(names), strict=True))
+        fitted = [name for name in names if groups[name] in FITTED]
+        errors = {"cross-validation": _cross_validate(fitted, features, times)}
+        regressor = fit(_stack(features, fitted), [times[name] for name in fitted], 0)
+        predicted = dict(zip(names, predict(regressor, _stack(features, names)), strict=True))
+        for group in sorted(set(groups.values()) - set(FITTED)):
+            held_out = [name for name in names if groups[name] == group]
+            errors[group] = FitError.of(
+                [predicted[name] for name in held_out], [times[name] for name in held_out]
+            )
+        return Surrogate(
+            sample=self._sample(names),
+            groups=tuple(groups[name] for name in names),
+            regressor=regressor,
+            errors=errors,
+            predicted=tuple(float(predicted[name]) for name in names),
+        )
+
+    def _sample(self, names: Sequence[int]) -> Space:
+        collection = self._collection
+        sampled = [collection.modules[name].sampled for name in names]
+        return Space(
+            name=self._definition.name,
+            description=self._definition.description,
+            definition=self._name,
+            target=target_as_data(self._target),
+            machine=describe_machine(),
+            versions=describe_versions(),
+            date=date.today().isoformat(),
+            sketches=tuple(sketch.layout() for sketch in collection.sampler.sketches),
+            points=tuple(SpacePoint(*point, i) for i, point in enumerate(sampled)),
+            modules=tuple(collection.measurements.measured(name) for name in names),
+            closed=False,
+        )
+
+
+SEARCHES: dict[str, Callable[[], ms.SearchStrategy | str]] = {
+    "evolutionary": lambda: "evolutionary",
+    "droplet": DropletStrategy,
+}
+"""The searches whose trajectories are held out."""
+
+SEARCH_TRIALS = 96
+
+UNIFORM_SHARE = 0.45
+"""Which share of a sample TVM's own sampling draws; the rest is chosen near the best."""
+
+ROUND = 300
+
+
+def build_surrogate(
+    definition: Definition,
+    name: str,
+    target: Target,
+    directory: Path,
+    out: Path,
+    *,
+    sample: int,
+    passes: int,
+    progress: Progress,
+) -> None:
+    """Sample, build and measure a space, fit a surrogate, and write its file.
+
+    Parameters
+    ----------
+    definition : Definition
+        The workload and its design space.
+    name : str
+        What ``find_definition`` finds it by.
+    target : Target
+        What to build for.
+    directory : Path
+        Where what is done is kept.
+    out : Path
+        The file.
+    sample : int
+        How many points it is fitted to.
+    passes : int
+        How often every point is timed.
+    progress : Progress
+        Told what is done.
+    """
+    collection = SampleCollection(directory, definition, target)
+    uniform = round(UNIFORM_SHARE * sample)
+    collection.add_uniform(uniform, progress)
+    collection.add_near(sample - uniform, ROUND, progress)
+    fitting = SurrogateFitting(definition, name, target, collection)
+    fitting.measure(range(passes), progress)
+    for group, strategy in SEARCHES.items():
+        fitting.add_search(group, strategy(), SEARCH_TRIALS, seed=1)
+    fitting.measure(range(passes), progress)
+    fitting.surrogate().save(out)
+
+
+def _stack(features: Mapping[int, np.ndarray], names: Sequence[int]) -> np.ndarray:
+    return np.stack([features[name] for name in names])
+
+
+def _cross_validate(
+    names: Sequence[int], features: Mapping[int, np.ndarray], times: Mapping[int, float]
+) -> FitError:
+    """Predict each fold by a regressor that was fitted to the others."""
+    shuffled = list(names)
+    random.Random(0).shuffle(shuffled)
+    predicted: list[float] = []
+    for fold in range(FOLDS):
+        held_out = shuffled[fold::FOLDS]
+        rest = [name for i, name in enumerate(shuffled) if i % FOLDS != fold]
+        regressor = fit(_stack(features, rest), [times[name] for name in rest], 0)
+        predicted += predict(regressor, _stack(features, held_out)).tolist()
+    order = [name for fold in range(FOLDS) for name in shuffled[fold::FOLDS]]
+    return FitError.of(predicted, [times[name] for name in order])

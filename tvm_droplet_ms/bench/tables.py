@@ -1,0 +1,300 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The tables of a comparison: results in, text out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..profile import breakdown
+from ..report import align
+from .comparison import CUTOFF, Comparison, incumbents
+from .measures import FRACTIONS, TRIALS, Interval, bootstrap, trials_to_fraction
+from .results import RunResult
+from .score import Floats, ranks_of
+
+QUALITY = 0.95
+"""To what fraction of the optimum the simulated seconds are counted."""
+
+_NONE = "-"
+_REFERENCE = "droplet"
+
+
+def format_report(comparison: Comparison) -> str:
+    """All tables in Markdown, with what has to be known to read them, and what failed.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The results; at least one.
+
+    Returns
+    -------
+    report : str
+        Without a newline at the end.
+    """
+    parts = [
+        "## Score, fraction of the optimum, and trials to reach it",
+        format_summary(comparison),
+        _explain_summary(comparison),
+        *_differences(comparison),
+        f"## Fraction of the optimum after {comparison.trials} trials, mean over seeds",
+        format_spaces(comparison),
+        f"## Simulated seconds to {QUALITY:.0%} of the optimum",
+        format_seconds(comparison),
+        "A trial is charged what proposing it took here, and its recorded build and run time. "
+        "Medians over all runs; a run that did not get there counts as later than all others.",
+        f"## Seconds of a replayed run of {comparison.trials} trials, and where they go",
+        format_profile(comparison),
+        "Mean over the runs. What the profiler has no name for is other.",
+    ]
+    if failed := comparison.failed:
+        parts += [f"## {len(failed)} runs failed", *map(_describe_failure, failed)]
+    return "\n\n".join(parts)
+
+
+def _differences(comparison: Comparison) -> list[str]:
+    if _REFERENCE not in comparison.strategies or len(comparison.strategies) == 1:
+        return []
+    heading = f"## How much higher than those of {_REFERENCE}, the runs paired by seed"
+    return [heading, format_differences(comparison, _REFERENCE)]
+
+
+def format_summary(comparison: Comparison) -> str:
+    """The score, fractions at fixed numbers of trials, and trials to fixed fractions.
+
+    Each strategy has a line. Intervals are bootstrap intervals over seeds (95%). A strategy
+    without a finished run on each space has no values: its means would be over other spaces.
+    """
+    counts = _counts(comparison)
+    header = ["strategy", "runs", "score", *(f"at {count}" for count in counts)]
+    header += [f"trials to {fraction:.0%}" for fraction in FRACTIONS]
+    lines = [header]
+    for strategy in comparison.strategies:
+        line = [strategy, _run_count(comparison, strategy)]
+        if comparison.is_complete(strategy):
+            line.append(_score(comparison, strategy))
+            samples = [comparison.fractions(strategy, space) for space in comparison.spaces]
+            line += [_interval(_mean_interval([s[:, n - 1] for s in samples])) for n in counts]
+            line += [_trials_to(comparison, strategy, fraction) for fraction in FRACTIONS]
+        lines.append(line + [_NONE] * (len(header) - len(line)))
+    return align(lines)
+
+
+def format_differences(comparison: Comparison, reference: str) -> str:
+    """How much higher the score and the fractions of the others are than those of one strategy.
+
+    The runs are paired by seed: intervals are bootstrap intervals over pairs (95%). A strategy
+    that lacks a run has no values.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The results.
+    reference : str
+        The strategy that the others are compared with.
+    """
+    counts = _counts(comparison)
+    lines = [["strategy", "score", *(f"at {count}" for count in counts)]]
+    failed = {run.settings.strategy for run in comparison.failed}
+    for strategy in comparison.strategies:
+        if strategy == reference:
+            continue
+        if failed & {strategy, reference}:
+            lines.append([strategy, *[_NONE] * (1 + len(counts))])
+            continue
+        line = [strategy, _NONE]
+        if comparison.scores:
+            ranks = _pairs(_ranks(comparison, strategy), _ranks(comparison, reference))
+            line[1] = _interval(
+                bootstrap(
+                    ranks,
+                    lambda drawn: (
+                        _mean_score(comparison, [one[:, 0] for one in drawn])
+                        - _mean_score(comparison, [one[:, 1] for one in drawn])
+                    ),
+                )
+            )
+        ours, theirs = (
+            [comparison.fractions(name, space) for space in comparison.spaces]
+            for name in (strategy, reference)
+        )
+        gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+        line += [_interval(_mean_interval([gain[:, n - 1] for gain in gains])) for n in counts]
+        lines.append(line)
+    return align(lines)
+
+
+def format_spaces(comparison: Comparison) -> str:
+    """The mean fraction of the optimum at the end, by space and strategy."""
+    lines = [["space", *comparison.strategies]]
+    for space in comparison.spaces:
+        line = [space]
+        for strategy in comparison.strategies:
+            at_end = comparison.fractions(strategy, space)[:, -1]
+            line.append(f"{at_end.mean():.3f}" if len(at_end) else _NONE)
+        lines.append(line)
+    return align(lines)
+
+
+def format_seconds(comparison: Comparison) -> str:
+    """The simulated time to ``QUALITY``: the median over all runs, and the share that got there."""
+    lines = [["strategy", "median seconds", "share of runs", "seconds of a whole run"]]
+    for strategy in comparison.strategies:
+        runs = comparison.finished(strategy)
+        if not runs:
+            lines.append([strategy, _NONE, _NONE, _NONE])
+            continue
+        secs = [_secs_to(run, comparison.optimum(run.settings.space)) for run in runs]
+        median = float(np.median(secs))
+        lines.append(
+            [
+                strategy,
+                f"{median:.1f}" if np.isfinite(median) else "not reached",
+                f"{np.isfinite(secs).mean():.0%}",
+                f"{np.median([_clock(run)[-1] for run in runs]):.1f}",
+            ]
+        )
+    return align(lines)
+
+
+def format_profile(comparison: Comparison) -> str:
+    """The real seconds of a run: the mean over the runs of a strategy, by part."""
+    parts = ["proposing", "cost model", "database", "replaying", "other"]
+    lines = [["strategy", "seconds", *parts]]
+    for strategy in comparison.strategies:
+        runs = comparison.finished(strategy)
+        if not runs:
+            lines.append([strategy] + [_NONE] * (len(parts) + 1))
+            continue
+        rows = [_parts(run) for run in runs]
+        means = [float(np.mean([row[part] for row in rows])) for part in parts]
+        wall = float(np.mean([run.wall_secs for run in runs]))
+        lines.append([strategy, *(f"{secs:.2f}" for secs in (wall, *means))])
+    return align(lines)
+
+
+def _parts(run: RunResult) -> dict[str, float]:
+    parts = breakdown(
+        run.scopes, start_secs=0.0, wall_secs=run.wall_secs, build=None, workers=1, run=None
+    )
+    removing = run.scopes.get("MeasureCallback/RemoveBuildArtifact", 0.0)
+    parts["replaying"] = parts["building"] + parts["running"] + removing
+    # Our strategies time themselves; the profile of a tuning run knows the scopes of one of them.
+    own = [secs for name, secs in run.scopes.items() if name.endswith(("/Generate", "/Notify"))]
+    proposing = sum(own) or parts["proposing"]
+    parts["other"] -= removing + proposing - parts["proposing"]
+    parts["proposing"] = proposing
+    return parts
+
+
+def _counts(comparison: Comparison) -> list[int]:
+    """The fixed numbers of trials that the runs have, and their last."""
+    return sorted({count for count in TRIALS if count < comparison.trials} | {comparison.trials})
+
+
+def _run_count(comparison: Comparison, strategy: str) -> str:
+    finished = len(comparison.finished(strategy))
+    planned = sum(run.settings.strategy == strategy for run in comparison.runs)
+    return str(finished) if finished == planned else f"{finished} of {planned}"
+
+
+def _score(comparison: Comparison, strategy: str) -> str:
+    if not comparison.scores:
+        return _NONE
+    ranks = _ranks(comparison, strategy)
+    return _interval(bootstrap(ranks, lambda drawn: _mean_score(comparison, drawn)))
+
+
+def _ranks(comparison: Comparison, strategy: str) -> list[Floats]:
+    """The rank of each run's incumbent at the trials that count, by space that has a score."""
+    ranks = []
+    for name, space in comparison.scores.items():
+        trials = np.minimum(space.trials, comparison.trials)
+        ranks.append(ranks_of(space.valid, comparison.curves(strategy, name)[:, trials - 1]))
+    return ranks
+
+
+def _mean_score(comparison: Comparison, ranks: Sequence[Floats]) -> float:
+    spaces = comparison.scores.values()
+    return float(np.mean([space.curve(r).mean() for space, r in zip(spaces, ranks, strict=True)]))
+
+
+def _pairs(ours: Sequence[Floats], theirs: Sequence[Floats]) -> list[Floats]:
+    """The runs of two strategies side by side: arrays of shape (seeds, 2, ...)."""
+    return [np.stack(both, axis=1) for both in zip(ours, theirs, strict=True)]
+
+
+def _mean_interval(samples: Sequence[Floats]) -> Interval:
+    """The mean over seeds, then over spaces."""
+    return bootstrap(samples, lambda drawn: float(np.mean([one.mean() for one in drawn])))
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+
+
+def _trials_to(comparison: Comparison, strategy: str, fraction: float) -> str:
+    """The geometric mean over the runs that got there, and their share."""
+    trials: list[int | None] = []
+    for space in comparison.spaces:
+        curves = comparison.curves(strategy, space)
+        trials += trials_to_fraction(comparison.optimum(space), curves, fraction)
+    reached = [count for count in trials if count is not None]
+    if not reached:
+        return "none"
+    mean = float(np.exp(np.mean(np.log(reached))))
+    return f"{mean:.1f} ({len(reached) / len(trials):.0%})"
+
+
+def _clock(run: RunResult) -> Floats:
+    """The simulated seconds at the end of each trial."""
+    secs = [trial.proposed_secs + trial.build_secs + trial.run_secs for trial in run.trials]
+    return np.cumsum(secs)
+
+
+def _secs_to(run: RunResult, optimum: float) -> float:
+    reached = optimum / incumbents(run) >= QUALITY
+    return float(_clock(run)[reached.argmax()]) if reached.any() else np.inf
+
+
+def _explain_summary(comparison: Comparison) -> str:
+    budgets = {name: score.trials for name, score in comparison.scores.items()}
+    listed = ", ".join(f"{name} {trials[0]}-{trials[-1]}" for name, trials in budgets.items())
+    text = (
+        f"Score: 0 is random search over the distinct modules, 1 the optimum at once; the mean "
+        f"over the trials that count (cutoff {CUTOFF}) and over the spaces: {listed or 'none'}."
+    )
+    longer = [name for name, trials in budgets.items() if trials[-1] > comparison.trials]
+    if longer:
+        text += (
+            f" The runs end at {comparison.trials} trials and keep what they have found then to "
+            f"the end of longer budgets: {', '.join(longer)}."
+        )
+    unscored = [space for space in comparison.spaces if space not in budgets]
+    if unscored:
+        text += f" Too small or too flat to have a score: {', '.join(unscored)}."
+    return text + (
+        " In parentheses: the 95% bootstrap interval over seeds; for trials, the share of runs "
+        "that got there, of which the geometric mean is taken."
+    )
+
+
+def _describe_failure(run: RunResult) -> str:
+    settings = run.settings
+    reason = (run.error or "").strip().splitlines()[-1]
+    return f"- {settings.strategy} on {settings.space}, seed {settings.seed}: {reason}"
