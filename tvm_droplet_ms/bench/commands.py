@@ -209,15 +209,11 @@ def _show(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from .compare import run_compare
     from .results import CompareError
+    from .space import SpaceError
 
-    names = [
-        name
-        for given in options.spaces
-        for name in (shipped_spaces() if given == "all" else [given])
-    ]
     try:
         return run_compare(
-            [find_space(name) for name in names],
+            [file for given in options.spaces for file in _space_files(given)],
             options.strategies,
             options.out,
             trials=options.trials,
@@ -227,6 +223,23 @@ def _compare(options: argparse.Namespace) -> int:
             num_trials_per_iter=options.batch,
             workers=options.workers,
         )
-    except CompareError as error:
+    except (CompareError, SpaceError) as error:
         print(f"droplet-ms compare: error: {error}", file=sys.stderr)
         return 1
+
+
+def _space_files(given: str) -> list[Path]:
+    """The files that a name stands for, without surrogates that decide nothing."""
+    from .files import load
+    from .surrogate import Surrogate
+
+    if given != "all":
+        return [find_space(given)]
+    files = []
+    for name, file in shipped_spaces().items():
+        loaded = load(file)
+        if isinstance(loaded, Surrogate) and not loaded.is_trusted:
+            print(f"{name} is left out: its rank correlation is too low, see `space show {name}`")
+        else:
+            files.append(file)
+    return files

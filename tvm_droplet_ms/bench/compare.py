@@ -24,6 +24,7 @@ from typing import TextIO
 
 from ..measure.pool import available_cpus
 from .comparison import Comparison, incumbents
+from .files import measured_modules
 from .plots import check_matplotlib, write_plots
 from .results import CompareError, RunResult
 from .runs import Run, finished, load_space, plan, replay, run_jobs
@@ -115,8 +116,9 @@ def run_compare(
     results = finished(jobs)
     missing = [job for job in jobs if job.file not in results]
     print(f"{len(jobs)} runs, {len(results)} of them done before; results: {directory}", file=out)
-    spaces = [load_space(path) for path in space_files]
+    spaces = [measured_modules(load_space(path)) for path in space_files]
     times = {space.name: space.times for space in spaces}
+    sampled = frozenset(space.name for space in spaces if not space.closed)
     try:
         progress = _Progress(len(missing), times, out)
         for job, result in run_jobs(
@@ -131,7 +133,8 @@ def run_compare(
             file=out,
         )
         return INTERRUPTED
-    return _report(Comparison([results[job.file] for job in jobs], times), directory, out)
+    comparison = Comparison([results[job.file] for job in jobs], times, sampled)
+    return _report(comparison, directory, out)
 
 
 def _check_strategy(name: str, trials: int) -> None:

@@ -57,10 +57,14 @@ class Comparison:
         The results, failed ones too.
     times : Mapping[str, Sequence[float]]
         The best estimates of the distinct modules of each space, in seconds; infinity for failures.
+    sampled : frozenset[str]
+        The spaces of which ``times`` has a sample only. They have no score, and their optimum is
+        the best that any run or the sample has found.
     """
 
     runs: Sequence[RunResult]
     times: Mapping[str, Sequence[float]]
+    sampled: frozenset[str] = frozenset()
 
     @property
     def strategies(self) -> list[str]:
@@ -84,7 +88,17 @@ class Comparison:
 
     def optimum(self, space: str) -> float:
         """The smallest time of a space, in seconds."""
-        return float(valid_times(self.times[space])[0])
+        return self._optima[space]
+
+    @cached_property
+    def _optima(self) -> dict[str, float]:
+        optima = {space: float(valid_times(self.times[space])[0]) for space in self.spaces}
+        for run in self.runs:
+            space = run.settings.space
+            if space in self.sampled and run.error is None:
+                best = min(trial.best_estimate for trial in run.trials)
+                optima[space] = min(optima[space], best)
+        return optima
 
     def finished(self, strategy: str, space: str | None = None) -> list[RunResult]:
         """The runs of a strategy that finished, on one space or all."""
@@ -122,6 +136,8 @@ class Comparison:
         """The scores of the spaces, without those that are too small or flat to have one."""
         scores = {}
         for space in self.spaces:
+            if space in self.sampled:
+                continue
             score = SpaceScore(self.times[space], CUTOFF)
             try:
                 score.curve(np.zeros((1, len(score.trials))))

@@ -244,7 +244,7 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
             "3x3 convolution NHWC 14x14, 32 to 32 channels",
             lambda: _t.conv2d_nhwc(1, 14, 14, 32, 32, 3, 1, 1),
             "SRS",
-            unroll=(0, 64, 512),
+            unroll=(0, 64),
         ),
         _define(
             "conv2d_1x1",

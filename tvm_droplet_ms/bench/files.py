@@ -24,6 +24,11 @@ from .surrogate import FORMAT as SURROGATE
 from .surrogate import Surrogate
 
 
+def measured_modules(loaded: Space | Surrogate) -> Space:
+    """The space of a file: of a surrogate, what TVM's own sampling draws, as it is predicted."""
+    return loaded if isinstance(loaded, Space) else loaded.space
+
+
 def load(path: Path) -> Space | Surrogate:
     """Read a file.
 

@@ -38,9 +38,11 @@ from ..measure.link import TaskFailed
 from ..measure.pool import WorkerPool
 from ..progress import quieten_tvm
 from .definitions import find_definition
+from .files import load, measured_modules
 from .results import CompareError, RunResult, RunSettings, file_digest
 from .space import Space, SpaceError
 from .strategies import LEAVES_SPACE, make_strategy
+from .surrogate import LEAST_CORRELATION, Surrogate
 from .table import ReplayTable
 
 Run = Callable[[Path, RunSettings], RunResult]
@@ -94,11 +96,14 @@ def replay(space_file: Path, settings: RunSettings) -> RunResult:
     if file_digest(space_file) != settings.space_digest:
         raise CompareError(f"{space_file} has changed since the comparison began; start it again")
     fast_start()
-    space = load_space(space_file)
+    answers = load_space(space_file)
+    space = measured_modules(answers)
     definition = find_definition(space.definition)
-    strategy, cost_model = make_strategy(settings.strategy, settings.trials, set(space.index))
+    strategy, cost_model = make_strategy(
+        settings.strategy, settings.trials, set(space.index) if space.closed else None
+    )
     table = ReplayTable(
-        space,
+        answers,
         noisy=settings.noisy,
         seed=settings.seed,
         outside_fails=settings.strategy in LEAVES_SPACE,
@@ -162,9 +167,15 @@ def plan(
     files: dict[str, Path] = {}
     for path in space_files:
         try:
-            name = load_space(path).name
+            loaded = load_space(path)
         except SpaceError as error:
             raise CompareError(str(error)) from error
+        name = measured_modules(loaded).name
+        if isinstance(loaded, Surrogate) and not loaded.is_trusted:
+            raise CompareError(
+                f"{path} is a surrogate that ranks points held out with a correlation below "
+                f"{LEAST_CORRELATION}, and decides nothing; leave it out, or sample more points"
+            )
         if name in files:
             raise CompareError(
                 f"{path} and {files[name]} are both spaces of the name {name!r}; leave one out"
@@ -257,9 +268,9 @@ def run_jobs(
 
 
 @lru_cache(maxsize=32)
-def load_space(path: Path) -> Space:
+def load_space(path: Path) -> Space | Surrogate:
     """Read a space, once in a process."""
-    return Space.load(path)
+    return load(path)
 
 
 def _prepare() -> None:

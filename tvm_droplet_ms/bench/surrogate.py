@@ -131,8 +131,15 @@ class Surrogate:
 
     def answer(self, mod: IRModule) -> MeasuredModule:
         """What the regressor says of a module."""
-        secs = float(predict(self.regressor, self._features.of([mod]))[0])
-        return self._answer(structural_hash(mod), secs)
+        name = structural_hash(mod)
+        if name not in self._known:
+            secs = float(predict(self.regressor, self._features.of([mod]))[0])
+            self._known[name] = self._answer(name, secs)
+        return self._known[name]
+
+    @cached_property
+    def _known(self) -> dict[int, MeasuredModule]:
+        return {}
 
     @cached_property
     def _features(self) -> ModuleFeatures:

@@ -57,7 +57,7 @@ class Answers(Protocol):
 
     @property
     def space(self) -> Space:
-        """The measurements."""
+        """Modules that were measured; all of them where it is closed."""
 
     def answer(self, mod: IRModule) -> MeasuredModule:
         """The measurements of a module."""
