@@ -19,7 +19,7 @@
 import tempfile
 from typing import Any
 
-from conformance.workloads import LLVM, matmul, tile_and_annotate
+from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_and_annotate
 
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.bench.building import space_points, target_as_data
@@ -53,6 +53,12 @@ def make_generator() -> ms.space_generator.SpaceGenerator:
             ms.mutator.MutateParallel(max_jobs_per_core=16): 0.1,
         },
     )
+
+
+def tiled() -> Definition:
+    """What the name ``replaying:tiled`` stands for: a larger space, 35 * 35 * 5 points."""
+    generator = make_context("replay-trace", space=tile_all).space_generator
+    return Definition("tiled", "a small matrix product", matmul(16, 16, 16), lambda: generator)
 
 
 def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) -> Space:
@@ -94,16 +100,17 @@ def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) 
 
 
 def tune(table: ReplayTable, strategy: Any, trials: int, **options: Any) -> ms.Database:
-    """Tune ``annotated`` on a table."""
+    """Tune ``annotated``, or another definition, on a table."""
+    definition = options.pop("definition", None) or annotated()
     quieten_tvm()
     with tempfile.TemporaryDirectory() as work_dir:
         return ms.tune_tir(
-            annotated().mod,
+            definition.mod,
             LLVM,
             work_dir,
             trials,
             num_trials_per_iter=options.pop("num_trials_per_iter", 8),
-            space=annotated().make_space(),
+            space=definition.make_space(),
             strategy=strategy,
             cost_model="random",
             database=ms.database.MemoryDatabase(),

@@ -39,7 +39,7 @@ from ..measure.pool import WorkerPool
 from .kernel_timing import Shape, Timed, time_module
 from .space import MeasuredModule
 
-BUILD_BATCH = 32
+BUILD_BATCH = 64
 """How many modules are built between two lines of progress."""
 
 Progress = Callable[[str, int, int], None]

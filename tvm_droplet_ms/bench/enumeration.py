@@ -87,9 +87,9 @@ def sketches_of(context: TuneContext) -> list[SketchTrace]:
     return [SketchTrace(sketch, trace) for sketch, trace in found.items()]
 
 
-def replayer_of(context: TuneContext) -> Replayer:
-    """A replayer with the postprocessors of a context."""
-    return Replayer(context.mod, context.space_generator.postprocs, random.Random(0))
+def replayer_of(context: TuneContext, seed: int = 0) -> Replayer:
+    """A replayer with the postprocessors of a context; the seed is for what samples."""
+    return Replayer(context.mod, context.space_generator.postprocs, random.Random(seed))
 
 
 def enumerate_space(

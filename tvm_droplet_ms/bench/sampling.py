@@ -48,7 +48,7 @@ class Sampler:
 
     def __init__(self, context: TuneContext, seed: int) -> None:
         self.sketches: list[SketchTrace] = sketches_of(context)
-        self._replayer = replayer_of(context)
+        self._replayer = replayer_of(context, seed)
         self._generator = random.Random(seed)
         self._by_sketch = {sketch.sketch: i for i, sketch in enumerate(self.sketches)}
 

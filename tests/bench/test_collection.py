@@ -1,0 +1,168 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Collecting a space: what is measured, what fails, and what a stopped run keeps."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from conformance.workloads import make_context, matmul, tile_two
+from replaying import annotated
+
+from tvm import IRModule, te
+from tvm_droplet_ms.bench import building
+from tvm_droplet_ms.bench.building import SpaceBuilder, build_space, console_progress
+from tvm_droplet_ms.bench.collection import Collection
+from tvm_droplet_ms.bench.definitions import Definition
+from tvm_droplet_ms.bench.enumeration import enumerate_space
+from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.measure import fast_start
+
+SIZE = 4
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """No progress."""
+
+
+def tiles() -> Definition:
+    """A matrix product of 4 x 4 x 4 with two tiles: 9 points."""
+    fast_start()
+    generator = make_context("replay-trace", space=tile_two).space_generator
+    return Definition(
+        "tiles", "a small matrix product", matmul(SIZE, SIZE, SIZE), lambda: generator
+    )
+
+
+def wrong(value: float) -> IRModule:
+    """A module of the same arguments that computes something else."""
+    a, b = (te.placeholder((SIZE, SIZE), name=name) for name in "AB")
+    c = te.compute((SIZE, SIZE), lambda i, j: a[i, j] + b[j, i] * value, name="C")
+    return IRModule({"main": te.create_prim_func([a, b, c])})
+
+
+def never_ends() -> IRModule:
+    """A module of the same arguments that takes far longer than a test."""
+    many = 1 << 40
+    a, b = (te.placeholder((SIZE, SIZE), name=name) for name in "AB")
+    k = te.reduce_axis((0, many), name="k")
+    c = te.compute(
+        (SIZE, SIZE),
+        lambda i, j: te.max(a[i, (j * k) % SIZE] * b[(k * i) % SIZE, j], axis=k),
+        name="C",
+    )
+    return IRModule({"main": te.create_prim_func([a, b, c])})
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> SpaceBuilder:
+    directory = tmp_path_factory.mktemp("tiles")
+    builder = SpaceBuilder(tiles(), "tiles", host_target(), directory, silent)
+    builder.build()
+    builder.measure(range(3))
+    return builder
+
+
+def test_every_module_has_a_time_for_each_pass(built: SpaceBuilder):
+    space = built.space()
+    assert len(space.points) == len(space.modules) == 9
+    assert all(len(module.secs) == 3 for module in space.modules)
+    assert all(0.0 < secs < 1e-3 for module in space.modules for secs in module.secs)
+    assert all(module.build_secs > 0.0 and module.run_secs > 0.0 for module in space.modules)
+    assert space.versions["apache-tvm"].startswith("0.27")
+
+
+def test_what_is_measured_is_not_measured_again(built: SpaceBuilder, tmp_path: Path):
+    again = SpaceBuilder(tiles(), "tiles", host_target(), built.directory, silent)
+    log = (built.directory / "log.jsonl").read_text()
+    again.build()
+    again.measure(range(3))
+    assert (built.directory / "log.jsonl").read_text() == log
+    assert again.space() == built.space()
+
+
+def test_a_torn_line_is_measured_again(built: SpaceBuilder):
+    log = built.directory / "log.jsonl"
+    whole = log.read_text()
+    log.write_text(whole[:-20])
+    again = SpaceBuilder(tiles(), "tiles", host_target(), built.directory, silent)
+    again.measure(range(3))
+    lines = log.read_text().splitlines()
+    assert len(lines) == len(whole.splitlines())
+    assert all(json.loads(line) for line in lines)
+
+
+def test_an_order_differs_from_pass_to_pass(built: SpaceBuilder):
+    lines = [json.loads(line) for line in (built.directory / "log.jsonl").read_text().splitlines()]
+    orders = [[e["module"] for e in lines if e.get("pass") == number] for number in range(2)]
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert orders[0] != orders[1]
+
+
+def test_failures_have_a_class(tmp_path: Path):
+    mod = matmul(SIZE, SIZE, SIZE)
+    collection = Collection(tmp_path, mod, host_target(), timeout_sec=3.0)
+    modules = {1: lambda: wrong(1.0), 2: never_ends, 3: lambda: mod}
+    collection.build(modules, silent)
+    collection.measure(list(modules), range(2), silent)
+    measured = [collection.measured(name) for name in modules]
+    assert [module.failure for module in measured] == ["wrong result", "timeout", None]
+    assert [math.isinf(module.time) for module in measured] == [True, True, False]
+    resumed = Collection(tmp_path, mod, host_target())
+    assert [resumed.measured(name) for name in modules] == measured
+
+
+def test_a_module_that_does_not_build_is_a_compile_failure(tmp_path: Path):
+    mod = matmul(SIZE, SIZE, SIZE)
+    collection = Collection(tmp_path, mod, host_target())
+    unbound = annotated().context(host_target(), "replay-trace").generate_design_space()[0].mod
+    bad = IRModule({"other": unbound["main"], "main": unbound["main"].with_attr("target", 3)})
+    collection.build({1: lambda: bad, 2: lambda: mod}, silent)
+    collection.measure([1, 2], [0], silent)
+    assert collection.measured(1).failure == "compile"
+    assert collection.measured(2).failure is None
+
+
+def test_a_space_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    class Measured(SpaceBuilder):
+        def build(self) -> None:
+            for name in self.modules:
+                self._collection._add({"module": name, "build_secs": 0.5, "failure": None})
+
+        def measure(self, passes: range) -> None:
+            for number in passes:
+                for name in self.modules:
+                    entry = {"module": name, "pass": number, "secs": 1e-6, "run_secs": 0.1}
+                    self._collection._add(entry)
+
+    monkeypatch.setattr(building, "SpaceBuilder", Measured)
+    out = tmp_path / "tiles.json"
+    build_space(tiles(), "tiles", host_target(), tmp_path / "work", out, passes=2, progress=silent)
+    space = Space.load(out)
+    found = enumerate_space(tiles().context(host_target(), "replay-trace"))
+    assert {point.decisions for point in space.points} == {point for _, point in found.points}
+    assert all(len(module.secs) == 2 for module in space.modules)
+
+
+def test_progress_tells_what_is_left(capsys: pytest.CaptureFixture[str]):
+    progress = console_progress("tiles", every_secs=0.0)
+    progress("building", 1, 2)
+    progress("building", 2, 2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "tiles: building 2/2, 0 s left"

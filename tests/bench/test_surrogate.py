@@ -1,0 +1,218 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Surrogates: what they answer, what they admit of their errors, and what refuses them."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance.workloads import LLVM
+from replaying import annotated, annotated_space, tiled, tune
+
+from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
+from tvm_droplet_ms.bench.collection import Collection
+from tvm_droplet_ms.bench.compare import run_compare
+from tvm_droplet_ms.bench.features import STORES, ModuleFeatures
+from tvm_droplet_ms.bench.files import load, measured_modules
+from tvm_droplet_ms.bench.regressor import fit, predict
+from tvm_droplet_ms.bench.results import CompareError
+from tvm_droplet_ms.bench.sample_collection import SampleCollection
+from tvm_droplet_ms.bench.sampling import Sampler
+from tvm_droplet_ms.bench.show import format_surrogates
+from tvm_droplet_ms.bench.space import SpaceError
+from tvm_droplet_ms.bench.surrogate import FitError, Surrogate
+from tvm_droplet_ms.bench.surrogate_fitting import SurrogateFitting
+from tvm_droplet_ms.bench.table import ReplayTable
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """No progress."""
+
+
+@pytest.fixture
+def made_up_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure nothing: a module's time follows from the tiles that it has."""
+
+    def build(self: Collection, modules: dict, progress: object) -> None:
+        for name, make in modules.items():
+            if name not in self.builds:
+                loops = re.findall(
+                    r"T\.(?:grid|serial|vectorized|unroll)\(([\d, ]+)\)", str(make())
+                )
+                extents = [int(n) for loop in loops for n in loop.split(",")]
+                secs = 1e-6 * sum(extents)
+                self._add({"module": name, "build_secs": 0.5, "failure": None, "made_up": secs})
+
+    def measure(self: Collection, modules: list, passes: range, progress: object) -> None:
+        for number in passes:
+            for name in modules:
+                if number not in self.times[name]:
+                    secs = self.builds[name]["made_up"] * (1 + 0.01 * number)
+                    self._add({"module": name, "pass": number, "secs": secs, "run_secs": 0.1})
+
+    monkeypatch.setattr(Collection, "build", build)
+    monkeypatch.setattr(Collection, "measure", measure)
+
+
+@pytest.fixture
+def fitting(made_up_times: None, tmp_path: Path) -> SurrogateFitting:
+    (tmp_path / "work").mkdir()
+    collection = SampleCollection(tmp_path / "work", tiled(), LLVM)
+    collection.add_uniform(30, silent)
+    collection.add_near(20, 10, silent)
+    made = SurrogateFitting(tiled(), "replaying:tiled", LLVM, collection)
+    made.measure(range(3), silent)
+    return made
+
+
+def test_fit_error_of_hand_worked_times():
+    error = FitError.of([1.1, 2.0, 3.3, 3.2], [1.0, 2.0, 3.0, 4.0])
+    assert error.points == 4
+    assert error.rank_correlation == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert error.median_error == pytest.approx(0.1)
+
+
+def test_features_are_those_of_the_stores_in_order():
+    sampler = Sampler(annotated().context(LLVM, "replay-trace"), 1)
+    _, candidate = sampler.uniform()
+    (row,) = ModuleFeatures(LLVM).of([candidate.schedule.mod])
+    context = annotated().context(LLVM, "replay-trace")
+    (stores,) = PerStoreFeature().extract_from(context, [candidate.measure_candidate()])
+    stores = stores.numpy()
+    width = stores.shape[1]
+    places = row.reshape(1 + STORES, width)
+    np.testing.assert_allclose(places[0], stores.sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(places[1 : 1 + len(stores)], stores, rtol=1e-5)
+    assert not places[1 + len(stores) :].any()
+
+
+def test_the_regressor_learns_a_monotone_function():
+    features = np.random.default_rng(0).uniform(0, 1, (400, 3)).astype(np.float32)
+    secs = 1e-6 * np.exp(3 * features[:, 0])
+    regressor = fit(features[:300], list(secs[:300]), 0)
+    assert FitError.of(predict(regressor, features[300:]), list(secs[300:])).rank_correlation > 0.9
+
+
+def test_sampled_points_make_their_modules():
+    sampler = Sampler(annotated().context(LLVM, "replay-trace"), 1)
+    space = annotated_space()
+    points = []
+    for _ in range(20):
+        sampled, candidate = sampler.uniform()
+        points.append(sampled)
+        assert candidate.module in space.index
+        assert ReplayTable(space).answers.answer(sampler.module(sampled)).structural_hash == (
+            candidate.module
+        )
+    near = [sampler.near(points) for _ in range(50)]
+    assert all(found[1].module in space.index for found in near if found)
+    assert len({found[0] for found in near if found}) > 20
+
+
+def test_a_sample_has_what_was_asked_for(fitting: SurrogateFitting):
+    surrogate = fitting.surrogate()
+    assert len(surrogate.sample.modules) == 50
+    assert surrogate.groups.count("uniform") == 30
+    assert len(surrogate.space.modules) == 30
+    assert not surrogate.sample.closed
+    assert all(len(module.secs) == 3 for module in surrogate.sample.modules)
+
+
+def test_rounds_go_where_it_is_fast(fitting: SurrogateFitting):
+    surrogate = fitting.surrogate()
+    times = dict(zip(surrogate.sample.modules, surrogate.groups, strict=True))
+    near = [module.time for module, group in times.items() if group == "near"]
+    uniform = [module.time for module, group in times.items() if group == "uniform"]
+    assert np.median(near) < np.median(uniform)
+
+
+def test_a_stopped_sample_is_resumed(fitting: SurrogateFitting, tmp_path: Path):
+    again = SampleCollection(tmp_path / "work", tiled(), LLVM)
+    again.add_uniform(30, silent)
+    again.add_near(20, 10, silent)
+    assert list(again.modules) == list(fitting._collection.modules)
+
+
+def test_answers_are_the_regressors_with_the_noise_of_the_sample(fitting: SurrogateFitting):
+    surrogate = fitting.surrogate()
+    sampler = Sampler(tiled().context(LLVM, "replay-trace"), 5)
+    for _ in range(10):
+        _, candidate = sampler.uniform()
+        mod = candidate.schedule.mod
+        answer = surrogate.answer(mod)
+        expected = predict(surrogate.regressor, ModuleFeatures(LLVM).of([mod]))[0]
+        assert answer.time == pytest.approx(expected)
+        assert answer.secs == pytest.approx([expected / 1.01, expected, expected * 1.02 / 1.01])
+        assert surrogate.answer(mod) == answer
+
+
+def test_searches_run_on_it_and_are_held_out(fitting: SurrogateFitting):
+    fitting.add_search("a search", "replay-trace", 12, seed=3)
+    fitting.measure(range(3), silent)
+    surrogate = fitting.surrogate()
+    held_out = surrogate.groups.count("a search")
+    assert held_out > 0
+    assert surrogate.errors["a search"].points == held_out
+    table = ReplayTable(surrogate)
+    tune(table, "evolutionary", 16, definition=tiled())
+    assert len(table.trials) >= 16
+    assert all(math.isfinite(trial.secs) for trial in table.trials)
+
+
+def test_a_file_keeps_the_answers(fitting: SurrogateFitting, tmp_path: Path):
+    surrogate = fitting.surrogate()
+    surrogate.save(tmp_path / "a.json")
+    loaded = load(tmp_path / "a.json")
+    assert isinstance(loaded, Surrogate)
+    assert loaded.errors == surrogate.errors
+    sampler = Sampler(tiled().context(LLVM, "replay-trace"), 5)
+    for _ in range(5):
+        _, candidate = sampler.uniform()
+        mod = candidate.schedule.mod
+        assert loaded.answer(mod).time == pytest.approx(surrogate.answer(mod).time, rel=1e-6)
+    assert "cross-validation" in format_surrogates([loaded])
+    assert measured_modules(loaded).name == "tiled"
+
+
+def test_a_surrogate_that_ranks_badly_decides_nothing(fitting: SurrogateFitting, tmp_path: Path):
+    surrogate = fitting.surrogate()
+    bad = {**surrogate.errors, "a search": FitError(9, 0.89, 0.2)}
+    distrusted = Surrogate(
+        surrogate.sample, surrogate.groups, surrogate.regressor, bad, surrogate.predicted
+    )
+    assert not distrusted.is_trusted
+    distrusted.save(tmp_path / "bad.json")
+    with pytest.raises(CompareError, match=r"bad\.json .*correlation below 0\.9"):
+        run_compare([tmp_path / "bad.json"], ["random"], tmp_path / "out", trials=4, seeds=1)
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": "tvm-droplet-ms surrogate", "version": 1}'])
+def test_a_torn_file_is_named(tmp_path: Path, text: str):
+    (tmp_path / "torn.json").write_text(text)
+    with pytest.raises(SpaceError, match=r"torn\.json"):
+        load(tmp_path / "torn.json")
+
+
+def test_draws_are_seeded():
+    def draw(seed: int) -> list:
+        sampler = Sampler(tiled().context(LLVM, "replay-trace"), seed)
+        return [sampler.uniform()[0] for _ in range(5)]
+
+    assert draw(1) == draw(1)
+    assert draw(2) != draw(1)
