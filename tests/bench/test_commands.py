@@ -1,0 +1,118 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The commands that make spaces, look at them, and compare on them."""
+
+from pathlib import Path
+
+import pytest
+from replaying import annotated_space
+from test_landscape import line_space
+
+from tvm_droplet_ms import cli
+from tvm_droplet_ms.bench import building, commands, library
+from tvm_droplet_ms.bench.definitions import DEFINITIONS
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A package that ships one space, ``line``."""
+    directory = tmp_path / "shipped"
+    directory.mkdir()
+    line_space().save(directory / "line.json")
+    monkeypatch.setattr(library, "DIRECTORY", directory)
+    return directory
+
+
+def test_show_prints_the_spaces_of_the_package(shipped: Path, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["space", "show"]) == 0
+    assert "| line " in capsys.readouterr().out
+
+
+def test_show_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    line_space().save(tmp_path / "mine.json")
+    assert cli.main(["space", "show", str(tmp_path / "mine.json")]) == 0
+    assert "| line " in capsys.readouterr().out
+
+
+def test_a_space_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "bad.json").write_text("{}")
+    assert cli.main(["space", "show", str(tmp_path / "bad.json")]) == 1
+    assert "bad.json" in capsys.readouterr().err
+
+
+def test_list_names_every_workload(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["space", "build", "list"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{name}: " in out for name in DEFINITIONS)
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [(["dens"], "'dens'"), (["dense", "--out", "/no/such/folder/dense.json"], "/no/such/folder")],
+)
+def test_a_space_that_cannot_be_built_is_named(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+):
+    assert cli.main(["space", "build", *arguments]) == 1
+    assert named in capsys.readouterr().err
+
+
+def test_build_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    calls = []
+
+    def build_space(definition, name, target, directory, out, *, passes, progress):
+        directory.mkdir()
+        calls.append((definition.name, name, directory, out, passes))
+
+    monkeypatch.setattr(building, "build_space", build_space)
+    out = tmp_path / "mine.json"
+    assert cli.main(["space", "build", "dense", "--out", str(out), "--passes", "7"]) == 0
+    work = tmp_path / "mine.json.work"
+    assert calls == [("dense", "dense", work, out, 7)]
+    assert not work.exists()
+    assert cli.main(["space", "build", "dense", "--out", str(out), "--keep"]) == 0
+    assert work.exists()
+
+
+def test_compare_prints_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    annotated_space().save(tmp_path / "annotated.json")
+    arguments = ["--spaces", str(tmp_path / "annotated.json"), "--strategies", "random"]
+    arguments += ["--trials", "8", "--seeds", "2", "--workers", "1", "--out", str(tmp_path / "out")]
+    assert cli.main(["compare", *arguments]) == 0
+    assert "| random " in capsys.readouterr().out
+    assert (tmp_path / "out" / "index.html").exists()
+
+
+def test_compare_names_an_unknown_strategy(shipped: Path, capsys: pytest.CaptureFixture[str]):
+    arguments = ["--strategies", "droplets", "--out", str(shipped)]
+    assert cli.main(["compare", *arguments]) == 1
+    assert "'droplets'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
+def test_numbers_are_positive(text: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["compare", f"--seeds={text}", "--out", "out"])
+    assert end.value.code == 2
+    assert repr(text) in capsys.readouterr().err
+
+
+def test_the_package_names_its_spaces():
+    assert commands.find_space("no-such-space") == Path("no-such-space")
+    for name, path in library.shipped_spaces().items():
+        assert commands.find_space(name) == path
+        assert path.exists()
