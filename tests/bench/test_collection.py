@@ -166,3 +166,13 @@ def test_progress_tells_what_is_left(capsys: pytest.CaptureFixture[str]):
     progress("building", 2, 2)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "tiles: building 2/2, 0 s left"
+
+
+def test_a_build_that_takes_too_long_is_a_timeout(built: SpaceBuilder, tmp_path: Path):
+    mod = matmul(SIZE, SIZE, SIZE)
+    Collection(tmp_path, mod, host_target()).build({1: lambda: mod}, silent)
+    impatient = Collection(tmp_path, mod, host_target(), timeout_sec=0.001)
+    impatient.build({2: lambda: mod}, silent)
+    impatient.measure([2], [0], silent)
+    assert impatient.measured(2).failure == "timeout"
+    assert impatient.measured(2).build_secs == 0.001

@@ -36,6 +36,7 @@ from ..measure.build import export_shared_library
 from ..measure.builder import WarmBuilder
 from ..measure.link import TaskFailed
 from ..measure.pool import WorkerPool
+from ..measure.server import TIME_LIMIT
 from .kernel_timing import Shape, Timed, time_module
 from .space import MeasuredModule
 
@@ -193,9 +194,10 @@ class Collection:
             }
             if result.artifact_path is None:
                 message = str(result.error_msg)
-                entry["failure"] = "timeout" if "Timeout" in message else "compile"
+                timed_out = TIME_LIMIT in message
+                entry["failure"] = "timeout" if timed_out else "compile"
                 entry["message"] = message[:500]
-                entry["build_secs"] = self._timeout_sec if "Timeout" in message else 0.0
+                entry["build_secs"] = self._timeout_sec if timed_out else 0.0
             else:
                 _move(str(result.artifact_path), self._path(name))
             self._add(entry)

@@ -291,7 +291,7 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
             write_levels=(1, 2),
         ),
         _define(
-            "parallel",
+            "matmul_parallel",
             "matrix product 64x128x128",
             lambda: _t.matmul(64, 128, 128),
             "SRS",

@@ -26,6 +26,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel, RandomModel
 from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import (
     EvolutionarySearch,
@@ -207,10 +208,11 @@ class PostOptStrategy(PySearchStrategy):
             )
         if run.budget.room <= 0:
             return None
-        if run.exploring:
-            run.pending = self._explore(run)
-        if not run.exploring:
-            run.pending = self._descend(run)
+        with Profiler.timeit("PostOpt/Generate"):
+            if run.exploring:
+                run.pending = self._explore(run)
+            if not run.exploring:
+                run.pending = self._descend(run)
         return run.pending
 
     def _explore(self, run: _Run) -> list[MeasureCandidate] | None:
@@ -265,6 +267,16 @@ class PostOptStrategy(PySearchStrategy):
                 f"candidates and {len(results)} results, expected {len(pending)} of each"
             )
         run.pending = None
+        with Profiler.timeit("PostOpt/Notify"):
+            self._tell(run, pending, measure_candidates, results)
+
+    def _tell(
+        self,
+        run: _Run,
+        pending: Sequence[MeasureCandidate],
+        measure_candidates: Sequence[MeasureCandidate],
+        results: Sequence[RunnerResult],
+    ) -> None:
         run.budget.trials += len(pending)
         for candidate, result in zip(pending, results):
             run.history.add(Candidate.of(candidate.sch), valid_secs(result.run_secs))

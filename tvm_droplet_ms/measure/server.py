@@ -46,6 +46,9 @@ from .worker import Reply, WorkerConfig, serve_tasks
 _PARENT_SECS = 1.0
 """How often to look whether the user's process is still there."""
 
+TIME_LIMIT = "its time limit"
+"""How the message of a task that took too long ends."""
+
 
 @dataclass(frozen=True)
 class PoolConfig:
@@ -238,7 +241,7 @@ class _Server:
         now = time.monotonic()
         for worker in list(self._workers):
             if worker.task is not None and worker.deadline <= now:
-                message = f"killed after {worker.task.timeout:g} s, its time limit"
+                message = f"killed after {worker.task.timeout:g} s, {TIME_LIMIT}"
                 self._retire(worker)
                 self._answer(worker, Failure("timeout", message))
                 self._fork()

@@ -1,0 +1,121 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The spaces that come with the package: whole, closed, and made by this TVM."""
+
+import tempfile
+from functools import cache
+
+import pytest
+
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+from tvm_droplet_ms.bench.definitions import find_definition
+from tvm_droplet_ms.bench.files import load
+from tvm_droplet_ms.bench.library import shipped_spaces
+from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.surrogate import Surrogate
+from tvm_droplet_ms.bench.table import ReplayTable, check_modules
+from tvm_droplet_ms.measure import fast_start
+from tvm_droplet_ms.progress import quieten_tvm
+
+FILES = shipped_spaces()
+LOADED = {name: load(path) for name, path in FILES.items()}
+SPACES = [name for name, loaded in LOADED.items() if isinstance(loaded, Space)]
+SURROGATES = [name for name, loaded in LOADED.items() if isinstance(loaded, Surrogate)]
+
+SEEDS = range(1, 21)
+
+
+@cache
+def small_evolution() -> ms.search_strategy.EvolutionarySearch:
+    """Mutates as TVM's default does, and a smaller population."""
+    return ms.search_strategy.EvolutionarySearch(
+        population_size=32, init_min_unmeasured=8, genetic_num_iters=2
+    )
+
+
+def evolve(space: Space, strategy: ms.SearchStrategy, trials: int, seed: int) -> ReplayTable:
+    """Tune on a space, which fails where a module is missing."""
+    fast_start()
+    definition = find_definition(space.definition)
+    table = ReplayTable(space)
+    quieten_tvm()
+    with tempfile.TemporaryDirectory() as work_dir:
+        ms.tune_tir(
+            definition.mod,
+            Target(dict(space.target)),
+            work_dir,
+            trials,
+            num_trials_per_iter=16,
+            database=ms.database.MemoryDatabase(),
+            cost_model="random",
+            space=definition.make_space(),
+            strategy=strategy,
+            num_tuning_cores=1,
+            seed=seed,
+            **table.measure(),
+        )
+    return table
+
+
+def test_there_are_as_many_spaces_as_the_readme_says():
+    assert len(SPACES) >= 8
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_space_is_complete(name: str):
+    space = LOADED[name]
+    assert space.name == space.definition == name
+    assert space.closed
+    assert 500 <= len(space.modules) <= 10_000
+    assert len(space.point_index) == len(space.points)
+    assert len(space.index) == len(space.modules)
+    assert {point.module for point in space.points} - {None} == set(range(len(space.modules)))
+    for module in space.modules:
+        assert module.failure or len(module.secs) >= 5
+    assert FILES[name].stat().st_size < 600_000
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_this_tvm_makes_the_modules_that_were_measured(name: str):
+    fast_start()
+    loaded = LOADED[name]
+    check_modules(loaded if isinstance(loaded, Space) else loaded.sample)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_evolution_stays_in_the_space(name: str):
+    space, reached = LOADED[name], set()
+    for seed in SEEDS:
+        table = evolve(space, small_evolution(), 32, seed)
+        reached |= {trial.module for trial in table.trials}
+    assert len(reached) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPACES)
+def test_evolution_as_tvm_has_it_stays_in_the_space(name: str):
+    for seed in SEEDS:
+        evolve(LOADED[name], ms.search_strategy.EvolutionarySearch(), 64, seed)
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_a_surrogate_says_how_far_it_is_off(name: str):
+    surrogate = LOADED[name]
+    assert surrogate.errors["cross-validation"].points >= 2000
+    assert len(surrogate.errors) >= 2
+    assert all(error.rank_correlation > 0.0 for error in surrogate.errors.values())
