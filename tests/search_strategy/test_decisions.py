@@ -174,6 +174,20 @@ def test_traces_of_one_space_share_a_sketch():
     assert len(keys) == 3
 
 
+def test_traces_that_work_on_other_loops_are_of_other_sketches():
+    """As MetaSchedule's sketches do that fuse a consumer at one level or at another."""
+
+    def split(which):
+        sch = Schedule(module(8, 8), seed=1, debug_mask="none")
+        loop = sch.get_loops(sch.get_sblock("C"))[which]
+        sch.split(loop, sch.sample_perfect_tile(loop, 2, 8, decision=[2, 4]))
+        return Sketch.of(sch.trace)
+
+    assert split(0) == split(0)
+    assert split(0).key != split(1).key
+    assert split(0).decisions == split(1).decisions
+
+
 def test_the_parallel_extent_is_a_decision_and_not_part_of_the_sketch():
     assert Sketch.of(schedule(1, parallel=4).trace).key == Sketch.of(schedule(1).trace).key
     trace = schedule(1, parallel=4).trace

@@ -230,7 +230,8 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
             "dense",
             "matrix product 128x128x128",
             lambda: _t.matmul(128, 128, 128),
-            "SRSR",
+            "SRSRS",
+            unroll=(),
         ),
         _define(
             "batch_matmul",
@@ -264,8 +265,8 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
             "depthwise",
             "3x3 depthwise convolution NHWC 28x28, 32 channels",
             lambda: _t.depthwise_conv2d_nhwc(1, 28, 28, 32, 3, 1, 1),
-            "SRS",
-            unroll=(0, 512),
+            "SRSR",
+            unroll=(),
         ),
         _define(
             "layer_norm",

@@ -96,7 +96,7 @@ class Sketch:
     Parameters
     ----------
     key : tuple[str, ...]
-        The kinds and attributes of the instructions.
+        The kinds, inputs and attributes of the instructions.
     decisions : tuple[Decision, ...]
         The decisions, in the order of the instructions.
     """
@@ -110,10 +110,14 @@ class Sketch:
 
         ``SamplePartitionedTile`` is left as it is: no schedule rule for a CPU or CUDA samples it.
         """
+        # Instructions of one kind may work on other blocks and loops, which the JSON form names.
+        instructions, _ = trace.as_json()
         key, decisions, start = [], [], 0
         for position, inst in _search_insts(trace):
-            key.append(f"{inst.kind.name}{[str(attr) for attr in inst.attrs]}")
+            kind, inputs, attrs, _outputs = instructions[position]
             value = _value(trace, inst)
+            made_here = inst.kind.name == "Annotate" and value is not None
+            key.append(f"{kind}{list(inputs)[:1] if made_here else inputs}{attrs}")
             if value is not None:
                 decisions.append(Decision(position, inst.kind.name, start, len(value)))
                 start += len(value)
