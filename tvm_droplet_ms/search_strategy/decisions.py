@@ -110,14 +110,20 @@ class Sketch:
 
         ``SamplePartitionedTile`` is left as it is: no schedule rule for a CPU or CUDA samples it.
         """
-        # Instructions of one kind may work on other blocks and loops, which the JSON form names.
-        instructions, _ = trace.as_json()
         key, decisions, start = [], [], 0
+        made: dict[object, int] = {}
         for position, inst in _search_insts(trace):
-            kind, inputs, attrs, _outputs = instructions[position]
             value = _value(trace, inst)
-            made_here = inst.kind.name == "Annotate" and value is not None
-            key.append(f"{kind}{list(inputs)[:1] if made_here else inputs}{attrs}")
+            is_extent = inst.kind.name == "Annotate" and value is not None
+            # Instructions of one kind may work on other blocks and loops: those of one level or
+            # of another, for one.
+            inputs = [
+                made.get(one, str(one)) for one in list(inst.inputs)[: 1 if is_extent else None]
+            ]
+            attrs = [str(attr) for attr in inst.attrs]
+            key.append(f"{inst.kind.name}{inputs}{attrs}")
+            for output in inst.outputs:
+                made[output] = len(made)
             if value is not None:
                 decisions.append(Decision(position, inst.kind.name, start, len(value)))
                 start += len(value)
