@@ -36,11 +36,11 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 from tvm.target import Target
+from tvm_droplet_ms.bench.compare.strategies import make_strategy
 from tvm_droplet_ms.bench.definitions import find_definition
 from tvm_droplet_ms.bench.files import load
 from tvm_droplet_ms.bench.library import find_space
 from tvm_droplet_ms.bench.space import Space
-from tvm_droplet_ms.bench.strategies import make_strategy
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_measure
 from tvm_droplet_ms.progress import quieten_tvm

@@ -25,12 +25,12 @@ from statistics import mean
 
 import pytest
 
-from tvm_droplet_ms.bench.ask_tell import count_points, unseen_point
-from tvm_droplet_ms.bench.ask_tell.annealing import SimulatedAnnealing
-from tvm_droplet_ms.bench.ask_tell.local_search import LocalSearch
-from tvm_droplet_ms.bench.ask_tell.mcts import MonteCarloTreeSearch
-from tvm_droplet_ms.bench.ask_tell.random_search import RandomSearch
-from tvm_droplet_ms.bench.ask_tell.tpe import TreeParzenEstimator
+from tvm_droplet_ms.bench.baselines.ask_tell import count_points, unseen_point
+from tvm_droplet_ms.bench.baselines.ask_tell.annealing import SimulatedAnnealing
+from tvm_droplet_ms.bench.baselines.ask_tell.local_search import LocalSearch
+from tvm_droplet_ms.bench.baselines.ask_tell.mcts import MonteCarloTreeSearch
+from tvm_droplet_ms.bench.baselines.ask_tell.random_search import RandomSearch
+from tvm_droplet_ms.bench.baselines.ask_tell.tpe import TreeParzenEstimator
 
 
 class Grid:

@@ -37,8 +37,8 @@ from conformance.workloads import (
 )
 
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.bench import strategy as strategy_module
-from tvm_droplet_ms.bench.strategy import ASK_TELL, AskTellStrategy
+from tvm_droplet_ms.bench.baselines import strategy as strategy_module
+from tvm_droplet_ms.bench.baselines.strategy import ASK_TELL, AskTellStrategy
 
 CASES = [Case(name, lambda name=name: AskTellStrategy(name)) for name in ASK_TELL]
 

@@ -35,12 +35,13 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.bench import compare as compare_module
-from tvm_droplet_ms.bench import runs
-from tvm_droplet_ms.bench.compare import INTERRUPTED, run_compare
+from tvm_droplet_ms.bench.compare import command as compare_module
+from tvm_droplet_ms.bench.compare import runs
+from tvm_droplet_ms.bench.compare.command import INTERRUPTED, run_compare
+from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
+from tvm_droplet_ms.bench.compare.runs import plan, replay
+from tvm_droplet_ms.bench.compare.strategies import STRATEGIES, UnknownStrategyError, make_strategy
 from tvm_droplet_ms.bench.definitions import Definition
-from tvm_droplet_ms.bench.results import CompareError, RunResult, RunSettings
-from tvm_droplet_ms.bench.runs import plan, replay
 from tvm_droplet_ms.bench.space import (
     DecisionLayout,
     MeasuredModule,
@@ -48,7 +49,6 @@ from tvm_droplet_ms.bench.space import (
     Space,
     SpacePoint,
 )
-from tvm_droplet_ms.bench.strategies import STRATEGIES, UnknownStrategyError, make_strategy
 from tvm_droplet_ms.bench.table import Trial
 from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.search_strategy.search import WITHOUT

@@ -34,7 +34,7 @@ from conformance.workloads import (
 from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.bench.decision_space import DecisionSpace
+from tvm_droplet_ms.bench.baselines.decision_space import DecisionSpace
 from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.decisions import Sketch

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.bench.comparison import Comparison
-from tvm_droplet_ms.bench.plots import make_page, quartiles, write_plots
-from tvm_droplet_ms.bench.results import CompareError, RunResult, RunSettings
+from tvm_droplet_ms.bench.compare.comparison import Comparison
+from tvm_droplet_ms.bench.compare.plots import make_page, quartiles, write_plots
+from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
 from tvm_droplet_ms.bench.table import Trial
 
 PNG = b"\x89PNG\r\n\x1a\n"

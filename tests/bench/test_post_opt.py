@@ -24,7 +24,7 @@ import pytest
 
 from tvm.s_tir.meta_schedule.post_optimization import droplet as tvm_droplet
 from tvm.s_tir.meta_schedule.post_optimization.space import Space as TVMSpace
-from tvm_droplet_ms.bench.post_opt import FAILED_SECS, RecordedTrace, ShippedDroplet
+from tvm_droplet_ms.bench.baselines.post_opt import FAILED_SECS, RecordedTrace, ShippedDroplet
 
 TRACE = [
     [

@@ -40,7 +40,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from tvm.s_tir.meta_schedule.post_optimization import droplet as tvm_droplet
 from tvm.s_tir.meta_schedule.post_optimization import space as tvm_space
 from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm_droplet_ms.bench.post_opt_descent import ShippedDescent
+from tvm_droplet_ms.bench.baselines.post_opt_descent import ShippedDescent
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.history import Measured
 

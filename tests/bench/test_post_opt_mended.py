@@ -22,7 +22,7 @@ import random
 
 import pytest
 
-from tvm_droplet_ms.bench.post_opt_mended import FactorAxis, ListedAxis, MendedDroplet
+from tvm_droplet_ms.bench.baselines.post_opt_mended import FactorAxis, ListedAxis, MendedDroplet
 
 EXTENTS, LIMIT = (12, 18), 6
 

@@ -36,7 +36,7 @@ from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.bench.post_opt_strategy import PostOptStrategy
+from tvm_droplet_ms.bench.baselines.post_opt_strategy import PostOptStrategy
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.decisions import Sketch
 

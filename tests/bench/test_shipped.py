@@ -27,7 +27,7 @@ from tvm_droplet_ms.bench.definitions import find_definition
 from tvm_droplet_ms.bench.files import load
 from tvm_droplet_ms.bench.library import shipped_spaces
 from tvm_droplet_ms.bench.space import Space
-from tvm_droplet_ms.bench.surrogate import Surrogate
+from tvm_droplet_ms.bench.surrogates.surrogate import Surrogate
 from tvm_droplet_ms.bench.table import ReplayTable, check_modules
 from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.progress import quieten_tvm

@@ -27,17 +27,17 @@ from replaying import annotated, annotated_space, tiled, tune
 
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm_droplet_ms.bench.collection import Collection
-from tvm_droplet_ms.bench.compare import run_compare
-from tvm_droplet_ms.bench.features import STORES, ModuleFeatures
+from tvm_droplet_ms.bench.compare.command import run_compare
+from tvm_droplet_ms.bench.compare.results import CompareError
 from tvm_droplet_ms.bench.files import load, measured_modules
-from tvm_droplet_ms.bench.regressor import fit, predict
-from tvm_droplet_ms.bench.results import CompareError
-from tvm_droplet_ms.bench.sample_collection import SampleCollection
-from tvm_droplet_ms.bench.sampling import Sampler
 from tvm_droplet_ms.bench.show import format_surrogates
 from tvm_droplet_ms.bench.space import SpaceError
-from tvm_droplet_ms.bench.surrogate import FitError, Surrogate
-from tvm_droplet_ms.bench.surrogate_fitting import SurrogateFitting
+from tvm_droplet_ms.bench.surrogates.features import STORES, ModuleFeatures
+from tvm_droplet_ms.bench.surrogates.fitting import SurrogateFitting
+from tvm_droplet_ms.bench.surrogates.regressor import fit, predict
+from tvm_droplet_ms.bench.surrogates.sample_collection import SampleCollection
+from tvm_droplet_ms.bench.surrogates.sampling import Sampler
+from tvm_droplet_ms.bench.surrogates.surrogate import FitError, Surrogate
 from tvm_droplet_ms.bench.table import ReplayTable
 
 

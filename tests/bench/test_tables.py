@@ -22,11 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.bench.comparison import Comparison, incumbents
-from tvm_droplet_ms.bench.results import RunResult, RunSettings
-from tvm_droplet_ms.bench.score import random_baseline
-from tvm_droplet_ms.bench.table import Trial
-from tvm_droplet_ms.bench.tables import (
+from tvm_droplet_ms.bench.compare.comparison import Comparison, incumbents
+from tvm_droplet_ms.bench.compare.results import RunResult, RunSettings
+from tvm_droplet_ms.bench.compare.tables import (
     format_differences,
     format_profile,
     format_report,
@@ -34,6 +32,8 @@ from tvm_droplet_ms.bench.tables import (
     format_spaces,
     format_summary,
 )
+from tvm_droplet_ms.bench.score import random_baseline
+from tvm_droplet_ms.bench.table import Trial
 
 TRIALS = 16
 TIMES = {"a": [1.0, 2.0, 4.0, math.inf], "b": [3.0, 6.0, 12.0]}

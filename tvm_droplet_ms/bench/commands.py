@@ -150,7 +150,7 @@ def _build(options: argparse.Namespace) -> int:
         directory = options.work_dir or out.with_name(out.name + ".work")
         progress = console_progress(definition.name)
         if definition.is_whole:
-            from .surrogate_fitting import build_surrogate
+            from .surrogates.fitting import build_surrogate
 
             build_surrogate(
                 definition,
@@ -186,7 +186,7 @@ def _show(options: argparse.Namespace) -> int:
     from .landscape import landscape
     from .show import format_landscapes, format_surrogates
     from .space import Space, SpaceError
-    from .surrogate import Surrogate
+    from .surrogates.surrogate import Surrogate
 
     names = options.spaces or list(shipped_spaces())
     if not names:
@@ -207,8 +207,8 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from .compare import run_compare
-    from .results import CompareError
+    from .compare.command import run_compare
+    from .compare.results import CompareError
     from .space import SpaceError
 
     try:
@@ -231,7 +231,7 @@ def _compare(options: argparse.Namespace) -> int:
 def _space_files(given: str) -> list[Path]:
     """The files that a name stands for, without surrogates that decide nothing."""
     from .files import load
-    from .surrogate import Surrogate
+    from .surrogates.surrogate import Surrogate
 
     if given != "all":
         return [find_space(given)]

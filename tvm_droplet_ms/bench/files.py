@@ -20,8 +20,8 @@ import json
 from pathlib import Path
 
 from .space import Space, SpaceError
-from .surrogate import FORMAT as SURROGATE
-from .surrogate import Surrogate
+from .surrogates.surrogate import FORMAT as SURROGATE
+from .surrogates.surrogate import Surrogate
 
 
 def measured_modules(loaded: Space | Surrogate) -> Space:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from ..report import align
 from .landscape import DRAWS, Landscape
 from .space import Space
-from .surrogate import LEAST_CORRELATION, Surrogate
+from .surrogates.surrogate import LEAST_CORRELATION, Surrogate
 
 _HEADER = (
     "space",

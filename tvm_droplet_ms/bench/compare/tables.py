@@ -20,12 +20,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..profile import breakdown
-from ..report import align
+from ...profile import breakdown
+from ...report import align
 from .comparison import CUTOFF, Comparison, incumbents
-from .measures import FRACTIONS, TRIALS, Interval, bootstrap, trials_to_fraction
+from ..measures import FRACTIONS, TRIALS, Interval, bootstrap, trials_to_fraction
 from .results import RunResult
-from .score import Floats, ranks_of
+from ..score import Floats, ranks_of
 
 QUALITY = 0.95
 """To what fraction of the optimum the simulated seconds are counted."""

@@ -23,10 +23,10 @@ from tvm.ir import IRModule
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
 
-from ..search_strategy.candidates import Candidate
-from ..search_strategy.decisions import Decision, Sketch
-from ..search_strategy.neighbourhood import Point
-from .enumeration import SketchTrace, perfect_tiles, replayer_of, sketches_of
+from ...search_strategy.candidates import Candidate
+from ...search_strategy.decisions import Decision, Sketch
+from ...search_strategy.neighbourhood import Point
+from ..enumeration import SketchTrace, perfect_tiles, replayer_of, sketches_of
 
 Sampled = tuple[int, Point]
 """A sketch and its decisions."""

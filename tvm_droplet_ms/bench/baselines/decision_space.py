@@ -23,9 +23,9 @@ from math import prod
 
 from tvm.s_tir import Trace
 
-from ..search_strategy.candidates import Candidate, Replayer
-from ..search_strategy.decisions import Decision, Sketch, largest_parallel_extent
-from ..search_strategy.neighbourhood import (
+from ...search_strategy.candidates import Candidate, Replayer
+from ...search_strategy.decisions import Decision, Sketch, largest_parallel_extent
+from ...search_strategy.neighbourhood import (
     Axis,
     ChoiceAxis,
     Direction,
@@ -33,8 +33,8 @@ from ..search_strategy.neighbourhood import (
     OrderedAxis,
     TileAxis,
 )
+from ..enumeration import perfect_tiles
 from .ask_tell import Point
-from .enumeration import perfect_tiles
 
 _DRAWS = 16
 """How many times TVM samples a sketch, to see what its decisions may be."""

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from .table import Trial
+from ..table import Trial
 
 FORMAT = "tvm-droplet-ms run"
 VERSION = 1

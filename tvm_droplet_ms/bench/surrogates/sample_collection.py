@@ -29,8 +29,8 @@ import numpy as np
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from .collection import Collection, Progress
-from .definitions import Definition
+from ..collection import Collection, Progress
+from ..definitions import Definition
 from .features import ModuleFeatures
 from .regressor import fit, predict
 from .sampling import Sampled, Sampler

@@ -22,8 +22,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..search_strategy.neighbourhood import Point
-from ..search_strategy.significance import Noise
+from ...search_strategy.neighbourhood import Point
+from ...search_strategy.significance import Noise
 
 
 class MendedAxis(Protocol):

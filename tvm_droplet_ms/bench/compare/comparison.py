@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 
 from .results import RunResult
-from .score import Floats, ScoreError, SpaceScore, valid_times
+from ..score import Floats, ScoreError, SpaceScore, valid_times
 
 CUTOFF = 0.95
 """The field's budget: when random search is expected this far from the median to the optimum."""

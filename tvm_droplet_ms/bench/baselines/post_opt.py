@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ..search_strategy.neighbourhood import Point
+from ...search_strategy.neighbourhood import Point
 
 FAILED_SECS = 1e10
 """The time of a candidate that did not build or run (``space.py``, ``Space.run``)."""

@@ -34,10 +34,10 @@ from tvm.s_tir.meta_schedule.search_strategy import (
     SearchStrategy,
 )
 
-from ..search_strategy.candidates import Candidate, Replayer
-from ..search_strategy.history import mean, valid_secs
-from ..search_strategy.log import logger
-from ..search_strategy.search import Budget
+from ...search_strategy.candidates import Candidate, Replayer
+from ...search_strategy.history import mean, valid_secs
+from ...search_strategy.log import logger
+from ...search_strategy.search import Budget
 from .ask_tell import AskTell, Point, SearchSpace
 from .ask_tell.annealing import SimulatedAnnealing
 from .ask_tell.local_search import LocalSearch

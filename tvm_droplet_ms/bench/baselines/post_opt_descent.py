@@ -25,10 +25,10 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..search_strategy.candidates import Candidate, Replayer
-from ..search_strategy.decisions import Sketch
-from ..search_strategy.history import History, Measured, valid_secs
-from ..search_strategy.neighbourhood import Axis, ChoiceAxis, OrderedAxis, Point, TileAxis
+from ...search_strategy.candidates import Candidate, Replayer
+from ...search_strategy.decisions import Sketch
+from ...search_strategy.history import History, Measured, valid_secs
+from ...search_strategy.neighbourhood import Axis, ChoiceAxis, OrderedAxis, Point, TileAxis
 from .post_opt import FAILED_SECS, RecordedTrace, ShippedDroplet
 from .post_opt_mended import FactorAxis, ListedAxis, MendedAxis, MendedDroplet
 

@@ -38,9 +38,9 @@ from tvm_ffi import structural_hash
 from tvm.ir import IRModule
 from tvm.target import Target
 
+from ..space import MeasuredModule, Space, SpaceError
 from .features import ModuleFeatures
 from .regressor import predict
-from .space import MeasuredModule, Space, SpaceError
 
 FORMAT = "tvm-droplet-ms surrogate"
 VERSION = 1

@@ -30,15 +30,15 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ..search_strategy import DropletStrategy
-from .building import describe_machine, describe_versions, target_as_data
-from .collection import Progress
-from .definitions import Definition
+from ...search_strategy import DropletStrategy
+from ..building import describe_machine, describe_versions, target_as_data
+from ..collection import Progress
+from ..definitions import Definition
+from ..space import Space, SpacePoint
+from ..table import ReplayTable
 from .regressor import fit, predict
 from .sample_collection import SampleCollection, SampledModule
-from .space import Space, SpacePoint
 from .surrogate import FitError, Surrogate
-from .table import ReplayTable
 
 FOLDS = 5
 

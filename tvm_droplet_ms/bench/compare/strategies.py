@@ -21,11 +21,11 @@ from typing import Literal, NamedTuple
 
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
-from ..search_strategy import DropletStrategy
-from ..search_strategy.search import WITHOUT
-from .post_opt_strategy import PostOptStrategy
+from ...search_strategy import DropletStrategy
+from ...search_strategy.search import WITHOUT
+from ..baselines.post_opt_strategy import PostOptStrategy
 from .results import CompareError
-from .strategy import AskTellStrategy
+from ..baselines.strategy import AskTellStrategy
 
 BASELINES = (
     "evolutionary",

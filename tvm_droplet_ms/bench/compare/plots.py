@@ -28,7 +28,7 @@ import numpy as np
 
 from .comparison import Comparison
 from .results import CompareError
-from .score import Floats
+from ..score import Floats
 
 PAGE = "index.html"
 

@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ..measure.pool import available_cpus
+from ...measure.pool import available_cpus
 from .comparison import Comparison, incumbents
-from .files import measured_modules
+from ..files import measured_modules
 from .plots import check_matplotlib, write_plots
 from .results import CompareError, RunResult
 from .runs import Run, finished, load_space, plan, replay, run_jobs

@@ -35,11 +35,11 @@ from tvm.s_tir.meta_schedule.search_strategy import (
     SearchStrategy,
 )
 
-from ..search_strategy.candidates import Candidate, Replayer
-from ..search_strategy.decisions import largest_parallel_extent
-from ..search_strategy.history import History, valid_secs
-from ..search_strategy.log import logger
-from ..search_strategy.search import Budget
+from ...search_strategy.candidates import Candidate, Replayer
+from ...search_strategy.decisions import largest_parallel_extent
+from ...search_strategy.history import History, valid_secs
+from ...search_strategy.log import logger
+from ...search_strategy.search import Budget
 from .post_opt_descent import MendedDescent, PostOptDescent, ShippedDescent
 
 

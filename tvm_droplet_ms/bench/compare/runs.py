@@ -33,17 +33,17 @@ import threadpoolctl
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ..measure import fast_start
-from ..measure.link import TaskFailed
-from ..measure.pool import WorkerPool
-from ..progress import quieten_tvm
-from .definitions import find_definition
-from .files import load, measured_modules
+from ...measure import fast_start
+from ...measure.link import TaskFailed
+from ...measure.pool import WorkerPool
+from ...progress import quieten_tvm
+from ..definitions import find_definition
+from ..files import load, measured_modules
 from .results import CompareError, RunResult, RunSettings, file_digest
-from .space import Space, SpaceError
+from ..space import Space, SpaceError
 from .strategies import LEAVES_SPACE, make_strategy
-from .surrogate import LEAST_CORRELATION, Surrogate
-from .table import ReplayTable
+from ..surrogates.surrogate import LEAST_CORRELATION, Surrogate
+from ..table import ReplayTable
 
 Run = Callable[[Path, RunSettings], RunResult]
 """Runs a strategy on the space of a file."""
