@@ -165,7 +165,18 @@ def test_progress_tells_what_is_left(capsys: pytest.CaptureFixture[str]):
     progress("building", 1, 2)
     progress("building", 2, 2)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "tiles: building 2/2, 0 s left"
+    assert lines[0].startswith("tiles: building [##########..........] 1/2, ")
+    assert lines[1] == "tiles: building [####################] 2/2, 0 s left"
+
+
+def test_a_terminal_has_one_line(monkeypatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    progress = console_progress("tiles")
+    progress("building", 1, 4)
+    progress("building", 4, 4)
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert out.endswith("4/4, 0 s left\n")
 
 
 def test_a_build_that_takes_too_long_is_a_timeout(built: SpaceBuilder, tmp_path: Path):

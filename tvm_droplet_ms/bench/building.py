@@ -16,6 +16,7 @@
 # under the License.
 """Makes a space: enumerate, build, measure in passes, write the file."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ from .collection import Collection, Progress
 from .definitions import Definition
 from .enumeration import Enumeration, SketchTrace, enumerate_space, replayer_of
 from .space import Space, SpacePoint
+
+_BAR = 20
+"""The width of a progress bar."""
 
 PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
@@ -200,18 +204,35 @@ def describe_versions() -> dict[str, str]:
 
 
 def console_progress(name: str, every_secs: float = 5.0) -> Progress:
-    """Progress as plain lines: what is under way, how much is done, and how long it may take."""
+    """A progress bar: what is under way, how much of it is done, and how long the rest may take.
+
+    Parameters
+    ----------
+    name : str
+        What is made.
+    every_secs : float
+        How often a line is printed where the standard output is no terminal.
+    """
     started: dict[str, float] = {}
-    last = 0.0
+    last = -every_secs
+    is_terminal = sys.stdout.isatty()
 
     def show(what: str, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
         first = started.setdefault(what, now)
-        if done < total and now - last < every_secs:
+        if done < total and now - last < (0.1 if is_terminal else every_secs):
             return
         last = now
         left = (now - first) / done * (total - done) if done else 0.0
-        print(f"{name}: {what} {done}/{total}, {left:.0f} s left", flush=True)
+        filled = round(_BAR * done / total) if total else _BAR
+        bar = "#" * filled + "." * (_BAR - filled)
+        line = f"{name}: {what} [{bar}] {done}/{total}, {left:.0f} s left"
+        # A carriage return brings the cursor back, and the escape clears what was there.
+        print(
+            f"\r\033[K{line}" if is_terminal else line,
+            end="" if is_terminal and done < total else "\n",
+            flush=True,
+        )
 
     return show
