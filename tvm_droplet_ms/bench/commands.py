@@ -110,7 +110,10 @@ def _add_compare(commands: Any) -> None:
     compare.add_argument("--trials", type=_positive, default=128, help="default: %(default)s")
     compare.add_argument("--seeds", type=_positive, default=20, help="default: %(default)s")
     compare.add_argument(
-        "--batch", type=_positive, default=32, help="the trials of a batch (default: %(default)s)"
+        "--batch",
+        type=_positive,
+        default=64,
+        help="the most trials of a batch (default: %(default)s, TVM's own)",
     )
     compare.add_argument("--out", type=Path, required=True, help="the directory of the results")
     compare.add_argument(

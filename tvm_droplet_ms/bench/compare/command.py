@@ -44,7 +44,7 @@ def run_compare(
     seeds: int = 20,
     noisy: bool = False,
     ablate: bool = False,
-    num_trials_per_iter: int = 32,
+    num_trials_per_iter: int = 64,
     workers: int | None = None,
     timeout_secs: float = 1800.0,
     run: Run = replay,
@@ -74,7 +74,7 @@ def run_compare(
         Whether to add ``DropletStrategy`` and each of its versions with one part off. Without
         ``strategies``, these alone are compared.
     num_trials_per_iter : int
-        The measurements of one batch.
+        The most measurements of one batch; TVM's own default.
     workers : int | None
         The number of processes; None for as many as CPUs are available.
     timeout_secs : float
