@@ -227,16 +227,17 @@ class ReplayTable:
         self.clock.advance(trial.proposed_secs + trial.build_secs + trial.run_secs)
 
     def draw(self, module: MeasuredModule) -> list[float]:
-        """What a runner reports of a module, with the repeats that ``PromptRunner`` takes."""
+        """What a runner reports of a module, with the repeats that ``PromptRunner`` takes.
+
+        With noise all repeats are of one pass. Passes differ by where a process has its buffers,
+        which makes some modules four times faster or slower; the repeats of one live measurement
+        share most of that, and differ by a percent.
+        """
         if module.failure is not None:
             return []
         first = self._generator.choice(module.secs) if self._noisy else module.time
         self._best, is_near = min(self._best, first), first <= NEAR_BEST * self._best
-        if not is_near:
-            return [first]
-        if not self._noisy:
-            return [first] * NEAR_BEST_REPEATS
-        return self._generator.sample(module.secs, min(NEAR_BEST_REPEATS, len(module.secs)))
+        return [first] * (NEAR_BEST_REPEATS if is_near else 1)
 
 
 @derived_object
