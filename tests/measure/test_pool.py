@@ -77,7 +77,10 @@ def workers_of(pool: WorkerPool) -> list[psutil.Process]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # It ended between the two questions.
+        return False
 
 
 def server_of(pool: WorkerPool) -> psutil.Process:
