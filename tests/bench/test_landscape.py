@@ -102,9 +102,18 @@ def test_landscape_of_a_line():
     assert (found.points, found.modules, found.failed) == (7, 7, 1)
     assert found.optimum == 0.98
     assert found.minima == pytest.approx((1.0, 1 / 0.98, 2 / 0.98))
-    assert found.noise == 0.0
+    assert found.noise == found.unsteady == 0.0
     # From 3, 4, 6 and the failure's neighbour; the failure itself is no start that one has.
     assert found.descents_to_5_percent == pytest.approx(4 / 6, abs=1 / 6)
+
+
+def test_a_module_whose_passes_differ_by_more_than_twice_is_unsteady():
+    space = line_space()
+    first, second, *rest = space.modules
+    first = replace(first, secs=(1.0, 2.1, 2.0))
+    second = replace(second, secs=(1.0, 2.0, 1.5))
+    found = landscape(replace(space, modules=(first, second, *rest)))
+    assert found.unsteady == pytest.approx(1 / 6)
 
 
 def test_the_table_names_each_space():

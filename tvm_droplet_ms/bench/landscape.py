@@ -47,6 +47,8 @@ class Landscape:
         The 1% quantile and the median of the modules' times, as multiples of the optimum.
     noise : float
         The median over the modules of the relative interquartile range over the passes.
+    unsteady : float
+        The share of the modules whose slowest pass took more than twice the fastest.
     local_minima : int
         The modules without a faster neighbour.
     minima : tuple[float, ...]
@@ -68,6 +70,7 @@ class Landscape:
     best_percent: float
     middle: float
     noise: float
+    unsteady: float
     local_minima: int
     minima: tuple[float, ...]
     deep_minima: int
@@ -99,6 +102,7 @@ def landscape(space: Space) -> Landscape:
         best_percent=float(np.quantile(valid, 0.01)) / space.optimum,
         middle=median(valid) / space.optimum,
         noise=noise,
+        unsteady=_unsteady(space),
         local_minima=len(minima),
         minima=tuple(sorted(times[module] / space.optimum for module in minima)),
         deep_minima=len(local_minima(times, graph, math.sqrt(2) * noise)),
@@ -187,3 +191,8 @@ def _noise(space: Space) -> float:
             low, high = np.quantile(module.secs, (0.25, 0.75))
             spreads.append(float(high - low) / module.time)
     return median(spreads)
+
+
+def _unsteady(space: Space) -> float:
+    measured = [module.secs for module in space.modules if module.secs]
+    return sum(max(secs) > 2 * min(secs) for secs in measured) / len(measured)

@@ -32,6 +32,7 @@ _HEADER = (
     "best 1%",
     "median",
     "noise",
+    "unsteady",
     "local minima",
     "beyond noise",
     "median minimum",
@@ -65,7 +66,8 @@ def format_landscapes(spaces: Sequence[tuple[Space, Landscape]]) -> str:
 
 _EXPLANATION = """\
 Times are multiples of the optimum. noise: the median over the modules of the interquartile range
-over the passes. A local minimum is a module without a faster one among those that the smallest step
+over the passes. unsteady: the share of modules whose slowest pass took more than twice the fastest.
+A local minimum is a module without a faster one among those that the smallest step
 of one decision leads to; beyond noise: those left where a step has to gain more than the noise of
 two timings. median minimum and within 5%: how far from the optimum they lie. descents to 5%: the
 share of all modules from which the steepest descent ends within 5% of the optimum."""
@@ -87,6 +89,7 @@ def _cells(space: Space, found: Landscape) -> tuple[str, ...]:
         f"{found.best_percent:.2f}",
         f"{found.middle:.2f}",
         f"{found.noise:.1%}",
+        f"{found.unsteady:.1%}",
         str(found.local_minima),
         str(found.deep_minima),
         f"{minima[len(minima) // 2]:.2f}",

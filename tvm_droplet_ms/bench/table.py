@@ -229,9 +229,8 @@ class ReplayTable:
     def draw(self, module: MeasuredModule) -> list[float]:
         """What a runner reports of a module, with the repeats that ``PromptRunner`` takes.
 
-        With noise all repeats are of one pass. Passes differ by where a process has its buffers,
-        which makes some modules four times faster or slower; the repeats of one live measurement
-        share most of that, and differ by a percent.
+        With noise all repeats are of one pass: some modules differ from pass to pass by far more
+        than a live measurement's repeats do, which are taken at one time in one process.
         """
         if module.failure is not None:
             return []
