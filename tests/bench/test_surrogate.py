@@ -22,18 +22,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance.workloads import LLVM
+from conformance.workloads import LLVM, matmul
 from replaying import annotated, annotated_space, tiled, tune
 
+from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm_droplet_ms.bench.collection import Collection
 from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError
+from tvm_droplet_ms.bench.definitions import find_definition
 from tvm_droplet_ms.bench.files import load, measured_modules
 from tvm_droplet_ms.bench.show import format_surrogates
 from tvm_droplet_ms.bench.space import SpaceError
 from tvm_droplet_ms.bench.surrogates.features import STORES, ModuleFeatures
 from tvm_droplet_ms.bench.surrogates.fitting import SurrogateFitting
+from tvm_droplet_ms.bench.surrogates.loop_nest import BLOCKS, loop_nest_features
 from tvm_droplet_ms.bench.surrogates.regressor import fit, predict
 from tvm_droplet_ms.bench.surrogates.sample_collection import SampleCollection
 from tvm_droplet_ms.bench.surrogates.sampling import Sampler
@@ -96,10 +99,46 @@ def test_features_are_those_of_the_stores_in_order():
     (stores,) = PerStoreFeature().extract_from(context, [candidate.measure_candidate()])
     stores = stores.numpy()
     width = stores.shape[1]
-    places = row.reshape(1 + STORES, width)
+    places = row[: (1 + STORES) * width].reshape(1 + STORES, width)
     np.testing.assert_allclose(places[0], stores.sum(axis=0), rtol=1e-5)
     np.testing.assert_allclose(places[1 : 1 + len(stores)], stores, rtol=1e-5)
     assert not places[1 + len(stores) :].any()
+    np.testing.assert_array_equal(
+        row[(1 + STORES) * width :], loop_nest_features(candidate.schedule.mod)
+    )
+
+
+def test_loop_nest_features_of_a_hand_worked_schedule():
+    schedule = Schedule(matmul(16, 16, 16))
+    block = schedule.get_sblock("C")
+    i, j, k = schedule.get_loops(block)
+    i_0, i_1 = schedule.split(i, [None, 4])
+    j_0, j_1 = schedule.split(j, [None, 2])
+    schedule.reorder(i_0, j_0, k, i_1, j_1)
+    schedule.parallel(i_0)
+    schedule.vectorize(j_1)
+    schedule.annotate(i_0, "pragma_auto_unroll_max_step", 64)
+    schedule.decompose_reduction(block, k)
+    extents = [int(schedule.get(loop).extent) for loop in (i_0, j_0, k)]
+    init, update, *rest = loop_nest_features(schedule.mod).reshape(BLOCKS, -1)
+    inner = [1, 1, 2, 2, 3, 0]
+    outer, within = [], 3.0
+    for extent, kind in zip(reversed(extents), (0, 0, 1), strict=True):
+        within += np.log2(extent)
+        outer += [np.log2(extent), within, kind]
+    np.testing.assert_allclose(update[:15], [*inner, *outer])
+    assert not update[15:-2].any() and list(update[-2:]) == [64, 5]
+    assert init[-1] == 4, "the initialisation has no loop over k"
+    assert not np.any(rest)
+
+
+def test_a_tuning_record_has_a_point():
+    definition = find_definition("whole_dense")
+    sampler = Sampler(definition.context(LLVM, "replay-trace"), 1)
+    sampled, candidate = sampler.uniform()
+    simplified = candidate.trace.simplified(remove_postproc=True)
+    assert len(simplified.insts) < len(candidate.trace.insts)
+    assert sampler.point(simplified) == sampled
 
 
 def test_the_regressor_learns_a_monotone_function():

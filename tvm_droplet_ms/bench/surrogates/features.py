@@ -28,12 +28,14 @@ from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
+from .loop_nest import loop_nest_features
+
 STORES = 12
 """How many of a module's stores have features of their own; those beyond share the last place."""
 
 
 class ModuleFeatures:
-    """MetaSchedule's features of each store, one after the other.
+    """MetaSchedule's features of each store, one after the other, and those of the loop nests.
 
     A regressor that answers a builder sees a module and not the decisions that made it. The stores
     of one workload come in the same order in most of its schedules, so that a column means one
@@ -60,7 +62,7 @@ class ModuleFeatures:
         Returns
         -------
         features : np.ndarray
-            Of shape ``(len(modules), (1 + STORES) * 164)``, float32.
+            Of shape ``(len(modules), (1 + STORES) * 164 + BLOCKS * (3 * LOOPS + 2))``, float32.
         """
         if not modules:
             return np.empty((0, 0), dtype=np.float32)
@@ -70,7 +72,12 @@ class ModuleFeatures:
             for mod in modules
         ]
         stores = [array.numpy() for array in self._extractor.extract_from(context, candidates)]
-        return np.stack([_pack(array) for array in stores])
+        return np.stack(
+            [
+                np.concatenate([_pack(array), loop_nest_features(mod)])
+                for array, mod in zip(stores, modules, strict=True)
+            ]
+        )
 
 
 def _pack(stores: np.ndarray) -> np.ndarray:

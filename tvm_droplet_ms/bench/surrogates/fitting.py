@@ -34,7 +34,7 @@ from ...search_strategy import DropletStrategy
 from ..building import describe_machine, describe_versions, target_as_data
 from ..collection import Progress
 from ..definitions import Definition
-from ..space import Space, SpacePoint
+from ..space import Space, SpaceError, SpacePoint
 from ..table import ReplayTable
 from .regressor import fit, predict
 from .sample_collection import SampleCollection, SampledModule
@@ -86,6 +86,11 @@ class SurrogateFitting:
             How many points it proposes.
         seed : int
             Of the search.
+
+        Raises
+        ------
+        SpaceError
+            If it proposes what is not in the design space.
         """
         if any(module.group == group for module in self._collection.modules.values()):
             return
@@ -109,10 +114,14 @@ class SurrogateFitting:
             )
         for record in database.get_all_tuning_records():
             sampled = self._collection.sampler.point(record.trace)
+            if sampled is None:
+                raise SpaceError(
+                    f"{group} proposed a trace that none of the design space's sketches made, "
+                    f"expected one of {len(self._collection.sampler.sketches)}:\n{record.trace}"
+                )
             schedule = Schedule(self._definition.mod)
             record.trace.apply_to_schedule(schedule, remove_postproc=False)
-            if sampled is not None:
-                self._collection.add(SampledModule(structural_hash(schedule.mod), sampled, group))
+            self._collection.add(SampledModule(structural_hash(schedule.mod), sampled, group))
 
     def measure(self, passes: Sequence[int], progress: Progress) -> None:
         """Build what is new, and time everything in passes."""

@@ -21,13 +21,13 @@ from collections.abc import Sequence
 import numpy as np
 import xgboost
 
-ROUNDS = 600
+ROUNDS = 400
 
 PARAMETERS = {
     "objective": "reg:squarederror",
     "eta": 0.05,
-    "max_depth": 8,
-    "min_child_weight": 2,
+    "max_depth": 6,
+    "min_child_weight": 4,
     "subsample": 0.8,
     "colsample_bytree": 0.3,
     "tree_method": "hist",

@@ -18,6 +18,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tvm.ir import IRModule
 from tvm.s_tir import Trace
@@ -47,7 +48,7 @@ class Sampler:
     """
 
     def __init__(self, context: TuneContext, seed: int) -> None:
-        self.sketches: list[SketchTrace] = sketches_of(context)
+        self.sketches = [_simplified(sketch) for sketch in sketches_of(context)]
         self._replayer = replayer_of(context, seed)
         self._generator = random.Random(seed)
         self._by_sketch = {sketch.sketch: i for i, sketch in enumerate(self.sketches)}
@@ -78,6 +79,7 @@ class Sampler:
 
     def point(self, trace: Trace) -> Sampled | None:
         """The point of a trace of this design space; None if it has none of its sketches."""
+        trace = trace.simplified(remove_postproc=True)
         index = self._by_sketch.get(Sketch.of(trace))
         return None if index is None else (index, self.sketches[index].sketch.read(trace))
 
@@ -111,3 +113,9 @@ class Sampler:
             # TVM takes the next legal one for what is none.
             return (max(-2, present[0] + self._generator.choice((-2, -1, 1, 2))),)
         return (2 ** self._generator.randint(0, 6),)
+
+
+def _simplified(sketch: SketchTrace) -> SketchTrace:
+    """Without instructions that do nothing: a tuning record's trace comes without them."""
+    trace = sketch.trace.simplified(remove_postproc=True)
+    return replace(sketch, sketch=Sketch.of(trace), trace=trace)
