@@ -203,8 +203,11 @@ def test_answers_are_the_regressors_with_the_noise_of_the_sample(fitting: Surrog
 
 def test_searches_run_on_it_and_are_held_out(fitting: SurrogateFitting):
     fitting.add_search("a search", "replay-trace", 12, seed=3)
+    fitting.add_search("another", "replay-trace", 12, seed=4)
+    assert "a search" not in fitting.surrogate().groups, "it is not measured yet"
     fitting.measure(range(3), silent)
     surrogate = fitting.surrogate()
+    assert surrogate.groups.count("another") > 0
     held_out = surrogate.groups.count("a search")
     assert held_out > 0
     assert surrogate.errors["a search"].points == held_out

@@ -130,7 +130,11 @@ class SurrogateFitting:
     def surrogate(self) -> Surrogate:
         """Fit a surrogate to what has been measured so far."""
         collection = self._collection
-        measured = {name: collection.measurements.measured(name) for name in collection.modules}
+        measured = {
+            name: collection.measurements.measured(name)
+            for name in collection.modules
+            if name in collection.measurements.builds
+        }
         names = [name for name, module in measured.items() if math.isfinite(module.time)]
         times = {name: measured[name].time for name in names}
         groups = {name: collection.modules[name].group for name in names}
