@@ -34,7 +34,7 @@ from tvm_droplet_ms.bench.definitions import find_definition
 from tvm_droplet_ms.bench.files import load, measured_modules
 from tvm_droplet_ms.bench.show import format_surrogates
 from tvm_droplet_ms.bench.space import SpaceError
-from tvm_droplet_ms.bench.surrogates.features import STORES, ModuleFeatures
+from tvm_droplet_ms.bench.surrogates.features import FEATURES, STORES, ModuleFeatures
 from tvm_droplet_ms.bench.surrogates.fitting import SurrogateFitting
 from tvm_droplet_ms.bench.surrogates.loop_nest import BLOCKS, loop_nest_features
 from tvm_droplet_ms.bench.surrogates.regressor import fit, predict
@@ -99,6 +99,7 @@ def test_features_are_those_of_the_stores_in_order():
     (stores,) = PerStoreFeature().extract_from(context, [candidate.measure_candidate()])
     stores = stores.numpy()
     width = stores.shape[1]
+    assert len(row) == FEATURES
     places = row[: (1 + STORES) * width].reshape(1 + STORES, width)
     np.testing.assert_allclose(places[0], stores.sum(axis=0), rtol=1e-5)
     np.testing.assert_allclose(places[1 : 1 + len(stores)], stores, rtol=1e-5)
@@ -202,15 +203,15 @@ def test_answers_are_the_regressors_with_the_noise_of_the_sample(fitting: Surrog
 
 
 def test_searches_run_on_it_and_are_held_out(fitting: SurrogateFitting):
-    fitting.add_search("a search", "replay-trace", 12, seed=3)
-    fitting.add_search("another", "replay-trace", 12, seed=4)
-    assert "a search" not in fitting.surrogate().groups, "it is not measured yet"
+    fitting.add_search("evolutionary", "replay-trace", 12, seed=3)
+    fitting.add_search("droplet 0", "replay-trace", 12, seed=4)
+    assert "evolutionary" not in fitting.surrogate().groups, "it is not measured yet"
     fitting.measure(range(3), silent)
     surrogate = fitting.surrogate()
-    assert surrogate.groups.count("another") > 0
-    held_out = surrogate.groups.count("a search")
+    assert surrogate.groups.count("droplet 0") > 0 and "droplet 0" not in surrogate.errors
+    held_out = surrogate.groups.count("evolutionary")
     assert held_out > 0
-    assert surrogate.errors["a search"].points == held_out
+    assert surrogate.errors["evolutionary"].points == held_out
     table = ReplayTable(surrogate)
     tune(table, "evolutionary", 16, definition=tiled())
     assert len(table.trials) >= 16
@@ -232,9 +233,18 @@ def test_a_file_keeps_the_answers(fitting: SurrogateFitting, tmp_path: Path):
     assert measured_modules(loaded).name == "tiled"
 
 
+def test_a_regressor_of_other_features_is_refused(
+    fitting: SurrogateFitting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fitting.surrogate().save(tmp_path / "a.json")
+    monkeypatch.setattr(f"{Surrogate.__module__}.FEATURES", FEATURES + 1)
+    with pytest.raises(SpaceError, match=rf"{FEATURES} features .* expected {FEATURES + 1}; build"):
+        load(tmp_path / "a.json")
+
+
 def test_a_surrogate_that_ranks_badly_decides_nothing(fitting: SurrogateFitting, tmp_path: Path):
     surrogate = fitting.surrogate()
-    bad = {**surrogate.errors, "a search": FitError(9, 0.89, 0.2)}
+    bad = {**surrogate.errors, "evolutionary": FitError(9, 0.89, 0.2)}
     distrusted = Surrogate(
         surrogate.sample, surrogate.groups, surrogate.regressor, bad, surrogate.predicted
     )

@@ -28,10 +28,16 @@ from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from .loop_nest import loop_nest_features
+from .loop_nest import BLOCKS, LOOPS, loop_nest_features
 
 STORES = 12
 """How many of a module's stores have features of their own; those beyond share the last place."""
+
+STORE_FEATURES = 164
+"""How many features ``PerStoreFeature`` has of one store."""
+
+FEATURES = (1 + STORES) * STORE_FEATURES + BLOCKS * (3 * LOOPS + 2)
+"""How many features a module has."""
 
 
 class ModuleFeatures:
@@ -62,7 +68,7 @@ class ModuleFeatures:
         Returns
         -------
         features : np.ndarray
-            Of shape ``(len(modules), (1 + STORES) * 164 + BLOCKS * (3 * LOOPS + 2))``, float32.
+            Of shape ``(len(modules), FEATURES)``, float32.
         """
         if not modules:
             return np.empty((0, 0), dtype=np.float32)

@@ -31,6 +31,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ...search_strategy import DropletStrategy
+from ..baselines.strategy import AskTellStrategy
 from ..building import describe_machine, describe_versions, target_as_data
 from ..collection import Progress
 from ..definitions import Definition
@@ -41,9 +42,6 @@ from .sample_collection import SampleCollection, SampledModule
 from .surrogate import FitError, Surrogate
 
 FOLDS = 5
-
-FITTED = ("uniform", "near")
-"""The groups that the regressor is fitted to; all others are held out."""
 
 
 class SurrogateFitting:
@@ -72,14 +70,14 @@ class SurrogateFitting:
     def add_search(
         self, group: str, strategy: ms.SearchStrategy | str, trials: int, seed: int
     ) -> None:
-        """Add what a search proposes on the surrogate as it is to the sample, held out.
+        """Add what a search proposes on the surrogate as it is to the sample.
 
         A search goes where the regressor promises most, and so where its errors are largest.
 
         Parameters
         ----------
         group : str
-            The name of the search.
+            The group that it adds: one of ``SEARCHES`` is held out, any other is fitted to.
         strategy : ms.SearchStrategy | str
             The strategy.
         trials : int
@@ -139,11 +137,11 @@ class SurrogateFitting:
         times = {name: measured[name].time for name in names}
         groups = {name: collection.modules[name].group for name in names}
         features = dict(zip(names, collection.features(names), strict=True))
-        fitted = [name for name in names if groups[name] in FITTED]
+        fitted = [name for name in names if groups[name] not in SEARCHES]
         errors = {"cross-validation": _cross_validate(fitted, features, times)}
         regressor = fit(_stack(features, fitted), [times[name] for name in fitted], 0)
         predicted = dict(zip(names, predict(regressor, _stack(features, names)), strict=True))
-        for group in sorted(set(groups.values()) - set(FITTED)):
+        for group in sorted(set(groups.values()) & set(SEARCHES)):
             held_out = [name for name in names if groups[name] == group]
             errors[group] = FitError.of(
                 [predicted[name] for name in held_out], [times[name] for name in held_out]
@@ -177,13 +175,19 @@ class SurrogateFitting:
 SEARCHES: dict[str, Callable[[], ms.SearchStrategy | str]] = {
     "evolutionary": lambda: "evolutionary",
     "droplet": DropletStrategy,
+    "local-search": lambda: AskTellStrategy("local-search"),
 }
-"""The searches whose trajectories are held out."""
+"""Searches that go different ways. What they propose is measured: in the first rounds the
+regressor learns from it, and in the last it is held out."""
 
 SEARCH_TRIALS = 96
 
+SEARCH_ROUNDS = 2
+"""How often a surrogate learns where searches go that it has led astray."""
+
 UNIFORM_SHARE = 0.45
-"""Which share of a sample TVM's own sampling draws; the rest is chosen near the best."""
+"""Which share of a sample TVM's own sampling draws; the rest is chosen near the best, or by
+searches on what is known so far."""
 
 ROUND = 300
 
@@ -222,12 +226,17 @@ def build_surrogate(
     """
     collection = SampleCollection(directory, definition, target)
     uniform = round(UNIFORM_SHARE * sample)
+    searched = SEARCH_ROUNDS * len(SEARCHES) * SEARCH_TRIALS
     collection.add_uniform(uniform, progress)
-    collection.add_near(sample - uniform, ROUND, progress)
+    collection.add_near(max(0, sample - uniform - searched), ROUND, progress)
     fitting = SurrogateFitting(definition, name, target, collection)
+    for search_round in range(SEARCH_ROUNDS):
+        for search, strategy in SEARCHES.items():
+            fitting.add_search(f"{search} {search_round}", strategy(), SEARCH_TRIALS, search_round)
+        fitting.measure([0], progress)
     fitting.measure(range(passes), progress)
-    for group, strategy in SEARCHES.items():
-        fitting.add_search(group, strategy(), SEARCH_TRIALS, seed=1)
+    for search, strategy in SEARCHES.items():
+        fitting.add_search(search, strategy(), SEARCH_TRIALS, SEARCH_ROUNDS)
     fitting.measure(range(passes), progress)
     fitting.surrogate().save(out)
 

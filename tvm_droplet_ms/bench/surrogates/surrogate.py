@@ -39,7 +39,7 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..space import MeasuredModule, Space, SpaceError
-from .features import ModuleFeatures
+from .features import FEATURES, ModuleFeatures
 from .regressor import predict
 
 FORMAT = "tvm-droplet-ms surrogate"
@@ -184,12 +184,18 @@ class Surrogate:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Surrogate":
-        """Read a surrogate; raises ``SpaceError`` for one of another version."""
+        """Read a surrogate; raises ``SpaceError`` for one of another version or other features."""
         if content["version"] != VERSION:
             raise SpaceError(f"surrogate version {content['version']!r}, expected {VERSION}")
         regressor = xgboost.Booster()
         regressor.load_model(bytearray(zlib.decompress(b64decode(content["regressor"]))))
         regressor.set_param({"nthread": 1})
+        if regressor.num_features() != FEATURES:
+            raise SpaceError(
+                f"{content['sample']['name']}: the regressor was fitted to "
+                f"{regressor.num_features()} features of a module, expected {FEATURES}; build it "
+                "again with `droplet-ms space build`"
+            )
         return Surrogate(
             sample=Space.from_json(content["sample"]),
             groups=tuple(content["groups"]),
