@@ -101,14 +101,13 @@ def seconds_by_part(num_tasks: int, trials_per_task: int) -> tuple[dict[str, flo
             cost_model="random",
             task_scheduler="round-robin",
             measure_callbacks=[ms.measure_callback.AddToDatabase()],
-            strategy=DropletStrategy(explore_trials=32),
+            strategy=DropletStrategy(),
             seed=0,
         )
     scopes = {str(name): float(secs.value) for name, secs in profiler.get().items()}
     parts = {
-        "explore": scopes["Droplet/Explore"],
         "replay": scopes["Droplet/Replay"],
-        "predict": scopes["Droplet/Predict"],
+        "model": scopes["Droplet/Model"],
     }
     parts["own"] = scopes["Droplet/Generate"] + scopes["Droplet/Notify"] - sum(parts.values())
     return parts, runner.runs
@@ -120,7 +119,7 @@ def main() -> None:
     parser.add_argument("--trials-per-task", type=int, default=96)
     arguments = parser.parse_args()
     print("milliseconds for each measured trial")
-    print(f"{'tasks':>5} {'trials':>6} {'explore':>8} {'replay':>8} {'predict':>8} {'own':>8}")
+    print(f"{'tasks':>5} {'trials':>6} {'replay':>8} {'model':>8} {'own':>8}")
     for num_tasks in arguments.tasks:
         parts, trials = seconds_by_part(num_tasks, arguments.trials_per_task)
         per_trial = [1e3 * secs / trials for secs in parts.values()]

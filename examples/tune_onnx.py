@@ -115,12 +115,6 @@ def main():
             target=target,
             work_dir=args.work_dir or temporary,
             seed=args.seed,
-            # Small batches and a short exploration, to reach all of a model's tasks.
-            num_trials_per_iter=8,
-            explore_trials=16,
-            # Below 100 measurements TVM's cost model predicts at random: a large population, most
-            # of the time that a proposal takes, would buy nothing.
-            evolutionary={"population_size": 128},
         )(mod)
 
     machines = {

@@ -45,7 +45,6 @@ from tvm_droplet_ms.progress import quieten_tvm, show_progress
 from tvm_droplet_ms.search_strategy.log import Event, Phase, SearchProgress, logger
 
 N = 32
-SMALL_EVOLUTION = {"population_size": 16, "init_min_unmeasured": 4, "genetic_num_iters": 1}
 
 
 def _matmul() -> IRModule:
@@ -202,9 +201,9 @@ def test_an_output_that_differs_is_a_worded_failure() -> None:
 
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the demo tune one small kernel, with a small population."""
+    """Let the demo tune one small kernel, in small batches."""
     kernel = demo.Kernel("small", _matmul(), ((N, N), (N, N), (N, N)), 2 * N**3)
-    strategy = functools.partial(DropletStrategy, evolutionary=SMALL_EVOLUTION)
+    strategy = functools.partial(DropletStrategy, explore_trials=2, descent_batch_size=2)
     monkeypatch.setattr(demo, "demo_kernels", lambda: [kernel])
     monkeypatch.setattr(demo, "DropletStrategy", strategy)
 

@@ -58,8 +58,6 @@ _TRIALS_PER_ITER = 32
 """A larger batch spreads what TVM spends for each batch; below 100 trials nothing is lost by it,
 as the cost model guesses at random until then."""
 
-_DESCENT_BATCH_SIZE = 16
-
 _ROUNDS = 7
 """How often the modules of a kernel are timed in alternation."""
 
@@ -185,9 +183,7 @@ def _tune(
         max_trials_global=trials,
         num_trials_per_iter=_TRIALS_PER_ITER,
         database=database,
-        strategy=DropletStrategy(
-            explore_trials=trials // 2, descent_batch_size=_DESCENT_BATCH_SIZE
-        ),
+        strategy=DropletStrategy(),
         seed=seed,
         **measure,
     )
@@ -203,7 +199,7 @@ def _best_trace(kernel: Kernel, target: Target, database: ms.database.Database) 
 
 
 def _row(kernel: Kernel, target: Target, phases: PhaseSummary, best: Trace, seed: int) -> KernelRow:
-    """Check and measure a kernel: untuned, when the first descent began, and at the end."""
+    """Check and measure a kernel: untuned, when the descent began, and at the end."""
     descended = scheduled(kernel, best)
     explored = scheduled(kernel, phases.explored or best)
     mods = [kernel.mod, explored]

@@ -74,7 +74,7 @@ class PhaseSummary:
     trials : Counter[Phase]
         The trials that were measured, by phase.
     explored : Trace | None
-        The best trace when the first descent began; None if none has begun.
+        The best trace when the descent began; None if none has begun.
     """
 
     trials: Counter[Phase] = field(default_factory=Counter)

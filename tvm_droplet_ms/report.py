@@ -37,7 +37,7 @@ class KernelRow:
     untuned_secs : Sequence[float]
         The times of the unscheduled module in seconds.
     explored_secs : Sequence[float]
-        The times of the best module when the first descent began, in seconds.
+        The times of the best module when the descent began, in seconds.
     descended_secs : Sequence[float] | None
         The times of the best module at the end, in seconds; None if that is the same module.
     explore_trials : int

@@ -361,8 +361,8 @@ def test_an_ablation_runs_the_strategy_whole_and_without_each_part(
     compare(spaces[:1], tmp_path / "out", strategies=[], ablate=True)
     ran = runs_of(spaces)
     assert ran[0] == "one droplet 0"
-    assert "one droplet without cost-model order 0" in ran
-    assert len(ran) == 8 == len(list((tmp_path / "out").rglob("0.json")))
+    assert "one droplet without model 0" in ran
+    assert len(ran) == 9 == len(list((tmp_path / "out").rglob("0.json")))
 
 
 @pytest.mark.parametrize("part", WITHOUT)

@@ -60,7 +60,11 @@ def make_evolution(**options) -> ms.SearchStrategy:
     return ms.search_strategy.EvolutionarySearch(**SMALL_EVOLUTION | options)
 
 
-DROPLET = Case("DropletStrategy", make_droplet)
+DROPLET = Case(
+    "DropletStrategy",
+    make_droplet,
+    {"mutate": "it steps by itself; the explorer that mutates has a test of its own"},
+)
 EVOLUTION = Case(
     "EvolutionarySearch",
     make_evolution,

@@ -146,7 +146,7 @@ def test_candidates_fit_the_target(caplog, target):
         assert 32 <= threads <= max_threads
         assert 0 < shared_bytes <= max_bytes
     steps = [progress for progress, _ in followed.events("step")]
-    assert len(steps) >= 2
+    assert steps
     assert steps[-1].best_secs < min(rugged(trial.decisions) for trial in trials[:12])
 
 

@@ -18,6 +18,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -60,47 +61,28 @@ def test_converges_to_a_local_optimum(cost, measure, num_starts):
     assert set(neighbours(best)) <= {trial.decisions for trial in driven.trials}
 
 
-def test_every_start_is_descended_to_a_local_optimum(caplog):
-    strategy = make_droplet(stop_when_converged=True, num_starts=3)
-    with follow(caplog) as followed:
-        drive(make_context(strategy), timed(rugged), max_trials=2000)
-    ends: list[Decisions] = []
-    incumbents = followed.incumbents()
-    for progress, _ in followed.events("phase", "step"):
-        if progress.phase == "descend":
-            incumbent = next(incumbents)
-            ends = [*ends, incumbent] if progress.event == "phase" else [*ends[:-1], incumbent]
-    assert len(ends) == 3
-    for end in ends:
-        assert all(rugged(end) <= rugged(neighbour) for neighbour in neighbours(end))
+def test_a_smooth_cost_is_descended_to_its_optimum_in_few_trials():
+    driven = drive(make_context(make_droplet()), timed(bowl), max_trials=60)
+    best = min((trial.decisions for trial in driven.trials), key=bowl)
+    assert all(bowl(best) <= bowl(neighbour) for neighbour in neighbours(best))
 
 
-def test_the_first_batch_of_a_descent_holds_neighbours_of_the_best_explored():
-    strategy = make_droplet(num_starts=1, stop_when_converged=True)
-    driven = drive(make_context(strategy), timed(bowl, repeats=2), max_trials=500)
-    explored = [trial.decisions for trial in driven.trials[:12]]
-    first = driven.batches[2]
-    start = min(explored, key=bowl)
-    assert {trial.decisions for trial in first} <= set(neighbours(start))
-
-
-def test_without_stopping_it_explores_again(caplog):
+def test_without_stopping_it_goes_on(caplog):
     with follow(caplog) as followed:
         driven = drive(make_context(make_droplet()), timed(bowl), max_trials=200)
     assert len(driven.trials) == 200
     phases = [progress.phase for progress, _ in followed.events("phase")]
-    assert phases[:2] == ["explore", "descend"]
-    assert "explore" in phases[2:]
+    assert phases == ["explore", "descend"]
 
 
 def test_the_log_follows_the_search(caplog):
-    """Phases, batches, steps with their evidence, ended starts; and the best so far in each."""
+    """Phases, batches and steps; and the best so far in each."""
     with follow(caplog) as followed:
         driven = drive(
             make_context(make_droplet(), task_name="the task"), timed(bowl), max_trials=120
         )
     events = {progress.event for progress, _ in followed.events()}
-    assert events == {"phase", "batch", "step", "start-ended", "finished"}
+    assert events == {"phase", "batch", "step", "finished"}
     assert all("the task" in message for _, message in followed.events())
     assert all(progress.task == "the task" for progress, _ in followed.events())
 
@@ -117,7 +99,6 @@ def test_the_log_follows_the_search(caplog):
     for _, message in followed.events("step"):
         assert "->" in message
         assert "%" in message
-        assert "margin" in message
     assert [progress.event for progress, _ in followed.events()][-1] == "finished"
 
 
@@ -127,27 +108,12 @@ def decisions_of_best(progress, driven) -> float:
     return next(bowl(trial.decisions) for trial in driven.trials if str(trial.trace) == best)
 
 
-def test_repeats_are_tested_for_significance(caplog):
-    with follow(caplog) as followed:
-        drive(make_context(make_droplet()), spread(bowl), max_trials=60)
-    steps = [message for _, message in followed.events("step")]
-    assert steps
-    assert all("p = " in message for message in steps)
-
-
 def test_steps_of_the_log_improve(caplog):
     with follow(caplog) as followed:
         drive(make_context(make_droplet()), timed(rugged), max_trials=200)
-    incumbents = list(followed.incumbents())
-    kinds = [
-        progress.event
-        for progress, _ in followed.events("phase", "step")
-        if progress.phase == "descend"
-    ]
-    assert "step" in kinds
-    for before, after, kind in zip(incumbents, incumbents[1:], kinds[1:]):
-        if kind == "step":
-            assert rugged(after) < rugged(before)
+    best = [progress.best_secs for progress, _ in followed.events("step")]
+    assert len(best) > 1
+    assert all(after < before for before, after in pairwise(best))
 
 
 def test_dropped_proposals_are_counted_by_postprocessor(caplog):
@@ -166,12 +132,11 @@ def test_dropped_proposals_are_counted_by_postprocessor(caplog):
             timed(bowl),
             max_trials=500,
         )
-    ended = [message for _, message in followed.events("start-ended")]
+    ended = [message for _, message in followed.events("converged")]
     assert len(ended) == 1
     dropped = re.search(r"proposals dropped: (\d+) by \S*PyPostproc", ended[0])
     assert dropped
-    # Evolution's own are among the calls; TVM does not tell a strategy of them.
-    assert 0 < int(dropped[1]) <= calls[0]
+    assert int(dropped[1]) == calls[0] > 0
 
 
 def test_all_failing_shows_the_first_error_and_the_count(caplog):

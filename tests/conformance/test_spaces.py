@@ -173,6 +173,14 @@ def test_the_users_mutator(case):
     assert seen
 
 
+def test_the_users_mutator_explores_where_evolution_does():
+    seen: list[Trace] = []
+    strategy = make_droplet(explorer="evolutionary")
+    context = make_context(strategy, mutators={Resample(seen): 1.0})
+    assert len(drive(context, timed(bowl)).trials) == 40
+    assert seen
+
+
 def test_the_space_of_tvms_rules(case):
     """A design space that TVM makes by itself, with its postprocessors and mutators."""
     context = ms.TuneContext(

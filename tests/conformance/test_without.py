@@ -16,16 +16,16 @@
 # under the License.
 """Each part of DropletStrategy can be switched off, and is then missing."""
 
+from math import log2
+
 import pytest
 
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.search_strategy.coordinate_descent import CoordinateDescent, Tier
 from tvm_droplet_ms.search_strategy.decisions import PARALLEL
-from tvm_droplet_ms.search_strategy.neighbourhood import Neighbourhood, OrderedAxis
 from tvm_droplet_ms.search_strategy.search import WITHOUT
 
-from .driving import Drive, FixedModel, drive
-from .objectives import Noisy, bowl, rugged, timed
+from .driving import Drive, drive
+from .objectives import Decisions, bowl, rugged, timed
 from .strategies import make_droplet
 from .watching import follow
 from .workloads import make_context, tile_and_annotate
@@ -40,11 +40,31 @@ def search(caplog, *without: str, max_trials: int = 120, **options) -> tuple[Dri
     return driven, phases
 
 
-def test_without_exploration_it_descends_from_as_many_trials_as_there_are_starts(caplog):
-    _, with_it = search(caplog, num_starts=3)
-    _, without = search(caplog, "exploration", num_starts=3)
+def steps_between(one: Decisions, other: Decisions) -> int:
+    """The factors of two that must go from one position of a tile to another."""
+    return sum(
+        sum(max(0, round(log2(a / b))) for a, b in zip(*tiles, strict=True))
+        for tiles in zip(one, other, strict=True)
+    )
+
+
+def step_lengths(driven: Drive, explored: int) -> set[int]:
+    """How far each trial of a descent is from the nearest that was measured before its batch."""
+    lengths = set()
+    known: list[Decisions] = []
+    for batch in driven.batches:
+        made = [trial.decisions for trial in batch]
+        if len(known) >= explored:
+            lengths |= {min(steps_between(new, old) for old in known) for new in made}
+        known += made
+    return lengths
+
+
+def test_without_exploration_it_descends_from_the_first_trial(caplog):
+    _, with_it = search(caplog)
+    _, without = search(caplog, "exploration")
     assert with_it[1] == ("descend", 12)
-    assert without[1] == ("descend", 3)
+    assert without[1] == ("descend", 1)
 
 
 def test_without_descent_it_explores_to_the_end(caplog):
@@ -59,45 +79,34 @@ def test_without_multi_start_it_is_a_search_of_one_start(caplog):
     assert driven.modules != search(caplog, num_starts=3)[0].modules
 
 
-def test_without_the_cost_models_order_the_model_is_not_asked_in_a_descent():
-    def asked_for(*without: str) -> int:
-        asked = []
-        model = FixedModel(lambda candidate: asked.append(candidate) or 0.5)
-        strategy = make_droplet(without=without, num_starts=1, explore_trials=1)
-        # One trial is explored, in a batch of its own, so that all later ones descend.
-        drive(make_context(strategy), timed(bowl), max_trials=30, cost_model=model)
-        return len(asked)
+def test_without_the_model_it_takes_longer(caplog):
+    def trials_to_the_optimum(*without: str) -> int:
+        driven, _ = search(caplog, *without, max_trials=400)
+        costs = [bowl(trial.decisions) for trial in driven.trials]
+        return costs.index(min(costs))
 
-    assert asked_for("cost-model order") < asked_for()
+    assert 2 * trials_to_the_optimum() < trials_to_the_optimum("model")
 
 
-def test_without_the_significance_test_nothing_is_measured_again():
-    def repeated(*without: str) -> set[int]:
-        strategy = make_droplet(without=without)
-        return drive(make_context(strategy), Noisy(bowl, 0.05), max_trials=80).repeated
-
-    assert repeated()
-    assert not repeated("significance test")
+def test_without_joint_steps_and_random_points_every_step_is_adjacent(caplog):
+    driven, _ = search(caplog, "joint steps", "random points", num_starts=1, max_trials=40)
+    assert step_lengths(driven, 12) == {1}
 
 
-def test_without_the_significance_test_any_gain_is_a_step():
-    strategy = make_droplet(without=("significance test",), stop_when_converged=True, num_starts=1)
-    driven = drive(make_context(strategy), timed(rugged), max_trials=2000)
-    assert driven.ended
+def test_without_random_points_a_step_changes_three_factors_at_most(caplog):
+    driven, _ = search(caplog, "random points", num_starts=1, max_trials=60)
+    lengths = step_lengths(driven, 12)
+    assert max(lengths) in (2, 3)
+    assert max(step_lengths(search(caplog, "joint steps")[0], 12)) > 3
 
 
-def test_without_joint_steps_none_are_proposed():
-    axes = tuple(OrderedAxis(slot, tuple(range(9))) for slot in range(3))
+def test_without_small_batches_they_are_as_large_as_may_be(caplog):
+    def sizes(*without: str) -> list[int]:
+        driven, _ = search(caplog, *without, explore_trials=7, max_trials=67)
+        return [len(batch) for batch in driven.batches][1:]
 
-    def tiers(joint_steps: bool) -> set[Tier]:
-        search = CoordinateDescent((0, 0, 0), Neighbourhood(axes), joint_steps=joint_steps)
-        first = search.ask()
-        best = first[0]
-        search.accept(best, first, best.point, Neighbourhood(axes))
-        return {proposal.tier for proposal in search.ask()}
-
-    assert Tier.JOINT in tiers(True)
-    assert tiers(False) == {Tier.FURTHER, Tier.ADJACENT}
+    assert set(sizes("small batches")) == {6}
+    assert sizes()[:3] == [4, 4, 4] and max(sizes()) == 6
 
 
 def test_without_the_parallel_annotation_a_descent_leaves_it_as_it_is():
@@ -120,11 +129,10 @@ def test_without_the_parallel_annotation_a_descent_leaves_it_as_it_is():
 def test_every_part_is_kept_by_clone_and_changes_the_search(part: str):
     def modules(strategy) -> list[int]:
         if part == "parallel annotation":
-            context, objective = make_context(strategy, space=tile_and_annotate), timed(rugged)
+            context = make_context(strategy, space=tile_and_annotate)
         else:
-            noise = 0.05 if part == "significance test" else 0.0
-            context, objective = make_context(strategy), Noisy(bowl, noise)
-        return drive(context, objective, max_trials=100).modules
+            context = make_context(strategy)
+        return drive(context, timed(rugged), max_trials=100).modules
 
     strategy = make_droplet(without=(part,), num_starts=3)
     without = modules(strategy.clone())

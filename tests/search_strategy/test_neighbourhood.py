@@ -16,6 +16,7 @@
 # under the License.
 """The adjacent neighbourhood, against brute force over all factorisations and all values."""
 
+import random
 from itertools import product
 from math import prod
 
@@ -233,3 +234,51 @@ def test_steps_are_taken_one_after_the_other():
     assert neighbourhood.step(point, tile, tile) == (3, 1, 4, 2, 0, 6, 1)
     assert neighbourhood.step(point, tile, tile, tile) is None
     assert neighbourhood.step(point, location, location, tile) is None
+
+
+SPACE = Neighbourhood(
+    (TileAxis(0, 3, max_innermost_factor=4), OrderedAxis(3, (-2, 1, 5)), ChoiceAxis(4, 3))
+)
+
+
+def everything(extent: int) -> set[tuple[int, ...]]:
+    return {
+        (*tile, location, choice)
+        for tile in factorisations(extent, 3)
+        if tile[-1] <= 4
+        for location in (-2, 1, 5)
+        for choice in range(3)
+    }
+
+
+@pytest.mark.parametrize("extent", [1, 12, 36])
+def test_a_redrawn_point_is_any_point(extent):
+    generator = random.Random(0)
+    drawn = {SPACE.redraw((extent, 1, 1, 1, 0), generator) for _ in range(6000)}
+    assert drawn == everything(extent)
+
+
+def test_an_axis_without_values_is_not_redrawn():
+    axis = OrderedAxis(0, ())
+    assert axis.redraw((7,), random.Random(0)) == (7,)
+
+
+def test_adjacent_points_are_one_step_away():
+    point = (3, 4, 1, 1, 0)
+    stepped = [SPACE.step(point, direction) for direction in SPACE.directions(point)]
+    assert list(SPACE.adjacent(point)) == stepped
+    assert point not in stepped
+
+
+def test_a_walk_is_as_many_steps():
+    generator = random.Random(0)
+    point = (3, 4, 1, 1, 0)
+    reached = {point}
+    for steps in range(4):
+        walked = {SPACE.walk(point, steps, generator) for _ in range(3000)}
+        assert walked == reached
+        reached = {other for one in reached for other in SPACE.adjacent(one)}
+
+
+def test_a_walk_without_directions_stays():
+    assert Neighbourhood((TileAxis(0, 2),)).walk((1, 1), 3, random.Random(0)) == (1, 1)

@@ -38,12 +38,15 @@ from tvm.s_tir.meta_schedule.search_strategy import (
 )
 
 from .candidates import Replayer
-from .decisions import Sketch
-from .explorer import Explorer
+from .decisions import Sketch, largest_parallel_extent
+from .explorer import EvolutionaryExplorer, Explorer, RandomExplorer
 from .history import History
 from .journal import Journal
 from .log import logger
+from .model_descent import ModelDescent
 from .search import WITHOUT, Batch, Budget, DropletSearch, SearchOptions
+
+_EXPLORERS = ("random", "evolutionary")
 
 
 @dataclass
@@ -60,36 +63,34 @@ class _Run:
 
 @derived_object
 class DropletStrategy(PySearchStrategy):
-    """Explore briefly with evolutionary search, then descend coordinate by coordinate.
+    """Explore briefly, then descend coordinate by coordinate on a model of what was measured.
 
     A MetaSchedule search strategy after "Explore as a Storm, Exploit as a Raindrop" (arXiv
     2406.20037), inside the trial budget and over a trace's own sampled decisions: tile sizes,
-    categorical choices, compute locations and the extent of the parallel loop.
+    categorical choices, compute locations and the extent of the parallel loop. Of the steps from
+    the best schedules, a Gaussian process tells which are worth measuring.
 
     Parameters
     ----------
     explore_trials : int
-        How many trials of a task to explore for before the first descent, the records of its
-        database included. At least 1.
-    explore_patience : int
-        After how many trials without a new best to stop exploring early. At least 1.
+        How many trials of a task to explore for before the descent, the records of its database
+        included. At least 1.
     num_starts : int
-        From how many of the best explored traces to descend, one after the other, near-copies left
-        out. At least 1.
+        From how many of the best to step. At least 1.
     descent_batch_size : int
-        The most candidates of a descent's batch: fewer follow the incumbent more closely, more
-        spread TVM's costs for each batch. At least 2: a neighbour and the incumbent again.
-    p_value : float
-        The probability of accepting a step that is none, between 0 and 0.5, both excluded.
+        The most candidates of a descent's batch. A batch is no larger than an eighth of what was
+        measured, and no smaller than 4 unless this is. At least 1.
     stop_when_converged : bool
-        Whether to end the task when the starts have led to local optima, which leaves its trials
-        to the scheduler's other tasks. Otherwise exploration goes on, and anything better is
-        descended from.
+        Whether to end the task when the model expects nothing more of any step and every neighbour
+        of the best was measured, which leaves its trials to the scheduler's other tasks. Otherwise
+        the search goes on with what is most promising.
+    explorer : str
+        What explores: "random", TVM's sampling of the design spaces, or "evolutionary".
     evolutionary : Mapping[str, Any] | None
-        Options of TVM's ``EvolutionarySearch``, which explores.
+        Options of TVM's ``EvolutionarySearch``, where that explores.
     without : Sequence[str]
         Parts of the search to switch off, to see what each is worth: "exploration", "descent",
-        "cost-model order", "significance test", "joint steps", "multi-start" and "parallel
+        "model", "joint steps", "random points", "multi-start", "small batches" and "parallel
         annotation".
 
     Raises
@@ -112,23 +113,21 @@ class DropletStrategy(PySearchStrategy):
     def __init__(
         self,
         *,
-        explore_trials: int = 64,
-        explore_patience: int = 32,
-        num_starts: int = 4,
+        explore_trials: int = 8,
+        num_starts: int = 8,
         descent_batch_size: int = 16,
-        p_value: float = 0.05,
         stop_when_converged: bool = False,
+        explorer: str = "random",
         evolutionary: Mapping[str, Any] | None = None,
         without: Sequence[str] = (),
     ) -> None:
         """Constructor"""
         super().__init__()
         _check_at_least("explore_trials", explore_trials, 1)
-        _check_at_least("explore_patience", explore_patience, 1)
         _check_at_least("num_starts", num_starts, 1)
-        _check_at_least("descent_batch_size", descent_batch_size, 2)
-        if not 0.0 < p_value < 0.5:
-            raise ValueError(f"p_value is {p_value!r}, expected a number between 0 and 0.5")
+        _check_at_least("descent_batch_size", descent_batch_size, 1)
+        if explorer not in _EXPLORERS:
+            raise ValueError(f"explorer is {explorer!r}, expected one of {', '.join(_EXPLORERS)}")
         if not isinstance(stop_when_converged, bool | int):
             raise ValueError(
                 f"stop_when_converged is {stop_when_converged!r}, expected True or False"
@@ -140,11 +139,10 @@ class DropletStrategy(PySearchStrategy):
             )
         self._options = SearchOptions(
             explore_trials=int(explore_trials),
-            explore_patience=int(explore_patience),
             num_starts=int(num_starts),
             descent_batch_size=int(descent_batch_size),
-            p_value=float(p_value),
             stop_when_converged=bool(stop_when_converged),
+            explorer=str(explorer),
             without=frozenset(without),
         )
         self._evolutionary = dict(evolutionary or {})
@@ -184,7 +182,7 @@ class DropletStrategy(PySearchStrategy):
         database : Database | None
             Where earlier measurements of the task are found; None for an empty one.
         cost_model : CostModel | None
-            Orders the candidates; None for a random order.
+            What evolution selects with, where it explores; None for a random order.
 
         Raises
         ------
@@ -219,17 +217,30 @@ class DropletStrategy(PySearchStrategy):
                 len(history),
                 ", ".join(f"{count} of {why}" for why, count in history.ignored.items()) or "none",
             )
-        model = RandomModel() if cost_model is None else cost_model
+        without = self._options.without
+        explorer: Explorer = RandomExplorer(replayer, design_spaces, history)
+        if self._options.explorer == "evolutionary":
+            model = RandomModel() if cost_model is None else cost_model
+            explorer = EvolutionaryExplorer(self._evolution, design_spaces, history, model)
         budget = Budget(int(max_trials), int(num_trials_per_iter))
-        explorer = Explorer(self._evolution, design_spaces, history, model)
         search = DropletSearch(
             options=self._options,
             budget=budget,
             replayer=replayer,
             history=history,
             explorer=explorer,
+            descent=ModelDescent(
+                replayer,
+                history,
+                traces,
+                generator,
+                num_starts=1 if "multi-start" in without else self._options.num_starts,
+                parallel_limit=(
+                    0 if "parallel annotation" in without else largest_parallel_extent(traces)
+                ),
+                without=without,
+            ),
             journal=Journal(self._task, history, replayer.dropped),
-            score=_scorer(self._mod, self._target, self._num_threads, model),
             design_spaces=traces,
         )
         self._run = _Run(search, search.batches(), budget, explorer)
@@ -328,19 +339,6 @@ def _make_evolution(options: Mapping[str, Any]) -> EvolutionarySearch:
             f"evolutionary is {dict(options)!r}, expected options of TVM's EvolutionarySearch: "
             f"{error}"
         ) from error
-
-
-def _scorer(mod: Any, target: Any, num_threads: int, model: CostModel) -> Any:
-    """A function that asks a cost model for its opinion of candidates."""
-    # A context of our own: the task's holds the strategy, and must not be kept.
-    context = TuneContext(mod, target=target, num_threads=num_threads)
-
-    def score(batch: Batch) -> list[float]:
-        with Profiler.timeit("Droplet/Predict"):
-            measured = [candidate.measure_candidate() for candidate in batch]
-            return [float(one) for one in model.predict(context, measured)]
-
-    return score
 
 
 @register_global_func("tvm_droplet_ms.DropletStrategy")

@@ -14,17 +14,19 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Explore as a storm: TVM's evolutionary search, kept from measuring anything twice."""
+"""Explore as a storm: random schedules, or TVM's evolutionary search, none measured twice."""
 
 from collections.abc import Sequence
+from itertools import cycle
+from typing import Protocol
 
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
-from .candidates import Candidate
+from .candidates import Candidate, Replayer
 from .history import History
 
 _UNBOUNDED = 2**30
@@ -35,7 +37,87 @@ _FRUITLESS_ROUNDS = 5
 TVM's own ``num_empty_iters_before_early_stop`` (``evolutionary_search.cc``)."""
 
 
-class Explorer:
+_KNOWN = 64
+"""How many draws in a row of modules that are known count as an exhausted space."""
+
+_REJECTED = 2560
+"""How many draws in a row that the postprocessors reject count as an empty one: TVM's own
+``max_fail_count`` for its population (``evolutionary_search.cc``). A GPU's limits reject most."""
+
+
+class Explorer(Protocol):
+    """Proposes candidates that were never measured."""
+
+    def enter(self, batch_size: int) -> None:
+        """Begin to explore in batches of at most a number of candidates."""
+
+    def leave(self) -> None:
+        """Let go of what exploring holds; a second call does nothing."""
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Up to a number of candidates that were never measured; none of an exhausted space."""
+
+    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
+        """The results of a batch that was asked for."""
+
+
+class RandomExplorer:
+    """Samples the design spaces in turn, as TVM's ``ReplayTrace`` does.
+
+    Parameters
+    ----------
+    replayer : Replayer
+        Replays traces on the task's workload.
+    design_spaces : Sequence[Schedule]
+        The design spaces of the task.
+    history : History
+        What was measured.
+    """
+
+    def __init__(
+        self, replayer: Replayer, design_spaces: Sequence[Schedule], history: History
+    ) -> None:
+        self._replayer = replayer
+        self._turns = cycle([Trace(space.trace.insts, {}) for space in design_spaces])
+        self._history = history
+
+    def enter(self, batch_size: int) -> None:
+        """Nothing is held."""
+
+    def leave(self) -> None:
+        """Nothing is held."""
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Candidates that were never measured.
+
+        Parameters
+        ----------
+        count : int
+            The most that may be returned.
+
+        Returns
+        -------
+        candidates : list[Candidate]
+            Empty when nothing new was drawn for long: the space is exhausted, or rejects all.
+        """
+        chosen: dict[int, Candidate] = {}
+        known = rejected = 0
+        while len(chosen) < count and known < _KNOWN and rejected < _REJECTED:
+            candidate = self._replayer.replay(next(self._turns))
+            if candidate is None:
+                rejected += 1
+            elif candidate in self._history or candidate.module in chosen:
+                known += 1
+            else:
+                chosen[candidate.module] = candidate
+                known = rejected = 0
+        return list(chosen.values())
+
+    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
+        """Samples do not depend on results."""
+
+
+class EvolutionaryExplorer:
     """Proposes what evolution proposes, less what was measured before.
 
     Evolution knows what it has proposed since its ``pre_tuning``, and nothing of what a database

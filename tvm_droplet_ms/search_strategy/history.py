@@ -97,15 +97,12 @@ class History:
         The records that evolution may see.
     ignored : Counter[str]
         How many records of the database were skipped, by reason.
-    has_repeats : bool
-        Whether the latest valid measurement had more than one time.
     """
 
     mod: IRModule
     target: Target
     view: Database = field(default_factory=MemoryDatabase, init=False)
     ignored: Counter[str] = field(default_factory=Counter, init=False)
-    has_repeats: bool = field(default=False, init=False)
     _times: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
     _traces: dict[int, Trace] = field(default_factory=dict, init=False)
 
@@ -140,12 +137,9 @@ class History:
         """Remember a measurement; without times it is a failure, never to be tried again."""
         before = self._times.get(candidate.module, ())
         self._times[candidate.module] = before + secs
-        if not secs:
+        self._traces.setdefault(candidate.module, candidate.trace)
+        if before or not secs:
             return
-        self.has_repeats = len(secs) > 1
-        if candidate.module in self._traces:
-            return
-        self._traces[candidate.module] = candidate.trace
         self.view.commit_tuning_record(
             TuningRecord(candidate.trace, self._workload, list(secs), self.target)
         )
@@ -167,6 +161,11 @@ class History:
         means = {module: mean(secs) for module, secs in self._times.items() if secs}
         for module in sorted(means, key=means.__getitem__):
             yield Measured(self._traces[module], self._times[module])
+
+    def measurements(self) -> Iterator[tuple[int, Trace, tuple[float, ...]]]:
+        """Each module that was measured, its trace, and its times in seconds, none if it failed."""
+        for module, secs in self._times.items():
+            yield module, self._traces[module], secs
 
     def best(self) -> Measured | None:
         """The fastest by its mean; None before there is one."""

@@ -26,7 +26,7 @@ logger = logging.getLogger("tvm_droplet_ms")
 """TVM's loggers of a task write to files only, and cannot be reached from Python."""
 
 Phase = Literal["explore", "descend"]
-Event = Literal["phase", "batch", "step", "start-ended", "finished"]
+Event = Literal["phase", "batch", "step", "converged", "finished"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class SearchProgress:
     task : str
         The name of the task.
     event : Event
-        ``"phase"`` (one begins), ``"batch"`` (one was measured), ``"step"`` (the incumbent
-        moved), ``"start-ended"`` or ``"finished"``.
+        ``"phase"`` (one begins), ``"batch"`` (one was measured), ``"step"`` (the best moved
+        in a descent), ``"converged"`` or ``"finished"``.
     phase : Phase
         The phase of the search.
     trials : int

@@ -16,9 +16,11 @@
 # under the License.
 """The "adjacent" neighbourhood of a point: the smallest legal steps of each coordinate."""
 
+import random
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 Point = tuple[int, ...]
@@ -52,6 +54,9 @@ class Axis(Protocol):
 
     def apply(self, point: Point, move: Move) -> Point | None:
         """The point that a move leads to; None where it is not legal."""
+
+    def redraw(self, point: Point, generator: random.Random) -> Point:
+        """A point with another value of this coordinate, drawn at random."""
 
 
 def prime_factors(number: int) -> list[int]:
@@ -127,6 +132,19 @@ class TileAxis:
             return None
         return (*point[: self.start], *tile, *point[self.start + self.length :])
 
+    def redraw(self, point: Point, generator: random.Random) -> Point:
+        """Give each prime factor to a position at random, the innermost up to its limit."""
+        extent = prod(self._tile(point))
+        tile = [1] * self.length
+        for prime in prime_factors(extent):
+            while extent % prime == 0:
+                extent //= prime
+                fits = self.max_innermost_factor == -1 or (
+                    tile[-1] * prime <= self.max_innermost_factor
+                )
+                tile[generator.randrange(self.length if fits else self.length - 1)] *= prime
+        return (*point[: self.start], *tile, *point[self.start + self.length :])
+
 
 @dataclass(frozen=True)
 class OrderedAxis:
@@ -162,6 +180,11 @@ class OrderedAxis:
             return None
         return (*point[: self.slot], self.values[target], *point[self.slot + 1 :])
 
+    def redraw(self, point: Point, generator: random.Random) -> Point:
+        """Any of the values."""
+        value = generator.choice(self.values) if self.values else point[self.slot]
+        return (*point[: self.slot], value, *point[self.slot + 1 :])
+
 
 @dataclass(frozen=True)
 class ChoiceAxis:
@@ -187,6 +210,10 @@ class ChoiceAxis:
         if point[self.slot] == move[0]:
             return None
         return (*point[: self.slot], move[0], *point[self.slot + 1 :])
+
+    def redraw(self, point: Point, generator: random.Random) -> Point:
+        """Any of the choices."""
+        return (*point[: self.slot], generator.randrange(self.count), *point[self.slot + 1 :])
 
 
 @dataclass(frozen=True)
@@ -216,4 +243,25 @@ class Neighbourhood:
             if moved is None:
                 return None
             point = moved
+        return point
+
+    def adjacent(self, point: Point) -> Iterator[Point]:
+        """The points that one step leads to."""
+        for direction in self.directions(point):
+            moved = self.step(point, direction)
+            if moved is not None:
+                yield moved
+
+    def walk(self, point: Point, steps: int, generator: random.Random) -> Point:
+        """Where as many random steps lead, one after the other."""
+        for _ in range(steps):
+            directions = list(self.directions(point))
+            if directions:
+                point = self.step(point, generator.choice(directions)) or point
+        return point
+
+    def redraw(self, point: Point, generator: random.Random) -> Point:
+        """A random point: every coordinate drawn anew."""
+        for axis in self.axes:
+            point = axis.redraw(point, generator)
         return point

@@ -16,34 +16,42 @@
 # under the License.
 """The search of one task: explore as a storm, then exploit as a raindrop."""
 
-import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from .candidates import Candidate, Replayer
-from .decisions import largest_parallel_extent
-from .descent import Descent, Trial
+from .decisions import Sketch
 from .explorer import Explorer
 from .history import History, Measured, mean, valid_secs
 from .journal import Journal
-from .significance import Noise
-from .starts import Start, choose_starts
+from .model_descent import ModelDescent
+from .neighbourhood import Point
 
 Batch = list[Candidate]
 
 WITHOUT = (
     "exploration",
     "descent",
-    "cost-model order",
-    "significance test",
+    "model",
     "joint steps",
+    "random points",
     "multi-start",
+    "small batches",
     "parallel annotation",
 )
 """The parts that can be switched off, to see what each is worth."""
+
+_SMALLEST_BATCH = 4
+
+_GROWTH = 8
+"""A batch is as large as this fraction of what was measured: what is known grows as slowly."""
+
+_CONVERGED = 1e-3
+"""The improvement expected of the most promising step, as a share of the best throughput, below
+which the model holds nothing more to be won."""
 
 _DRAWN_FROM_EMPTY = 8
 """How many traces of each design space to draw, to tell why none is in the space."""
@@ -54,22 +62,16 @@ class SearchOptions:
     """What ``DropletStrategy`` is configured with; see there."""
 
     explore_trials: int
-    explore_patience: int
     num_starts: int
     descent_batch_size: int
-    p_value: float
     stop_when_converged: bool
+    explorer: str
     without: frozenset[str] = frozenset()
 
     @property
-    def starts(self) -> int:
-        """From how many traces to descend."""
-        return 1 if "multi-start" in self.without else self.num_starts
-
-    @property
     def explored(self) -> int:
-        """The trials before the first descent: one for each start where nothing is explored."""
-        return self.starts if "exploration" in self.without else self.explore_trials
+        """The trials before the descent."""
+        return 1 if "exploration" in self.without else self.explore_trials
 
 
 @dataclass
@@ -115,10 +117,10 @@ class DropletSearch:
         What was measured before.
     explorer : Explorer
         Proposes while exploring.
+    descent : ModelDescent
+        Proposes while descending.
     journal : Journal
         Tells the user.
-    score : Callable[[Batch], Sequence[float]]
-        The cost model's opinion of candidates, higher is better.
     design_spaces : Sequence[Trace]
         The traces of the task's design spaces.
     """
@@ -130,8 +132,8 @@ class DropletSearch:
         replayer: Replayer,
         history: History,
         explorer: Explorer,
+        descent: ModelDescent,
         journal: Journal,
-        score: Callable[[Batch], Sequence[float]],
         design_spaces: Sequence[Trace],
     ) -> None:
         self._options = options
@@ -139,135 +141,77 @@ class DropletSearch:
         self._replayer = replayer
         self._history = history
         self._explorer = explorer
+        self._descent = descent
         self._journal = journal
-        self._score = score
         self._design_spaces = list(design_spaces)
-        self._parallel_limit = (
-            0
-            if "parallel annotation" in options.without
-            else largest_parallel_extent(design_spaces)
-        )
-        # Where one in two equal modules may count as faster, any gain does.
-        self._noise = Noise(0.5 if "significance test" in options.without else options.p_value)
         self._results: list[RunnerResult] = []
-        self._secs: list[tuple[float, ...]] = []
 
     def batches(self) -> Iterator[Batch]:
         """The batches to measure, one after the other."""
-        yield from self._explore()
-        starts = choose_starts(self._history.ranking(), self._options.starts)
-        while True:
-            if "descent" in self._options.without:
-                starts = []
-            for start in starts:
-                yield from self._descend(start)
-            if starts and self._options.stop_when_converged:
-                return
-            better = yield from self._explore_for_better()
-            if better is None:
-                self._explain_if_empty()
-                return
-            starts = [Start.of(better)]
+        yield from self._explore(self._options.explored - len(self._history))
+        if "descent" not in self._options.without:
+            yield from self._descend()
+        else:
+            yield from self._explore(self._budget.max_trials)
+        self._explain_if_empty()
 
-    def _explore(self) -> Iterator[Batch]:
-        """Explore until the trials for it are spent, or the best has not moved for long."""
-        remaining = self._options.explored - len(self._history)
-        if remaining <= 0:
+    def _explore(self, trials: int) -> Iterator[Batch]:
+        """Explore for a number of trials, and until something was measured with success."""
+        if trials <= 0 and self._history.best() is not None:
             return
-        self._journal.begin("explore", f"exploring for up to {remaining} trials")
-        self._explorer.enter(min(remaining, self._budget.num_trials_per_iter))
-        known = self._history.best()
-        best, stale = (mean(known.secs) if known else math.inf), 0
-        while remaining > 0 and stale < self._options.explore_patience:
-            batch = self._explorer.ask(min(remaining, self._budget.room))
+        self._journal.begin("explore", f"exploring for {max(1, trials)} trials")
+        self._explorer.enter(min(max(1, trials), self._budget.num_trials_per_iter))
+        while trials > 0 or self._history.best() is None:
+            batch = self._explorer.ask(min(max(1, trials), self._budget.room))
             if not batch:
                 return
             yield batch
             self._explorer.tell(batch, self._results)
-            remaining -= len(batch)
-            for secs in self._secs:
-                stale += 1
-                if secs and mean(secs) < best:
-                    best, stale = mean(secs), 0
+            trials -= len(batch)
 
-    def _explore_for_better(self) -> Generator[Batch, None, Measured | None]:
-        """Explore until something is faster than all before; None when the space is exhausted."""
-        self._journal.begin("explore", "exploring for a better start")
-        self._explorer.enter(self._budget.num_trials_per_iter)
-        while True:
-            best = self._history.best()
-            batch = self._explorer.ask(self._budget.room)
-            if not batch:
-                return None
-            yield batch
-            self._explorer.tell(batch, self._results)
-            found = self._history.best()
-            if found is None:
-                continue
-            if best is None or self._noise.compare(found.secs, best.secs).faster:
-                return found
-
-    def _descend(self, start: Start) -> Iterator[Batch]:
-        """Descend from a start to a local optimum of the adjacent neighbourhood."""
+    def _descend(self) -> Iterator[Batch]:
+        """Step to where the model expects the largest improvement, until there is none."""
+        best = self._history.best()
+        if best is None:
+            return
+        sketch, point = _read(best)
         self._journal.begin(
-            "descend",
-            f"descending from {mean(start.measured.secs) * 1e6:.4g} us, "
-            f"{start.sketch.describe(start.point)}",
+            "descend", f"descending from {mean(best.secs) * 1e6:.4g} us, {sketch.describe(point)}"
         )
-        incumbent = self._replayer.replay(start.measured.trace)
-        if incumbent is not None and incumbent not in self._history:
-            # Other postprocessors than the record's made another module of its trace.
-            yield [incumbent]
-        if incumbent is None or not self._history.secs(incumbent):
-            self._journal.log(
-                "start-ended", f"the start is not in the space any more; {self._journal.drops()}"
-            )
-            return
-        descent = Descent(
-            start.sketch,
-            incumbent,
-            self._replayer,
-            self._history,
-            self._noise,
-            self._parallel_limit,
-            joint_steps="joint steps" not in self._options.without,
-        )
-        while trials := descent.propose():
-            self._report(descent)
-            batch = self._fill(trials, descent.incumbent)
-            before = self._history.secs(descent.incumbent)[-1]
-            yield [trial.candidate for trial in batch]
-            for trial, secs in zip(batch, self._secs):
-                if trial.proposal is None and secs:
-                    self._noise.observe(before, mean(secs))
-            descent.tell(batch, self._secs)
-        self._report(descent)
-        self._journal.log(
-            "start-ended", f"local optimum, every neighbour was tried; {self._journal.drops()}"
-        )
+        while True:
+            proposals = self._descent.propose(self._batch_size())
+            if self._options.stop_when_converged and proposals.improvement < _CONVERGED:
+                batch = self._descent.untried_neighbours(self._batch_size())
+                if not batch:
+                    self._journal.log(
+                        "converged",
+                        f"local optimum, every neighbour of the best was tried; "
+                        f"{self._journal.drops()}",
+                    )
+                    return
+                yield from self._step(batch)
+            elif proposals.batch:
+                yield from self._step(proposals.batch)
+            else:
+                trials = len(self._history)
+                yield from self._explore(self._batch_size())
+                if len(self._history) == trials:
+                    return
 
-    def _fill(self, trials: list[Trial], incumbent: Candidate) -> list[Trial]:
-        """Choose a batch: tier by tier, each in the cost model's order."""
-        room = min(self._options.descent_batch_size, self._budget.room)
-        again = min(self._repetitions(), room - 1)
-        scores: Sequence[float] = [0.0] * len(trials)
-        if "cost-model order" not in self._options.without:
-            scores = self._score([trial.candidate for trial in trials])
-        order = sorted(
-            range(len(trials)),
-            key=lambda index: (_tier(trials[index]), -scores[index]),
-        )
-        batch = [trials[index] for index in order[: room - again]]
-        # One at each end, so that a drift of the machine within the batch shows as noise.
-        repeated = Trial(incumbent, None)
-        return [repeated] * (again > 0) + batch + [repeated] * (again > 1)
+    def _step(self, batch: Batch) -> Iterator[Batch]:
+        """Measure a batch, and log the step if it has a new best."""
+        before = self._history.best()
+        yield batch
+        after = self._history.best()
+        if before is not None and after is not None and after.trace is not before.trace:
+            gain = 1.0 - mean(after.secs) / mean(before.secs)
+            self._journal.log("step", f"step {_change(before, after)}: -{gain:.1%}")
 
-    def _repetitions(self) -> int:
-        """How often to measure the incumbent again, where a measurement is a single time."""
-        untested = "significance test" in self._options.without
-        if untested or self._history.has_repeats or self._noise.is_silent:
-            return 0
-        return 1 if self._noise.is_known else 2
+    def _batch_size(self) -> int:
+        size = max(_SMALLEST_BATCH, len(self._history) // _GROWTH)
+        if "small batches" in self._options.without:
+            size = self._options.descent_batch_size
+        return min(size, self._options.descent_batch_size, self._budget.room)
 
     def tell(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
         """Take the results of the batch that was asked for last.
@@ -280,11 +224,11 @@ class DropletSearch:
             One for each.
         """
         self._results = list(results)
-        self._secs = [valid_secs(result.run_secs) for result in results]
+        secs = [valid_secs(result.run_secs) for result in results]
         self._budget.trials += len(batch)
-        for candidate, secs in zip(batch, self._secs):
-            self._history.add(candidate, secs)
-        failures = [_reason(result) for secs, result in zip(self._secs, results) if not secs]
+        for candidate, times in zip(batch, secs):
+            self._history.add(candidate, times)
+        failures = [_reason(result) for times, result in zip(secs, results) if not times]
         self._journal.measured(len(batch), failures)
 
     def conclude(self) -> None:
@@ -293,7 +237,7 @@ class DropletSearch:
         self._journal.warn_if_all_failed()
 
     def _explain_if_empty(self) -> None:
-        """Name the postprocessors that reject everything, which evolution keeps to itself."""
+        """Name the postprocessors that reject everything."""
         if len(self._history) > 0:
             return
         for space in self._design_spaces:
@@ -301,17 +245,18 @@ class DropletSearch:
                 self._replayer.replay(Trace(space.insts, {}))
         self._journal.warn_of_empty_space(_DRAWN_FROM_EMPTY * len(self._design_spaces))
 
-    def _report(self, descent: Descent) -> None:
-        for step in descent.steps:
-            verdict = step.verdict
-            self._journal.log(
-                "step", f"step {step.change}: -{verdict.gain:.1%} ({verdict.evidence})"
-            )
-        descent.steps.clear()
+
+def _read(measured: Measured) -> tuple[Sketch, Point]:
+    """The sketch and the decisions of a trace."""
+    trace = measured.trace.simplified(remove_postproc=True)
+    sketch = Sketch.of(trace)
+    return sketch, sketch.read(trace)
 
 
-def _tier(trial: Trial) -> int:
-    return trial.proposal.tier if trial.proposal else -1
+def _change(before: Measured, after: Measured) -> str:
+    """What changed between two traces."""
+    (sketch, point), (other, changed) = _read(before), _read(after)
+    return sketch.describe_change(point, changed) if sketch == other else other.describe(changed)
 
 
 def _reason(result: RunnerResult) -> str:

@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 
 from ...search_strategy.neighbourhood import Point
-from ...search_strategy.significance import Noise
+from .significance import Noise
 
 
 class MendedAxis(Protocol):

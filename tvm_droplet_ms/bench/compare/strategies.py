@@ -84,8 +84,7 @@ def make_strategy(name: str, trials: int, modules: Container[int] | None = None)
     name : str
         One of ``STRATEGIES`` or ``ABLATIONS``.
     trials : int
-        The measurements of the whole run; "post-opt" explores with half of them, as
-        "droplet" does at its default of 64 in 128.
+        The measurements of the whole run; "post-opt" explores with half of them.
     modules : Container[int] | None
         The structural hashes of the modules that can be measured; None for all. Only "post-opt"
         asks: its candidates can lie outside a space that is closed to all others.

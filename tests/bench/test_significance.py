@@ -23,7 +23,7 @@ from statistics import mean, variance
 import pytest
 from scipy import stats
 
-from tvm_droplet_ms.search_strategy.significance import Noise
+from tvm_droplet_ms.bench.baselines.significance import Noise
 
 DRAWS = 2000
 

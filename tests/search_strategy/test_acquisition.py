@@ -1,0 +1,85 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What is worth measuring, against its definition."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from tvm_droplet_ms.search_strategy.acquisition import (
+    by_expected_improvement,
+    expected_improvement,
+)
+from tvm_droplet_ms.search_strategy.gaussian_process import GaussianProcess, Kernel
+
+KERNEL = Kernel(length=1.0, variance=1.0, noise=1e-4)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (1.0, 0.5), (-2.0, 0.3), (3.0, 0.1)])
+def test_expected_improvement_is_the_expectation(mean: float, deviation: float):
+    def integrand(value: float) -> float:
+        return max(0.0, 0.5 - value) * stats.norm.pdf(value, mean, deviation)
+
+    expected, _ = integrate.quad(integrand, mean - 9 * deviation, 0.5, limit=200)
+    found = expected_improvement(np.array([mean]), np.array([deviation]), 0.5)
+    assert found[0] == pytest.approx(max(0.0, expected), abs=1e-7)
+
+
+def choose(points: np.ndarray, taken: list[bool]) -> list[tuple[int, float]]:
+    """What is chosen, where some are taken and others not."""
+    known = np.array([[0.0], [4.0]])
+    process = GaussianProcess(KERNEL, known, np.array([0.0, -0.5]), 0.0, 1.0)
+    selection = by_expected_improvement(process, points, -0.5)
+    chosen = [next(selection)]
+    for answer in taken:
+        try:
+            chosen.append(selection.send(answer))
+        except StopIteration:
+            break
+    return chosen
+
+
+def test_the_largest_expected_improvement_comes_first():
+    points = np.array([[0.1], [2.0], [4.5], [9.0]])
+    process = GaussianProcess(KERNEL, np.array([[0.0], [4.0]]), np.array([0.0, -0.5]), 0.0, 1.0)
+    prediction = process.predict(points)
+    improvement = expected_improvement(prediction.mean, prediction.deviation, -0.5)
+    ((index, value),) = choose(points, [])
+    assert index == np.argmax(improvement)
+    assert value == pytest.approx(improvement.max())
+
+
+def test_what_was_taken_keeps_its_neighbours_from_being_next():
+    points = np.array([[4.5], [4.51], [9.0]])
+    first, second = (index for index, _ in choose(points, [True]))
+    assert {first, second} == {2, 0} or {first, second} == {2, 1}
+    both_near = [index for index, _ in choose(points[:2], [True])]
+    assert sorted(both_near) == [0, 1]
+
+
+def test_what_was_not_taken_is_as_if_it_had_not_been_there():
+    points = np.array([[4.5], [4.6], [4.7], [6.0]])
+    all_of_them = choose(points, [False, True])
+    without_first = choose(np.delete(points, all_of_them[0][0], axis=0), [True])
+    assert [value for _, value in all_of_them[1:]] == pytest.approx(
+        [value for _, value in without_first]
+    )
+
+
+def test_each_point_is_chosen_once():
+    points = np.linspace(0, 9, 7)[:, None]
+    assert sorted(index for index, _ in choose(points, [True, False] * 10)) == list(range(7))

@@ -1,0 +1,70 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Points as vectors, against hand-worked ones."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.search_strategy.encoding import Encoding
+
+
+@dataclass(frozen=True)
+class Slot:
+    kind: str
+    start: int
+    length: int
+
+
+TILE = Slot("SamplePerfectTile", 0, 3)
+CHOICE = Slot("SampleCategorical", 3, 1)
+LOCATION = Slot("SampleComputeLocation", 4, 1)
+EXTENT = Slot("Annotate", 5, 1)
+CHOICE_FIRST = Slot("SampleCategorical", 0, 1)
+
+
+def test_vector_of_a_hand_worked_point():
+    encoding = Encoding([(TILE, CHOICE, LOCATION, EXTENT)])
+    (vector,) = encoding.vectors([(0, (2, 8, 4, 3, -1, 32))])
+    # The sketch; log2 of 2, 8, 4, and of 8 * 4; the choice; the location; log2 of 32.
+    assert vector.tolist() == [1, 1, 3, 2, 5, 3, -1, 5]
+
+
+def test_a_tile_of_two_positions_has_no_inner_product_of_its_own():
+    (vector,) = Encoding([(Slot("SamplePerfectTile", 0, 2),)]).vectors([(0, (2, 8))])
+    assert vector.tolist() == [1, 1, 3]
+
+
+def test_the_same_decision_of_two_sketches_shares_columns_and_others_do_not():
+    second = (Slot("SampleComputeLocation", 0, 1), Slot("SampleComputeLocation", 1, 1))
+    encoding = Encoding([(TILE, CHOICE, LOCATION), second])
+    one, other = encoding.vectors([(0, (1, 1, 2, 4, 7)), (1, (7, 9))])
+    assert one.tolist() == [1, 0, 0, 0, 1, 1, 4, 7, 0]
+    assert other.tolist() == [0, 1, 0, 0, 0, 0, 0, 7, 9]
+
+
+def test_rows_are_in_the_order_of_the_points():
+    encoding = Encoding([(CHOICE_FIRST,), (CHOICE_FIRST,)])
+    points = [(which % 2, (which,)) for which in range(6)]
+    assert encoding.vectors(points)[:, 2].tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("points", [[], [(0, ())]])
+def test_no_points_and_no_decisions(points: list):
+    vectors = Encoding([()]).vectors(points)
+    np.testing.assert_array_equal(vectors, np.ones((len(points), 1)))

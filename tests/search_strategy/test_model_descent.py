@@ -1,0 +1,175 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a descent on the model considers and proposes, on real traces and made-up times."""
+
+import random
+
+import pytest
+from conformance.objectives import bowl, decisions_of
+from conformance.workloads import LLVM, make_context, tile_all, tile_and_annotate
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Trace
+from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.decisions import largest_parallel_extent
+from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.model_descent import ModelDescent
+
+
+class Search:
+    """A descent over the matrix product of the conformance suite."""
+
+    def __init__(self, space=tile_all, postprocs=(), without=frozenset()) -> None:
+        context = make_context(ms.search_strategy.ReplayTrace(), space=space)
+        self.traces = [schedule.trace for schedule in context.generate_design_space()]
+        self.replayer = Replayer(context.mod, list(postprocs), random.Random(1))
+        self.history = History(context.mod, LLVM)
+        self.descent = ModelDescent(
+            self.replayer,
+            self.history,
+            self.traces,
+            random.Random(1),
+            num_starts=2,
+            parallel_limit=largest_parallel_extent(self.traces),
+            without=without,
+        )
+
+    def explore(self, count: int, cost=bowl) -> None:
+        while len(self.history) < count:
+            candidate = self.replayer.replay(Trace(self.traces[0].insts, {}))
+            self.measure([candidate], cost)
+
+    def measure(self, batch, cost=bowl) -> list[float]:
+        costs = [cost(decisions_of(candidate.schedule)) for candidate in batch]
+        for candidate, secs in zip(batch, costs, strict=True):
+            self.history.add(candidate, (secs,) if secs else ())
+        return costs
+
+
+def test_nothing_is_proposed_before_anything_was_measured():
+    search = Search()
+    assert search.descent.propose(4).batch == []
+    search.explore(3, cost=lambda _: 0.0)
+    assert search.descent.propose(4).batch == [], "all of them failed"
+
+
+def test_proposals_are_new_distinct_and_as_many_as_asked():
+    search = Search()
+    search.explore(8)
+    seen = {module for module, _, _ in search.history.measurements()}
+    for count in (1, 5, 12):
+        batch = search.descent.propose(count).batch
+        modules = [candidate.module for candidate in batch]
+        assert len(set(modules)) == count
+        assert not seen & set(modules)
+        search.measure(batch)
+        seen |= set(modules)
+
+
+def test_the_model_beats_chance():
+    """On a smooth cost most proposals beat the median of what was explored; at random, half do."""
+    search = Search()
+    search.explore(24)
+    costs = sorted(secs[0] for _, _, secs in search.history.measurements())
+    proposed = search.measure(search.descent.propose(8).batch)
+    assert sum(cost < costs[12] for cost in proposed) >= 7
+
+
+def test_the_expected_improvement_falls_as_the_optimum_nears():
+    search = Search()
+    search.explore(8)
+    first = search.descent.propose(4)
+    search.measure(first.batch)
+    for _ in range(30):
+        search.measure(search.descent.propose(8).batch)
+    last = search.descent.propose(8)
+    assert 0.0 < last.improvement < 0.1 * first.improvement
+
+
+def test_untried_neighbours_end_where_all_were_measured():
+    search = Search()
+    search.explore(1)
+    (best,) = (trace for _, trace, _ in search.history.measurements())
+    measured = 0
+    while batch := search.descent.untried_neighbours(5):
+        assert len(batch) <= 5
+        measured += len(batch)
+        # Slower than the start, which so remains the best.
+        search.measure(batch, cost=lambda _: 1.0)
+    assert search.history.best().trace is best
+    assert measured > 5
+
+
+def test_what_the_postprocessors_reject_is_not_tried_again():
+    rejected: list[object] = []
+
+    @derived_object
+    class Reject(ms.postproc.PyPostproc):
+        def _initialize_with_tune_context(self, context) -> None:
+            pass
+
+        def apply(self, schedule) -> bool:
+            decisions = decisions_of(schedule)
+            if decisions[0][-1] > 1:
+                rejected.append(decisions)
+                return False
+            return True
+
+        def clone(self):
+            return Reject()
+
+    search = Search(postprocs=[Reject()])
+    while len(search.history) < 6:
+        candidate = search.replayer.replay(Trace(search.traces[0].insts, {}))
+        if candidate:
+            search.measure([candidate])
+    rejected.clear()
+    for _ in range(6):
+        search.measure(search.descent.propose(4).batch)
+    assert rejected
+    assert len(set(rejected)) == len(rejected)
+
+
+def test_a_simplified_trace_of_a_record_is_in_the_model():
+    """A database holds traces without their dead instructions."""
+    search = Search(space=tile_and_annotate)
+    candidate = search.replayer.replay(Trace(search.traces[0].insts, {}))
+    place = search.descent._place(candidate.trace)
+    assert place is not None
+    assert search.descent._place(candidate.trace.simplified(remove_postproc=True)) == place
+
+
+def test_a_trace_of_another_space_is_left_out_of_the_model():
+    other = Search(space=tile_and_annotate)
+    assert Search().descent._place(other.traces[0]) is None
+
+
+@pytest.mark.parametrize("count", [10, 300])
+def test_the_model_is_fitted_to_the_best_and_the_latest(count, monkeypatch):
+    from tvm_droplet_ms.search_strategy import model_descent
+
+    monkeypatch.setattr(model_descent, "_MOST_MEASUREMENTS", 100)
+    secs = {(0, (place,)): float((place * 37) % count + 1) for place in range(count)}
+    kept = model_descent._most_telling(secs)
+    if count == 10:
+        assert kept == secs
+        return
+    assert len(kept) <= 100
+    assert set(list(secs)[-50:]) <= set(kept)
+    assert set(sorted(secs, key=secs.get)[:50]) <= set(kept)
+    assert list(kept) == [place for place in secs if place in kept]

@@ -1,0 +1,83 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Which points are worth measuring. Imports no TVM."""
+
+from collections.abc import Generator
+
+import numpy as np
+from scipy import special
+
+from .gaussian_process import GaussianProcess
+
+
+def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
+    """How far points are expected to fall below the best value (Jones et al., 1998, equation 15).
+
+    Parameters
+    ----------
+    mean, deviation : np.ndarray
+        What a process says of the points; the deviations are positive.
+    best : float
+        The smallest value so far.
+
+    Returns
+    -------
+    improvement : np.ndarray
+        Of the same shape, not negative.
+    """
+    normal = (best - mean) / deviation
+    density = np.exp(-0.5 * normal**2) / np.sqrt(2.0 * np.pi)
+    return np.asarray(deviation * (normal * special.ndtr(normal) + density))
+
+
+def by_expected_improvement(
+    process: GaussianProcess, points: np.ndarray, best: float
+) -> Generator[tuple[int, float], bool, None]:
+    """Choose points one after the other, each as if those before had come out as predicted.
+
+    That is the Kriging believer of Ginsbourger et al. ("Kriging Is Well-Suited to Parallelize
+    Optimization", 2010): a batch does not crowd around one promising point.
+
+    Parameters
+    ----------
+    process : GaussianProcess
+        What is known.
+    points : np.ndarray
+        What to choose from, of shape ``(points, dimensions)``.
+    best : float
+        The smallest value so far.
+
+    Yields
+    ------
+    chosen : tuple[int, float]
+        The index of a point, and its expected improvement.
+
+    Receives
+    --------
+    taken : bool
+        Whether it will be measured; if not, it is as if it had not been there.
+    """
+    left = np.ones(len(points), dtype=bool)
+    prediction = process.predict(points)
+    while left.any():
+        improvement = expected_improvement(prediction.mean, prediction.deviation, best)
+        improvement = np.where(left, improvement, -1.0)
+        chosen = int(np.argmax(improvement))
+        left[chosen] = False
+        if (yield chosen, float(improvement[chosen])):
+            best = min(best, float(prediction.mean[chosen]))
+            prediction.believe(chosen)

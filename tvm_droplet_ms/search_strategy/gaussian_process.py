@@ -1,0 +1,211 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Gaussian process regression. Imports no TVM."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, optimize
+
+_VARIANCE_SPREAD = 1.0
+_LENGTH_SPREAD = 1.0
+_NOISE, _NOISE_SPREAD = 1e-2, 2.0
+"""The priors: log-normal, of a variance around 1, a length scale around the square root of the
+dimension ("Vanilla Bayesian Optimization Performs Great in High Dimensions", arXiv 2402.02229), and
+a noise around a hundredth of the variance."""
+
+_JITTER = 1e-6
+_STEPS = 30
+_LEAST_VARIANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Matern's kernel of smoothness 5/2, with noise.
+
+    Parameters
+    ----------
+    length : float
+        The distance over which values are alike.
+    variance : float
+        The variance of the values.
+    noise : float
+        The variance of their measurement.
+    """
+
+    length: float
+    variance: float
+    noise: float
+
+    def __call__(self, squared_distances: np.ndarray) -> np.ndarray:
+        """The covariances of values at some squared distances, without noise."""
+        scaled = np.sqrt(5.0 * squared_distances) / self.length
+        return self.variance * (1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled)
+
+
+class GaussianProcess:
+    """What measurements say of the points between them (Rasmussen and Williams, 2006, chapter 2).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The covariance of standardised values.
+    points : np.ndarray
+        Where was measured, of shape ``(measurements, dimensions)``.
+    values : np.ndarray
+        What, of shape ``(measurements,)``, finite.
+    shift, scale : float
+        The mean and the deviation that the values are standardised with.
+    """
+
+    def __init__(
+        self, kernel: Kernel, points: np.ndarray, values: np.ndarray, shift: float, scale: float
+    ) -> None:
+        self.kernel = kernel
+        self._points = points
+        self._values = values
+        self._shift = shift
+        self._scale = scale
+        covariance = kernel(squared_distances(points, points))
+        covariance[np.diag_indices_from(covariance)] += kernel.noise + _JITTER
+        self._factor = linalg.cholesky(covariance, lower=True)
+        standardised = (values - shift) / scale
+        self._weights = linalg.cho_solve((self._factor, True), standardised)
+
+    @staticmethod
+    def fit(points: np.ndarray, values: np.ndarray) -> "GaussianProcess":
+        """Fit the kernel, by the largest posterior probability of its parameters.
+
+        Parameters
+        ----------
+        points : np.ndarray
+            Of shape ``(measurements, dimensions)``.
+        values : np.ndarray
+            Of shape ``(measurements,)``, finite.
+
+        Returns
+        -------
+        process : GaussianProcess
+            The process.
+        """
+        shift, scale = float(values.mean()), float(values.std()) or 1.0
+        standardised = (values - shift) / scale
+        distances = squared_distances(points, points)
+        start = np.log([max(1.0, points.shape[1]) ** 0.5, 1.0, _NOISE])
+        spreads = np.array([_LENGTH_SPREAD, _VARIANCE_SPREAD, _NOISE_SPREAD])
+
+        def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = _negative_log_likelihood(parameters, distances, standardised)
+            deviation = (parameters - start) / spreads
+            return value + 0.5 * deviation @ deviation, gradient + deviation / spreads
+
+        bounds = [
+            (middle - 5 * spread, middle + 5 * spread) for middle, spread in zip(start, spreads)
+        ]
+        found = optimize.minimize(
+            loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS}
+        )
+        length, variance, noise = np.exp(found.x)
+        kernel = Kernel(float(length), float(variance), float(noise))
+        return GaussianProcess(kernel, points, values, shift, scale)
+
+    def predict(self, points: np.ndarray) -> "Prediction":
+        """What the measurements say of points, of shape ``(points, dimensions)``."""
+        covariance = self.kernel(squared_distances(points, self._points))
+        explained = linalg.solve_triangular(self._factor, covariance.T, lower=True)
+        mean = covariance @ self._weights * self._scale + self._shift
+        return Prediction(self.kernel, points, mean, explained, self._scale)
+
+
+class Prediction:
+    """The values that a process expects at points.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The covariance of standardised values.
+    points : np.ndarray
+        The points, of shape ``(points, dimensions)``.
+    mean : np.ndarray
+        Their expected values, of shape ``(points,)``.
+    explained : np.ndarray
+        How much of each point's deviation each measurement explains, of shape
+        ``(measurements, points)``.
+    scale : float
+        The deviation that the values are standardised with.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        points: np.ndarray,
+        mean: np.ndarray,
+        explained: np.ndarray,
+        scale: float,
+    ) -> None:
+        self.mean = mean
+        self._kernel = kernel
+        self._points = points
+        self._explained = explained
+        self._scale = scale
+        self._variance = kernel.variance - np.einsum("ij,ij->j", explained, explained)
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """The standard deviations of the values, positive, of shape ``(points,)``."""
+        return np.asarray(np.sqrt(np.maximum(self._variance, _LEAST_VARIANCE)) * self._scale)
+
+    def believe(self, index: int) -> None:
+        """Take a point for measured, with the value that is expected of it.
+
+        That changes no mean, only the deviations: a step of Cholesky's factorisation.
+        """
+        to_all = self._kernel(squared_distances(self._points[index : index + 1], self._points))[0]
+        conditional = to_all - self._explained[:, index] @ self._explained
+        noisy = max(self._variance[index], _LEAST_VARIANCE) + self._kernel.noise + _JITTER
+        explained = conditional / np.sqrt(noisy)
+        self._explained = np.vstack([self._explained, explained])
+        self._variance = self._variance - explained**2
+
+
+def squared_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The squared Euclidean distances between the rows of two arrays."""
+    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :]
+    return np.asarray(np.maximum(squares - 2.0 * one @ other.T, 0.0))
+
+
+def _negative_log_likelihood(
+    parameters: np.ndarray, distances: np.ndarray, values: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Of the logarithms of length, variance and noise; with its gradient (ibid., section 5.4)."""
+    length, variance, noise = np.exp(parameters)
+    kernel = Kernel(length, variance, noise)
+    covariance = kernel(distances)
+    noisy = covariance + (noise + _JITTER) * np.eye(len(values))
+    factor = linalg.cholesky(noisy, lower=True)
+    weights = linalg.cho_solve((factor, True), values)
+    value = 0.5 * values @ weights + np.log(np.diag(factor)).sum()
+    inverse = linalg.cho_solve((factor, True), np.eye(len(values)))
+    outer = 0.5 * (inverse - np.outer(weights, weights))
+    scaled = np.sqrt(5.0 * distances) / length
+    by_length = variance * scaled**2 * (1.0 + scaled) * np.exp(-scaled) / 3.0
+    gradient = [
+        (outer * by_length).sum(),
+        (outer * covariance).sum(),
+        noise * np.trace(outer),
+    ]
+    return float(value), np.array(gradient)
