@@ -22,6 +22,7 @@ import pytest
 
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy.decisions import PARALLEL
+from tvm_droplet_ms.search_strategy.gaussian_process import GaussianProcess
 from tvm_droplet_ms.search_strategy.search import WITHOUT
 
 from .driving import Drive, drive
@@ -79,13 +80,15 @@ def test_without_multi_start_it_is_a_search_of_one_start(caplog):
     assert driven.modules != search(caplog, num_starts=3)[0].modules
 
 
-def test_without_the_model_it_takes_longer(caplog):
-    def trials_to_the_optimum(*without: str) -> int:
-        driven, _ = search(caplog, *without, max_trials=400)
-        costs = [bowl(trial.decisions) for trial in driven.trials]
-        return costs.index(min(costs))
-
-    assert 2 * trials_to_the_optimum() < trials_to_the_optimum("model")
+def test_without_the_model_none_is_fitted(caplog, monkeypatch):
+    fitted = []
+    fit = GaussianProcess.fit
+    monkeypatch.setattr(GaussianProcess, "fit", lambda *data: fitted.append(data) or fit(*data))
+    driven, _ = search(caplog, "model")
+    assert len(driven.trials) == 120
+    assert not fitted
+    search(caplog)
+    assert [len(values) for _, values in fitted[:3]] == [12, 16, 20]
 
 
 def test_without_joint_steps_and_random_points_every_step_is_adjacent(caplog):

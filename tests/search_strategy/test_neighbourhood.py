@@ -85,7 +85,7 @@ def tiles(draw):
 def test_prime_factors_against_trial_division():
     for number in range(1, 1500):
         expected = [divisor for divisor in divisors(number) if is_prime(divisor)]
-        assert prime_factors(number) == expected
+        assert list(prime_factors(number)) == expected
 
 
 @pytest.mark.parametrize("number", [0, -1, -12])

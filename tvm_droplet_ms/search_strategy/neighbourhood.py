@@ -20,6 +20,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Protocol
 
@@ -59,7 +60,8 @@ class Axis(Protocol):
         """A point with another value of this coordinate, drawn at random."""
 
 
-def prime_factors(number: int) -> list[int]:
+@lru_cache(maxsize=1024)
+def prime_factors(number: int) -> tuple[int, ...]:
     """The distinct prime factors of a positive integer, in ascending order.
 
     Raises
@@ -79,7 +81,7 @@ def prime_factors(number: int) -> list[int]:
         divisor += 1
     if number > 1:
         primes.append(number)
-    return primes
+    return tuple(primes)
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,7 @@ class TileAxis:
     def moves(self, point: Point) -> Iterator[Move]:
         """The prime transfers that are legal from a point."""
         tile = self._tile(point)
-        extent = 1
-        for factor in tile:
-            extent *= factor
-        for prime in prime_factors(extent):
+        for prime in prime_factors(prod(tile)):
             for source in range(self.length):
                 for target in range(self.length):
                     move = (prime, source, target)
@@ -253,11 +252,13 @@ class Neighbourhood:
                 yield moved
 
     def walk(self, point: Point, steps: int, generator: random.Random) -> Point:
-        """Where as many random steps lead, one after the other."""
+        """Where as many random steps lead, each along an axis drawn at random."""
         for _ in range(steps):
-            directions = list(self.directions(point))
-            if directions:
-                point = self.step(point, generator.choice(directions)) or point
+            for axis in generator.sample(self.axes, len(self.axes)):
+                moves = list(axis.moves(point))
+                if moves:
+                    point = axis.apply(point, generator.choice(moves)) or point
+                    break
         return point
 
     def redraw(self, point: Point, generator: random.Random) -> Point:
