@@ -39,7 +39,6 @@ from tvm_droplet_ms.measure import WarmBuilder
 SMALL_SEARCH = {
     "explore_trials": 2,
     "descent_batch_size": 2,
-    "evolutionary": {"population_size": 16, "init_min_unmeasured": 4, "genetic_num_iters": 1},
 }
 
 

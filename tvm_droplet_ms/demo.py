@@ -54,10 +54,6 @@ from .report import KernelRow, format_profile, format_table
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
 
-_TRIALS_PER_ITER = 32
-"""A larger batch spreads what TVM spends for each batch; below 100 trials nothing is lost by it,
-as the cost model guesses at random until then."""
-
 _ROUNDS = 7
 """How often the modules of a kernel are timed in alternation."""
 
@@ -181,7 +177,6 @@ def _tune(
         target,
         str(directory),
         max_trials_global=trials,
-        num_trials_per_iter=_TRIALS_PER_ITER,
         database=database,
         strategy=DropletStrategy(),
         seed=seed,

@@ -52,7 +52,9 @@ class Case:
 
 
 def make_droplet(**options) -> ms.SearchStrategy:
-    small = {"explore_trials": 12, "descent_batch_size": 6, "evolutionary": SMALL_EVOLUTION}
+    small = {"explore_trials": 12, "descent_batch_size": 6}
+    if options.get("explorer") == "evolutionary":
+        small["evolutionary"] = SMALL_EVOLUTION
     return DropletStrategy(**small | options)
 
 

@@ -22,6 +22,7 @@ import tvm_ffi
 from tvm.error import InternalError
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm_droplet_ms import DropletStrategy
 
 from .driving import FixedModel, drive
 from .objectives import bowl, timed
@@ -163,10 +164,19 @@ def test_no_database_and_no_cost_model(case):
 
 def test_by_name_through_the_ffi():
     make = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")
-    strategy = make(
-        {"explore_trials": 5, "evolutionary": {"population_size": 32, "init_min_unmeasured": 8}}
-    )
+    evolutionary = {"population_size": 32, "init_min_unmeasured": 8}
+    strategy = make({"explore_trials": 5, "explorer": "evolutionary", "evolutionary": evolutionary})
     assert isinstance(strategy, ms.SearchStrategy)
     driven = drive(make_context(strategy), timed(bowl), max_trials=20)
     assert len(driven.batches[0]) == 5
     assert len(driven.trials) == 20
+
+
+def test_an_unknown_explorer_is_refused():
+    with pytest.raises(ValueError, match="explorer is 'annealing', expected one of random, evol"):
+        DropletStrategy(explorer="annealing")
+
+
+def test_options_of_an_explorer_that_is_not_used_are_refused():
+    with pytest.raises(ValueError, match="evolutionary is {'population_size': 8}, but explorer is"):
+        DropletStrategy(evolutionary={"population_size": 8})

@@ -217,7 +217,8 @@ def test_two_design_spaces(case):
 def test_evolutions_options_are_passed_through():
     """No generations, no mutations."""
     seen: list[Trace] = []
-    strategy = make_droplet(evolutionary=SMALL_EVOLUTION | {"genetic_num_iters": 0})
+    options = SMALL_EVOLUTION | {"genetic_num_iters": 0}
+    strategy = make_droplet(explorer="evolutionary", evolutionary=options)
     context = make_context(strategy, mutators={Resample(seen): 1.0})
     assert len(drive(context, timed(bowl)).trials) == 40
     assert not seen

@@ -391,7 +391,6 @@ ms.tune_tir(
     strategy=DropletStrategy(
         explore_trials=4,
         descent_batch_size=4,
-        evolutionary={"population_size": 16, "init_min_unmeasured": 4, "genetic_num_iters": 1},
     ),
 )
 assert pair["builder"].stats.failures == pair["runner"].stats.failures == {}

@@ -16,6 +16,7 @@
 # under the License.
 """What a descent on the model considers and proposes, on real traces and made-up times."""
 
+import math
 import random
 
 import pytest
@@ -113,6 +114,23 @@ def test_untried_neighbours_end_where_all_were_measured():
         search.measure(batch, cost=lambda _: 1.0)
     assert search.history.best().trace is best
     assert measured > 5
+
+
+def test_proposals_that_are_not_measured_are_not_taken_for_tried():
+    def measured_around(discarded: int) -> int:
+        search = Search(without=frozenset({"joint steps", "random points"}))
+        search.explore(1)
+        for _ in range(discarded):
+            assert len(search.descent.propose(4).batch) == 4
+        while batch := search.descent.untried_neighbours(5):
+            search.measure(batch, cost=lambda _: 1.0)
+        return len(search.history)
+
+    assert measured_around(3) == measured_around(0) > 5
+
+
+def test_without_a_start_anything_may_be_expected():
+    assert Search().descent.propose(4).improvement == math.inf
 
 
 def test_what_the_postprocessors_reject_is_not_tried_again():

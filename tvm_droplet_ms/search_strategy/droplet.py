@@ -128,6 +128,11 @@ class DropletStrategy(PySearchStrategy):
         _check_at_least("descent_batch_size", descent_batch_size, 1)
         if explorer not in _EXPLORERS:
             raise ValueError(f"explorer is {explorer!r}, expected one of {', '.join(_EXPLORERS)}")
+        if evolutionary and explorer != "evolutionary":
+            raise ValueError(
+                f"evolutionary is {dict(evolutionary)!r}, but explorer is {explorer!r} and nothing "
+                "evolves; leave it out, or pass explorer='evolutionary'"
+            )
         if not isinstance(stop_when_converged, bool | int):
             raise ValueError(
                 f"stop_when_converged is {stop_when_converged!r}, expected True or False"

@@ -61,7 +61,7 @@ class Proposals:
         What to measure.
     improvement : float
         The largest improvement that was expected of any step considered, as a share of the best
-        throughput.
+        throughput; infinite where nothing is known to expect it from.
     """
 
     batch: list[Candidate] = field(default_factory=list)
@@ -115,8 +115,7 @@ class ModelDescent:
         self._encoding = Encoding([sketch.decisions for sketch in self._sketches])
         self._neighbourhoods: list[dict[Point, Neighbourhood]] = [{} for _ in self._sketches]
         self._places: dict[int, Place | None] = {}
-        self._tried: set[Place] = set()
-        self._rejected: list[Place] = []
+        self._modules: dict[Place, int | None] = {}
 
     def propose(self, count: int) -> Proposals:
         """The steps that are worth most.
@@ -136,8 +135,10 @@ class ModelDescent:
             secs = self._measured()
             starts = sorted(secs, key=secs.__getitem__)[: self._num_starts]
             starts = [place for place in starts if math.isfinite(secs[place])]
+            if not starts:
+                return Proposals(improvement=math.inf)
             pool = self._considered(starts)
-            if not starts or not pool:
+            if not pool:
                 return Proposals()
             if "model" in self._without:
                 self._generator.shuffle(pool)
@@ -145,24 +146,41 @@ class ModelDescent:
             return self._choose(pool, self._by_model(secs, pool), count)
 
     def untried_neighbours(self, count: int) -> list[Candidate]:
-        """Adjacent neighbours of the best that were not measured; empty at a local optimum."""
+        """Adjacent neighbours of the best that were not measured; empty at a local optimum.
+
+        Parameters
+        ----------
+        count : int
+            The most to return.
+
+        Returns
+        -------
+        neighbours : list[Candidate]
+            Each of another module.
+        """
         secs = self._measured()
         best = min(secs, key=secs.__getitem__)
         neighbours = [(best[0], point) for point in self._neighbourhood(best).adjacent(best[1])]
-        pool = [place for place in neighbours if place not in self._tried]
+        pool = [place for place in neighbours if not self._is_tried(place)]
         return self._choose(pool, _in_order(len(pool)), count).batch
 
     def _measured(self) -> dict[Place, float]:
         """The mean time of every place that was measured, in seconds; infinity if it failed."""
-        secs = {}
+        secs: dict[Place, float] = {}
         for module, trace, times in self._history.measurements():
             if module not in self._places:
                 self._places[module] = self._place(trace)
             place = self._places[module]
             if place is not None:
-                secs[place] = mean(times) if times else math.inf
-        self._tried.update(secs)
+                # Other postprocessors may have made another module of the same decisions.
+                secs[place] = min(secs.get(place, math.inf), mean(times) if times else math.inf)
+                self._modules[place] = module
         return secs
+
+    def _is_tried(self, place: Place) -> bool:
+        """Whether what a place makes was measured, or is rejected."""
+        module = self._modules.get(place, math.inf)
+        return module is None or module in self._places
 
     def _place(self, trace: Trace) -> Place | None:
         """Where a trace lies; None for one of another design space."""
@@ -200,7 +218,7 @@ class ModelDescent:
         if "random points" not in self._without:
             for _ in range(_RANDOM_POINTS):
                 considered[self._random_place()] = None
-        return [place for place in considered if place not in self._tried]
+        return [place for place in considered if not self._is_tried(place)]
 
     def _random_place(self) -> Place:
         """A point of any sketch, of locations and extents that are legal somewhere in it."""
@@ -221,8 +239,8 @@ class ModelDescent:
         """
         best = min(secs.values())
         values = {place: -best / sec for place, sec in _most_telling(secs).items()}
-        for place in self._rejected[-len(values) :]:
-            values.setdefault(place, 0.0)
+        rejected = [place for place, module in self._modules.items() if module is None]
+        values.update(dict.fromkeys(rejected[-len(values) :], 0.0))
         points = self._encoding.vectors(list(values))
         with Profiler.timeit("Droplet/Model"):
             process = GaussianProcess.fit(points, np.array(list(values.values())))
@@ -252,12 +270,9 @@ class ModelDescent:
 
     def _realise(self, place: Place) -> Candidate | None:
         """The candidate of a place; None if it is rejected, or was measured."""
-        self._tried.add(place)
         candidate = self._replayer.replay(self._trace(place))
-        if candidate is None:
-            self._rejected.append(place)
-            return None
-        return None if candidate in self._history else candidate
+        self._modules[place] = None if candidate is None else candidate.module
+        return None if candidate is None or candidate in self._history else candidate
 
 
 def _most_telling(secs: dict[Place, float]) -> dict[Place, float]:

@@ -171,13 +171,9 @@ class DropletSearch:
 
     def _descend(self) -> Iterator[Batch]:
         """Step to where the model expects the largest improvement, until there is none."""
-        best = self._history.best()
-        if best is None:
+        if self._history.best() is None:
             return
-        sketch, point = _read(best)
-        self._journal.begin(
-            "descend", f"descending from {mean(best.secs) * 1e6:.4g} us, {sketch.describe(point)}"
-        )
+        self._begin_descent()
         while True:
             proposals = self._descent.propose(self._batch_size())
             if self._options.stop_when_converged and proposals.improvement < _CONVERGED:
@@ -197,6 +193,14 @@ class DropletSearch:
                 yield from self._explore(self._batch_size())
                 if len(self._history) == trials:
                     return
+                self._begin_descent()
+
+    def _begin_descent(self) -> None:
+        best = self._history.best()
+        if best is not None:
+            sketch, point = _read(best)
+            start = f"{mean(best.secs) * 1e6:.4g} us, {sketch.describe(point)}"
+            self._journal.begin("descend", f"descending from {start}")
 
     def _step(self, batch: Batch) -> Iterator[Batch]:
         """Measure a batch, and log the step if it has a new best."""

@@ -56,7 +56,7 @@ class SampledModule:
     sampled : Sampled
         A point that makes it.
     group : str
-        Which part of the sample: "uniform", "near", or the name of a held-out search.
+        Which part of the sample: "uniform", "near", or the name of a search.
     """
 
     name: int
