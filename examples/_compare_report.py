@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BASELINE = "evolutionary"
+BEFORE = "droplet-before"
+"""DropletStrategy of another checkout."""
 
 LEGEND = """\
 - us at N: the best of the first N trials by its record, re-measured together with all other winners
@@ -31,6 +33,8 @@ LEGEND = """\
   faster than `evolutionary`; over several runs the geometric mean [smallest-largest]. Until PostOpt
   begins, `tvm-droplet` is evolutionary search too: how far it is from 1 there is chance.
 - to 5%: the first trial whose record is within 5% of the layer's best re-measured latency.
+- to baseline: the first trial whose record is at least as fast as the last winner of `evolutionary`
+  with the same seed, re-measured; over several runs the median, "never" counted as more than any.
 - wall s: tuning alone, without the start of Python and TVM. Where it went: `propose` is all that is
   none of the others (design space, evolution, replay, prediction), `model` the update of the cost
   model, `other` the start of the task, the database and the recording."""
@@ -47,9 +51,9 @@ _SCOPES = {
     ),
 }
 
-_OWN_SCOPES = {"Generate": 1, "Notify": 1, "Explore": -1, "Replay": -1, "Predict": -1}
-"""DropletStrategy's profiler scopes. The last three (evolution, replay with postprocessors, the
-cost model) lie within the first."""
+_OWN_SCOPES = {"Generate": 1, "Notify": 1, "Explore": -1, "Replay": -1, "Model": -1, "Predict": -1}
+"""DropletStrategy's profiler scopes. Those that are taken off (evolution, replay with
+postprocessors, the models) lie within the first."""
 
 
 @dataclass
@@ -77,6 +81,29 @@ class Results:
         ours = self.latency(method, seed, checkpoint)
         baseline = self.latency(BASELINE, seed, checkpoint)
         return None if ours is None or baseline is None else baseline / ours
+
+    def trials_to_baseline(self, method: str, seed: int, checkpoint: int) -> float | None:
+        """After how many trials the baseline's latency was reached; infinite if never."""
+        baseline = self.latency(BASELINE, seed, checkpoint)
+        if baseline is None or (method, seed) not in self.runs:
+            return None
+        return _first_within(self.runs[method, seed]["trials"], baseline)
+
+
+def _first_within(trials: Sequence[dict[str, Any]], secs: float) -> float:
+    reached = (float(i) for i, trial in enumerate(trials, 1) if trial_secs(trial) <= secs)
+    return next(reached, math.inf)
+
+
+def _count(trials: float | None) -> str:
+    if trials is None:
+        return "-"
+    return f"{trials:.0f}" if trials < math.inf else "never"
+
+
+def _median_count(counts: Iterable[float | None]) -> str:
+    known = [count for count in counts if count is not None]
+    return _count(statistics.median_high(known) if known else None)
 
 
 def trial_secs(trial: dict[str, Any]) -> float:
@@ -119,7 +146,7 @@ def layer_report(
     header = ["method", "seed", "trials"]
     header += [f"us at {c}" for c in checkpoints]
     header += [f"speed at {c}" for c in checkpoints]
-    header += ["to 5%", "wall s", "propose", "build", "run", "model", "other"]
+    header += ["to 5%", "to baseline", "wall s", "propose", "build", "run", "model", "other"]
     rows = []
     notes = []
     latencies = [kernel["median"] for kernel in results.kernels.values() if not kernel["error"]]
@@ -152,8 +179,9 @@ def _run_row(
             row.append(f"{secs * 1e6:.1f} ({100 * (quartiles[1] - quartiles[0]) / secs:.1f})")
     speeds = [results.speed(method, seed, checkpoint) for checkpoint in checkpoints]
     row += ["-" if speed is None else f"{speed:.3f}" for speed in speeds]
-    reached = (i for i, t in enumerate(run["trials"], 1) if trial_secs(t) <= 1.05 * best_secs)
-    row += [str(next(reached, "never")), f"{run['wall_secs']:.0f}"]
+    row.append(_count(_first_within(run["trials"], 1.05 * best_secs)))
+    row.append(_count(results.trials_to_baseline(method, seed, checkpoints[-1])))
+    row.append(f"{run['wall_secs']:.0f}")
     return row + [f"{100 * share:.0f}%" for share in time_shares(run["profile"]).values()]
 
 
@@ -167,7 +195,8 @@ def _seeds_row(
         row.append(f"{statistics.median(known) * 1e6:.1f}" if known else "-")
     for checkpoint in checkpoints:
         row.append(_spread(results.speed(method, seed, checkpoint) for seed in seeds))
-    return row
+    counts = [results.trials_to_baseline(method, seed, checkpoints[-1]) for seed in seeds]
+    return [*row, "-", _median_count(counts)]
 
 
 def _run_notes(
@@ -184,7 +213,7 @@ def _run_notes(
         kernel = results.kernels.get((method, seed, checkpoint))
         if kernel and kernel["error"]:
             yield f"{method}, seed {seed}, winner at {checkpoint}: {_last_line(kernel['error'])}"
-    if method == "droplet":
+    if method in ("droplet", BEFORE):
         profile = run["profile"]
         parts = {f"Droplet/{name}": sign for name, sign in _OWN_SCOPES.items()}
         own = sum(sign * profile.get(name, 0.0) for name, sign in parts.items())
@@ -225,8 +254,14 @@ def summary_report(
             for seed in seeds
             if (method, seed) in results.runs
         ]
-        rows.append([*row, str(len(runs)), f"{sum(run['wall_secs'] for run in runs):.0f}"])
-    header = ["method", *(f"speed at {c}" for c in checkpoints), "runs", "wall s"]
+        counts = [
+            results.trials_to_baseline(method, seed, checkpoints[-1])
+            for results in layers.values()
+            for seed in seeds
+        ]
+        wall_secs = sum(run["wall_secs"] for run in runs)
+        rows.append([*row, _median_count(counts), str(len(runs)), f"{wall_secs:.0f}"])
+    header = ["method", *(f"speed at {c}" for c in checkpoints), "to baseline", "runs", "wall s"]
     title = f"{'### ' if markdown else ''}All layers and seeds"
     return "\n".join([title, "", format_table(header, rows, markdown)])
 

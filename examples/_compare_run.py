@@ -30,7 +30,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from _compare_report import trial_secs
+from _compare_report import BEFORE, trial_secs
 from tvm_ffi import structural_hash
 
 import tvm
@@ -87,7 +87,7 @@ def tune(settings: dict[str, Any], seed: int, method: str, work_dir: Path) -> di
             runner=runner,
             cost_model="xgb",
             measure_callbacks=[_recorder(log), *ms.MeasureCallback.create("default")],
-            strategy=DropletStrategy() if method == "droplet" else "evolutionary",
+            strategy=DropletStrategy() if method in ("droplet", BEFORE) else "evolutionary",
             seed=seed,
             post_optimization=method == AS_SHIPPED,
         )

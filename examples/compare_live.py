@@ -16,7 +16,7 @@
 # under the License.
 """DropletStrategy against TVM's `evolutionary` and TVM's own droplet, side by side, live.
 
-    python examples/compare_live.py --out compare --show-as-shipped     # about an hour on 2 cores
+    python examples/compare_live.py --out compare     # about two hours on 2 cores
     python examples/compare_live.py --out compare --table-only --markdown
 
 Methods, all with the same builder, runner, cost model, seeds and number of measured trials:
@@ -34,20 +34,23 @@ tvm-droplet
     workers import first, and a runner of other settings than the search's
     (``meta_schedule/post_optimization/space.py``). ``--show-as-shipped`` shows what comes of that.
     In the comparison it is given the builder and the runner of the other methods.
+droplet-before
+    ``DropletStrategy()`` of another checkout of this project (``--before CHECKOUT``), to see what a
+    change is worth.
 
 Every run is a process of its own, one after the other, in an order that rotates from seed to seed
 and from layer to layer. A finished run is a file in ``--out`` and is not repeated: after a stop,
 the same command goes on. After changing the code of a strategy, use another ``--out``. After the
 runs of a layer, their winners at every checkpoint are rebuilt from their traces, as
 ``compile_tir`` does, and timed in turns in one more process, on new buffers in each round. Trials
-are measured in batches of ``--num-trials-per-iter`` = 32, so that what stood at 32 and 64 are whole
-batches.
+are measured in batches of ``--num-trials-per-iter`` = 32 at most.
 """
 
 import argparse
 import importlib
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -56,6 +59,8 @@ from pathlib import Path
 from typing import Any
 
 from _compare_report import (
+    BASELINE,
+    BEFORE,
     LEGEND,
     Results,
     as_shipped_report,
@@ -74,10 +79,30 @@ LAYERS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     ),
     "dense": ("dense, 128x1024 times 1024x1024", "matmul", (128, 1024, 1024)),
     "softmax": ("softmax over the last axis of 512x1024", "softmax_mn", (512, 1024)),
+    "conv2d_nchw": (
+        "3x3 convolution, NCHW 64x56x56 -> 64",
+        "conv2d_nchw",
+        (1, 56, 56, 64, 64, 3, 1, 1),
+    ),
+    "conv2d_1x1": (
+        "1x1 convolution, NHWC 28x28x256 -> 128",
+        "conv2d_nhwc",
+        (1, 28, 28, 256, 128, 1),
+    ),
+    "conv2d_7x7": (
+        "7x7 convolution of stride 2, NHWC 224x224x3 -> 64",
+        "conv2d_nhwc",
+        (1, 224, 224, 3, 64, 7, 2, 3),
+    ),
+    "batch_matmul": (
+        "batched matmul, 12 of 128x64 times 64x128",
+        "batch_matmul_nkkm",
+        (12, 128, 128, 64),
+    ),
 }
 """What it is, and the function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it."""
 
-METHODS = ("evolutionary", "droplet", "tvm-droplet")
+METHODS = (BASELINE, "droplet", "tvm-droplet")
 AS_SHIPPED = "tvm-droplet-as-shipped"
 REMEASURED = "remeasured"
 """What a child process does besides a method: see run_child."""
@@ -88,14 +113,17 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--trials", type=int, default=96, help="measured trials of every run")
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="the checkout of method droplet-before"
+    )
+    parser.add_argument("--trials", type=int, default=128, help="measured trials of every run")
     parser.add_argument(
         "--checkpoints",
         nargs="+",
         type=int,
-        help="read off here too, at 32 and 64 if None",
+        help="read off here too, at 32, 40 and 64 if None",
     )
     parser.add_argument("--num-trials-per-iter", type=int, default=32, help="size of a batch")
     parser.add_argument(
@@ -122,10 +150,14 @@ def parse_arguments() -> argparse.Namespace:
     if not 0 < args.post_trials < args.trials:
         parser.error(f"--post-trials is {args.post_trials}; expected 1 to --trials - 1")
     if args.checkpoints is None:
-        args.checkpoints = [trials for trials in (32, 64) if trials < args.trials]
+        args.checkpoints = [trials for trials in (32, 40, 64) if trials < args.trials]
     if any(not 0 < checkpoint <= args.trials for checkpoint in args.checkpoints):
         parser.error(f"--checkpoints is {args.checkpoints}; expected 1 to --trials each")
     args.checkpoints = sorted({*args.checkpoints, args.trials})
+    if args.before:
+        if not (args.before / "tvm_droplet_ms").is_dir():
+            parser.error(f"--before is {args.before}, which has no folder tvm_droplet_ms")
+        args.methods.append(BEFORE)
     return args
 
 
@@ -208,8 +240,13 @@ def run_process(args: argparse.Namespace, layer: str, seed: int, task: str) -> b
     start = time.time()
     print(f"{time.strftime('%H:%M:%S')} {path.stem} ...", end=" ", flush=True)
     command = [sys.executable, __file__, *sys.argv[1:], "--run-one", layer, str(seed), task]
+    environment = os.environ.copy()
+    if task == BEFORE:
+        environment["PYTHONPATH"] = str(args.before.resolve())
     with log.open("w") as output:
-        status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
+        status = subprocess.run(
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment
+        ).returncode
     last = (log.read_text().strip().splitlines() or ["it printed nothing"])[-1]
     if status != 0:
         print(f"FAILED with exit status {status}, see {log}: {last}", flush=True)

@@ -137,7 +137,7 @@ class PromptRunner(PyRunner):
     near_best : float
         Up to how many times the best time a candidate is repeated.
     near_best_repeats : int
-        How many repeats it has then, at least. A t-test needs two.
+        How many repeats it has then, at least. An estimate of the noise needs two.
     cpus : frozenset[int] | None
         The CPUs that candidates run on; None for all.
     builder : WarmBuilder | None
