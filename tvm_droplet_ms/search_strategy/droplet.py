@@ -17,23 +17,19 @@
 """DropletStrategy: the object that TVM calls."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tvm_ffi import register_global_func
 
 from tvm.ir.utils import derived_object
-from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.cost_model import CostModel, RandomModel
-from tvm.s_tir.meta_schedule.database import Database
-from tvm.s_tir.meta_schedule.profiler import Profiler
+from tvm.s_tir.meta_schedule.cost_model import RandomModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import (
     EvolutionarySearch,
     MeasureCandidate,
-    PySearchStrategy,
     SearchStrategy,
 )
 
@@ -42,27 +38,37 @@ from .decisions import Sketch, largest_parallel_extent
 from .explorer import EvolutionaryExplorer, Explorer, RandomExplorer
 from .history import History
 from .journal import Journal
+from .lifecycle import Start, StrategyLifecycle, Task, TaskSearch, check_at_least
 from .log import logger
 from .model_descent import ModelDescent
-from .search import WITHOUT, Batch, Budget, DropletSearch, SearchOptions
+from .search import WITHOUT, Batch, DropletSearch, SearchOptions
 
 _EXPLORERS = ("random", "evolutionary")
 
 
-@dataclass
 class _Run:
-    """The state of one tuning run, from ``pre_tuning`` to ``post_tuning``."""
+    """A search, as the lifecycle of a strategy drives it."""
 
-    search: DropletSearch
-    batches: Iterator[Batch]
-    budget: Budget
-    explorer: Explorer
-    pending: Batch | None = None
-    finished: bool = False
+    def __init__(self, search: DropletSearch, explorer: Explorer) -> None:
+        self._search = search
+        self._explorer = explorer
+        self._batches = search.batches()
+        self._batch: Batch = []
+
+    def propose(self) -> list[MeasureCandidate]:
+        self._batch = next(self._batches, [])
+        return [candidate.measure_candidate() for candidate in self._batch]
+
+    def tell(self, _: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
+        self._search.tell(self._batch, results)
+
+    def end(self) -> None:
+        self._search.conclude()
+        self._explorer.leave()
 
 
 @derived_object
-class DropletStrategy(PySearchStrategy):
+class DropletStrategy(StrategyLifecycle):
     """Explore briefly, then descend coordinate by coordinate on a model of what was measured.
 
     A MetaSchedule search strategy after "Explore as a Storm, Exploit as a Raindrop" (arXiv
@@ -110,6 +116,8 @@ class DropletStrategy(PySearchStrategy):
         )
     """
 
+    _scope = "Droplet"
+
     def __init__(
         self,
         *,
@@ -123,9 +131,9 @@ class DropletStrategy(PySearchStrategy):
     ) -> None:
         """Constructor"""
         super().__init__()
-        _check_at_least("explore_trials", explore_trials, 1)
-        _check_at_least("num_starts", num_starts, 1)
-        _check_at_least("descent_batch_size", descent_batch_size, 1)
+        check_at_least("explore_trials", explore_trials, 1)
+        check_at_least("num_starts", num_starts, 1)
+        check_at_least("descent_batch_size", descent_batch_size, 1)
         if explorer not in _EXPLORERS:
             raise ValueError(f"explorer is {explorer!r}, expected one of {', '.join(_EXPLORERS)}")
         if evolutionary and explorer != "evolutionary":
@@ -152,85 +160,38 @@ class DropletStrategy(PySearchStrategy):
         )
         self._evolutionary = dict(evolutionary or {})
         self._evolution = _make_evolution(self._evolutionary)
-        self._run: _Run | None = None
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        # TVM calls this several times on one object. The context itself is not kept: it holds this
-        # object, and no collector would see the cycle.
-        self._mod = context.mod
-        self._target = context.target
-        self._task = str(context.task_name)
-        self._num_threads = int(context.num_threads)
-        self._seed = int(context.rand_state)
-        self._postprocs = list(context.space_generator.postprocs or [])
-        self._run = None
+        super()._initialize_with_tune_context(context)
         self._evolution._initialize_with_tune_context(context)
 
-    def pre_tuning(
-        self,
-        max_trials: int,
-        num_trials_per_iter: int,
-        design_spaces: Sequence[Schedule],
-        database: Database | None = None,
-        cost_model: CostModel | None = None,
-    ) -> None:
-        """Begin a run; see ``SearchStrategy.pre_tuning``.
-
-        Parameters
-        ----------
-        max_trials : int
-            The most trials of this task.
-        num_trials_per_iter : int
-            The most trials of a batch.
-        design_spaces : Sequence[Schedule]
-            The design spaces of the task.
-        database : Database | None
-            Where earlier measurements of the task are found; None for an empty one.
-        cost_model : CostModel | None
-            What evolution selects with, where it explores; None for a random order.
-
-        Raises
-        ------
-        ValueError
-            If a run has begun already, or there is nothing to search.
-        """
-        if self._run is not None:
-            raise ValueError(
-                f"{self._task}: pre_tuning was called twice; call post_tuning in between"
-            )
-        if not design_spaces:
-            raise ValueError(
-                f"{self._task}: design_spaces is empty, expected at least one schedule; "
-                "the space generator made none for this module"
-            )
-        _check_at_least("num_trials_per_iter", num_trials_per_iter, 1)
-        traces = [space.trace for space in design_spaces]
+    def _begin(self, task: Task, start: Start) -> TaskSearch:
+        traces = [space.trace for space in start.design_spaces]
         if not any(Sketch.of(trace).decisions for trace in traces):
             logger.warning(
                 "%s: nothing to search: no design space samples a decision; each is measured once",
-                self._task,
+                task.name,
             )
-        generator = random.Random(self._seed)
-        replayer = Replayer(self._mod, self._postprocs, generator)
-        history = History(self._mod, self._target)
-        if database is not None:
-            history.load(database, replayer)
+        generator = random.Random(task.seed)
+        replayer = Replayer(task.mod, task.postprocs, generator)
+        history = History(task.mod, task.target)
+        if start.database is not None:
+            history.load(start.database, replayer)
         if len(history) or history.ignored:
             logger.info(
                 "%s: %d modules measured before; records ignored: %s",
-                self._task,
+                task.name,
                 len(history),
                 ", ".join(f"{count} of {why}" for why, count in history.ignored.items()) or "none",
             )
         without = self._options.without
-        explorer: Explorer = RandomExplorer(replayer, design_spaces, history)
+        explorer: Explorer = RandomExplorer(replayer, start.design_spaces, history)
         if self._options.explorer == "evolutionary":
-            model = RandomModel() if cost_model is None else cost_model
-            explorer = EvolutionaryExplorer(self._evolution, design_spaces, history, model)
-        budget = Budget(int(max_trials), int(num_trials_per_iter))
+            model = RandomModel() if start.cost_model is None else start.cost_model
+            explorer = EvolutionaryExplorer(self._evolution, start.design_spaces, history, model)
         search = DropletSearch(
             options=self._options,
-            budget=budget,
+            budget=start.budget,
             replayer=replayer,
             history=history,
             explorer=explorer,
@@ -245,95 +206,14 @@ class DropletStrategy(PySearchStrategy):
                 ),
                 without=without,
             ),
-            journal=Journal(self._task, history, replayer.dropped),
+            journal=Journal(task.name, history, replayer.dropped),
             design_spaces=traces,
         )
-        self._run = _Run(search, search.batches(), budget, explorer)
-
-    def post_tuning(self) -> None:
-        """End the run and drop its state.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun.
-        """
-        run = self._running("post_tuning")
-        run.search.conclude()
-        run.explorer.leave()
-        self._run = None
-
-    def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
-        """The next batch to measure.
-
-        Returns
-        -------
-        measure_candidates : list[MeasureCandidate] | None
-            At most ``num_trials_per_iter``, none of them empty; None when the trials are spent or
-            the search has ended, and ever after.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun, or the results of the last batch have not been told.
-        """
-        run = self._running("generate_measure_candidates")
-        if run.pending is not None:
-            raise ValueError(
-                f"{self._task}: generate_measure_candidates was called before the results of the "
-                f"last {len(run.pending)} candidates; call notify_runner_results first"
-            )
-        if run.finished or run.budget.room <= 0:
-            return None
-        with Profiler.timeit("Droplet/Generate"):
-            run.pending = next(run.batches, None)
-            if run.pending is None:
-                run.finished = True
-                return None
-            return [candidate.measure_candidate() for candidate in run.pending]
-
-    def notify_runner_results(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
-        """Take the results of the last batch.
-
-        Parameters
-        ----------
-        measure_candidates : Sequence[MeasureCandidate]
-            The candidates of the last batch, in its order.
-        results : Sequence[RunnerResult]
-            One for each.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun, or the results are not those of the last batch.
-        """
-        run = self._running("notify_runner_results")
-        pending = run.pending or []
-        if not len(pending) == len(measure_candidates) == len(results):
-            raise ValueError(
-                f"{self._task}: notify_runner_results was called with {len(measure_candidates)} "
-                f"candidates and {len(results)} results, expected {len(pending)} of each"
-            )
-        if pending:
-            with Profiler.timeit("Droplet/Notify"):
-                run.search.tell(pending, list(results))
-        run.pending = None
+        return _Run(search, explorer)
 
     def clone(self) -> SearchStrategy:
         """A strategy of the same configuration, without state."""
         return DropletStrategy(**asdict(self._options), evolutionary=self._evolutionary)
-
-    def _running(self, caller: str) -> _Run:
-        if self._run is None:
-            raise ValueError(f"{caller} was called outside a run; call pre_tuning first")
-        return self._run
-
-
-def _check_at_least(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
 
 
 def _make_evolution(options: Mapping[str, Any]) -> EvolutionarySearch:

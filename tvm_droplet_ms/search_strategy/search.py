@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
+from .budget import Budget
 from .candidates import Candidate, Replayer
 from .decisions import Sketch
 from .explorer import Explorer
@@ -74,30 +75,6 @@ class SearchOptions:
         return 1 if "exploration" in self.without else self.explore_trials
 
 
-@dataclass
-class Budget:
-    """The trials of a task.
-
-    Parameters
-    ----------
-    max_trials : int
-        The most that the task may measure.
-    num_trials_per_iter : int
-        The most that one batch may measure.
-    trials : int
-        Those measured so far.
-    """
-
-    max_trials: int
-    num_trials_per_iter: int
-    trials: int = 0
-
-    @property
-    def room(self) -> int:
-        """How many candidates the next batch may have."""
-        return min(self.num_trials_per_iter, self.max_trials - self.trials)
-
-
 class DropletSearch:
     """Iterates over the batches that a task should measure.
 
@@ -110,7 +87,7 @@ class DropletSearch:
     options : SearchOptions
         The configuration.
     budget : Budget
-        The trials; kept by ``tell``.
+        The trials.
     replayer : Replayer
         Replays traces on the task's workload.
     history : History
@@ -229,7 +206,6 @@ class DropletSearch:
         """
         self._results = list(results)
         secs = [valid_secs(result.run_secs) for result in results]
-        self._budget.trials += len(batch)
         for candidate, times in zip(batch, secs):
             self._history.add(candidate, times)
         failures = [_reason(result) for times, result in zip(secs, results) if not times]

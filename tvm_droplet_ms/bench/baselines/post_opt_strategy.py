@@ -18,49 +18,133 @@
 
 import random
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tvm.ir.utils import derived_object
-from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.cost_model import CostModel, RandomModel
-from tvm.s_tir.meta_schedule.database import Database
-from tvm.s_tir.meta_schedule.profiler import Profiler
+from tvm.s_tir.meta_schedule.cost_model import RandomModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import (
     EvolutionarySearch,
     MeasureCandidate,
-    PySearchStrategy,
     SearchStrategy,
 )
 
 from ...search_strategy.candidates import Candidate, Replayer
 from ...search_strategy.decisions import largest_parallel_extent
 from ...search_strategy.history import History, valid_secs
+from ...search_strategy.lifecycle import (
+    Start,
+    StrategyLifecycle,
+    Task,
+    TaskSearch,
+    check_at_least,
+)
 from ...search_strategy.log import logger
-from ...search_strategy.search import Budget
 from .post_opt_descent import MendedDescent, PostOptDescent, ShippedDescent
 
 
-@dataclass
-class _Run:
-    """The state of one tuning run, from ``pre_tuning`` to ``post_tuning``."""
+@dataclass(frozen=True)
+class _Options:
+    """What ``PostOptStrategy`` is configured with; see there."""
 
-    budget: Budget
-    replayer: Replayer
-    history: History
-    generator: random.Random
-    parallel_limit: int
-    exploring: bool = True
-    descent: PostOptDescent | None = None
-    unmeasured: list[MeasureCandidate] = field(default_factory=list)
-    results: list[RunnerResult] = field(default_factory=list)
-    pending: list[MeasureCandidate] | None = None
+    explore_trials: int
+    mended: bool
+    batch_size: int
+    descent_trials: int
+    modules: Container[int] | None
+    evolutionary: dict[str, Any]
+
+
+class _Run:
+    """The search of one run: evolution, then the descent."""
+
+    def __init__(
+        self, options: _Options, evolution: EvolutionarySearch, task: Task, start: Start
+    ) -> None:
+        self._options = options
+        self._task = task
+        self._budget = start.budget
+        self._generator = random.Random(task.seed)
+        self._replayer = Replayer(task.mod, task.postprocs, self._generator)
+        self._history = History(task.mod, task.target)
+        if start.database is not None:
+            self._history.load(start.database, self._replayer)
+        self._parallel_limit = largest_parallel_extent(space.trace for space in start.design_spaces)
+        self._evolution: EvolutionarySearch | None = evolution
+        evolution.pre_tuning(
+            min(options.explore_trials, start.budget.max_trials),
+            start.budget.num_trials_per_iter,
+            start.design_spaces,
+            self._history.view if start.database is None else start.database,
+            RandomModel() if start.cost_model is None else start.cost_model,
+        )
+        self._descent: PostOptDescent | None = None
+        self._unmeasured: list[MeasureCandidate] = []
+        self._results: list[RunnerResult] = []
+
+    def propose(self) -> list[MeasureCandidate]:
+        if self._evolution is not None:
+            candidates = self._evolution.generate_measure_candidates()
+            if candidates is not None:
+                return list(candidates)
+            self._begin_descent()
+        return self._descend()
+
+    def _begin_descent(self) -> None:
+        self.end()
+        best = self._history.best()
+        limits = {
+            "batch_size": self._options.batch_size,
+            "max_trials": self._options.descent_trials,
+        }
+        if best is not None and self._options.mended:
+            self._descent = MendedDescent(
+                best, self._replayer, self._history, self._parallel_limit, **limits
+            )
+        elif best is not None:
+            self._descent = ShippedDescent(
+                best, self._replayer, self._generator, self._options.modules, **limits
+            )
+
+    def _descend(self) -> list[MeasureCandidate]:
+        """A part of a round of the descent; nothing at its end."""
+        if self._descent is None:
+            return []
+        if not self._unmeasured:
+            self._unmeasured = [one.measure_candidate() for one in self._descent.ask()]
+        if not self._unmeasured:
+            logger.info(
+                "%s: TVM's droplet has ended, %d trials are left; not in the space: %s",
+                self._task.name,
+                self._budget.max_trials - self._budget.trials,
+                dict(self._replayer.dropped),
+            )
+        return self._unmeasured[: self._budget.room]
+
+    def tell(
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        for candidate, result in zip(measure_candidates, results, strict=True):
+            self._history.add(Candidate.of(candidate.sch), valid_secs(result.run_secs))
+        if self._evolution is not None:
+            self._evolution.notify_runner_results(measure_candidates, results)
+            return
+        self._results += results
+        del self._unmeasured[: len(measure_candidates)]
+        if self._descent is not None and not self._unmeasured:
+            self._descent.tell(self._results)
+            self._results = []
+
+    def end(self) -> None:
+        if self._evolution is not None:
+            self._evolution.post_tuning()
+        self._evolution = None
 
 
 @derived_object
-class PostOptStrategy(PySearchStrategy):
+class PostOptStrategy(StrategyLifecycle):
     """Evolutionary search, then TVM's own droplet from the best record, in one budget.
 
     What ``tune_tir(..., post_optimization=True)`` does, as a search strategy, so that any builder
@@ -98,6 +182,8 @@ class PostOptStrategy(PySearchStrategy):
         If one of the numbers is out of its range.
     """
 
+    _scope = "PostOpt"
+
     def __init__(
         self,
         *,
@@ -110,202 +196,21 @@ class PostOptStrategy(PySearchStrategy):
     ) -> None:
         """Constructor"""
         super().__init__()
-        _check_at_least("explore_trials", explore_trials, 1)
-        _check_at_least("batch_size", batch_size, 1)
-        _check_at_least("descent_trials", descent_trials, 2)
-        self._explore_trials = explore_trials
-        self._mended = mended
-        self._batch_size = batch_size
-        self._descent_trials = descent_trials
-        self._modules = modules
-        self._evolutionary = dict(evolutionary or {})
-        self._evolution = EvolutionarySearch(**self._evolutionary)
-        self._run: _Run | None = None
+        check_at_least("explore_trials", explore_trials, 1)
+        check_at_least("batch_size", batch_size, 1)
+        check_at_least("descent_trials", descent_trials, 2)
+        self._options = _Options(
+            explore_trials, mended, batch_size, descent_trials, modules, dict(evolutionary or {})
+        )
+        self._evolution = EvolutionarySearch(**self._options.evolutionary)
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        # The context itself is not kept: it holds this object, and no collector sees the cycle.
-        self._mod = context.mod
-        self._target = context.target
-        self._task = str(context.task_name)
-        self._seed = int(context.rand_state)
-        self._postprocs = list(context.space_generator.postprocs or [])
-        self._run = None
+        super()._initialize_with_tune_context(context)
         self._evolution._initialize_with_tune_context(context)
 
-    def pre_tuning(
-        self,
-        max_trials: int,
-        num_trials_per_iter: int,
-        design_spaces: Sequence[Schedule],
-        database: Database | None = None,
-        cost_model: CostModel | None = None,
-    ) -> None:
-        """Begin a run; see ``SearchStrategy.pre_tuning``.
-
-        Raises
-        ------
-        ValueError
-            If a run has begun already, or there is no design space.
-        """
-        if self._run is not None:
-            raise ValueError(
-                f"{self._task}: pre_tuning was called twice; call post_tuning in between"
-            )
-        if not design_spaces:
-            raise ValueError(
-                f"{self._task}: design_spaces is empty, expected at least one schedule; "
-                "the space generator made none for this module"
-            )
-        _check_at_least("num_trials_per_iter", num_trials_per_iter, 1)
-        generator = random.Random(self._seed)
-        replayer = Replayer(self._mod, self._postprocs, generator)
-        history = History(self._mod, self._target)
-        if database is not None:
-            history.load(database, replayer)
-        self._evolution.pre_tuning(
-            min(self._explore_trials, max_trials),
-            num_trials_per_iter,
-            design_spaces,
-            history.view if database is None else database,
-            RandomModel() if cost_model is None else cost_model,
-        )
-        limit = largest_parallel_extent(space.trace for space in design_spaces)
-        budget = Budget(max_trials, num_trials_per_iter)
-        self._run = _Run(budget, replayer, history, generator, limit)
-
-    def post_tuning(self) -> None:
-        """End the run and drop its state.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun.
-        """
-        run = self._running("post_tuning")
-        if run.exploring:
-            self._evolution.post_tuning()
-        self._run = None
-
-    def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
-        """The next batch to measure.
-
-        Returns
-        -------
-        measure_candidates : list[MeasureCandidate] | None
-            At most ``num_trials_per_iter``; None when the trials are spent or the descent has
-            ended, and ever after.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun, or the results of the last batch have not been told.
-        """
-        run = self._running("generate_measure_candidates")
-        if run.pending is not None:
-            raise ValueError(
-                f"{self._task}: generate_measure_candidates was called before the results of the "
-                f"last {len(run.pending)} candidates; call notify_runner_results first"
-            )
-        if run.budget.room <= 0:
-            return None
-        with Profiler.timeit("PostOpt/Generate"):
-            if run.exploring:
-                run.pending = self._explore(run)
-            if not run.exploring:
-                run.pending = self._descend(run)
-        return run.pending
-
-    def _explore(self, run: _Run) -> list[MeasureCandidate] | None:
-        """A batch of the evolutionary search; None at its end, where the descent begins."""
-        candidates = self._evolution.generate_measure_candidates()
-        if candidates is not None:
-            return list(candidates)
-        self._evolution.post_tuning()
-        run.exploring = False
-        best = run.history.best()
-        limits = {"batch_size": self._batch_size, "max_trials": self._descent_trials}
-        if best is not None and self._mended:
-            run.descent = MendedDescent(
-                best, run.replayer, run.history, run.parallel_limit, **limits
-            )
-        elif best is not None:
-            run.descent = ShippedDescent(best, run.replayer, run.generator, self._modules, **limits)
-        return None
-
-    def _descend(self, run: _Run) -> list[MeasureCandidate] | None:
-        """A part of a round of the descent; None at its end."""
-        if run.descent is None:
-            return None
-        if not run.unmeasured:
-            run.unmeasured = [one.measure_candidate() for one in run.descent.ask()]
-        if not run.unmeasured:
-            logger.info(
-                "%s: TVM's droplet has ended, %d trials are left; not in the space: %s",
-                self._task,
-                run.budget.max_trials - run.budget.trials,
-                dict(run.replayer.dropped),
-            )
-            run.descent = None
-            return None
-        return run.unmeasured[: run.budget.room]
-
-    def notify_runner_results(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
-        """Take the results of the last batch.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun, or the results are not those of the last batch.
-        """
-        run = self._running("notify_runner_results")
-        pending = run.pending or []
-        if not len(pending) == len(measure_candidates) == len(results):
-            raise ValueError(
-                f"{self._task}: notify_runner_results was called with {len(measure_candidates)} "
-                f"candidates and {len(results)} results, expected {len(pending)} of each"
-            )
-        run.pending = None
-        with Profiler.timeit("PostOpt/Notify"):
-            self._tell(run, pending, measure_candidates, results)
-
-    def _tell(
-        self,
-        run: _Run,
-        pending: Sequence[MeasureCandidate],
-        measure_candidates: Sequence[MeasureCandidate],
-        results: Sequence[RunnerResult],
-    ) -> None:
-        run.budget.trials += len(pending)
-        for candidate, result in zip(pending, results):
-            run.history.add(Candidate.of(candidate.sch), valid_secs(result.run_secs))
-        if run.exploring:
-            self._evolution.notify_runner_results(measure_candidates, results)
-            return
-        run.results += results
-        del run.unmeasured[: len(pending)]
-        if run.descent is not None and not run.unmeasured:
-            run.descent.tell(run.results)
-            run.results = []
+    def _begin(self, task: Task, start: Start) -> TaskSearch:
+        return _Run(self._options, self._evolution, task, start)
 
     def clone(self) -> SearchStrategy:
         """A strategy of the same configuration, without state."""
-        return PostOptStrategy(
-            explore_trials=self._explore_trials,
-            mended=self._mended,
-            batch_size=self._batch_size,
-            descent_trials=self._descent_trials,
-            modules=self._modules,
-            evolutionary=self._evolutionary,
-        )
-
-    def _running(self, caller: str) -> _Run:
-        if self._run is None:
-            raise ValueError(f"{caller} was called outside a run; call pre_tuning first")
-        return self._run
-
-
-def _check_at_least(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
+        return PostOptStrategy(**vars(self._options))

@@ -19,25 +19,15 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from tvm.ir.utils import derived_object
-from tvm.s_tir import Schedule
-from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.cost_model import CostModel
-from tvm.s_tir.meta_schedule.database import Database
-from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm.s_tir.meta_schedule.search_strategy import (
-    MeasureCandidate,
-    PySearchStrategy,
-    SearchStrategy,
-)
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, SearchStrategy
 
 from ...search_strategy.candidates import Candidate, Replayer
 from ...search_strategy.history import mean, valid_secs
+from ...search_strategy.lifecycle import Start, StrategyLifecycle, Task, TaskSearch
 from ...search_strategy.log import logger
-from ...search_strategy.search import Budget
 from .ask_tell import AskTell, Point, SearchSpace
 from .ask_tell.annealing import SimulatedAnnealing
 from .ask_tell.local_search import LocalSearch
@@ -63,36 +53,71 @@ ASK_TELL = tuple(_ALGORITHMS)
 """The names of the algorithms."""
 
 
-@dataclass
 class _Run:
-    """The state of one tuning run, from ``pre_tuning`` to ``post_tuning``.
+    """An algorithm, as the lifecycle of a strategy drives it."""
 
-    Parameters
-    ----------
-    space : DecisionSpace
-        What is searched.
-    algorithm : AskTell
-        What searches it.
-    budget : Budget
-        The trials.
-    known : dict[int, float]
-        The time of each module measured, in seconds; infinity if it failed.
-    pending : dict[int, tuple[Candidate, list[Point]]] | None
-        The batch that is being measured, by module, with the points that make it.
-    finished : bool
-        Whether the search has ended.
-    """
+    def __init__(self, name: str, task: Task, start: Start) -> None:
+        self._name = name
+        self._task = task
+        self._budget = start.budget
+        generator = random.Random(task.seed)
+        replayer = Replayer(task.mod, task.postprocs, generator)
+        self._space = DecisionSpace([space.trace for space in start.design_spaces], replayer)
+        self._algorithm = _ALGORITHMS[name](self._space, generator, self._spent)
+        self._known: dict[int, float] = {}
+        """The time of each module measured, in seconds; infinity if it failed."""
+        self._batch: dict[int, tuple[Candidate, list[Point]]] = {}
+        """What is being measured, by module, with the points that make it."""
 
-    space: DecisionSpace
-    algorithm: AskTell
-    budget: Budget
-    known: dict[int, float] = field(default_factory=dict)
-    pending: dict[int, tuple[Candidate, list[Point]]] | None = None
-    finished: bool = False
+    def _spent(self) -> float:
+        return self._budget.trials / max(1, self._budget.max_trials)
+
+    def propose(self) -> list[MeasureCandidate]:
+        self._batch = self._next_batch()
+        return [candidate.measure_candidate() for candidate, _ in self._batch.values()]
+
+    def _next_batch(self) -> dict[int, tuple[Candidate, list[Point]]]:
+        """Ask until there is something to measure; nothing if nothing is left or found."""
+        fruitless = 0
+        while fruitless < _FRUITLESS_ASKS:
+            points = self._algorithm.ask(self._budget.room)
+            if not points:
+                return {}
+            batch: dict[int, tuple[Candidate, list[Point]]] = {}
+            for point in points:
+                candidate = self._space.realise(point)
+                if candidate is None:
+                    self._algorithm.tell(point, math.inf)
+                elif candidate.module in self._known:
+                    self._algorithm.tell(point, self._known[candidate.module])
+                else:
+                    batch.setdefault(candidate.module, (candidate, []))[1].append(point)
+            if batch:
+                return batch
+            fruitless += len(points)
+        logger.warning(
+            "%s: %s ends after %d trials: the last %d points that it asked for fail or are known",
+            self._task.name,
+            self._name,
+            self._budget.trials,
+            fruitless,
+        )
+        return {}
+
+    def tell(self, _: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
+        for (candidate, points), result in zip(self._batch.values(), results, strict=True):
+            times = valid_secs(result.run_secs)
+            secs = mean(times) if times else math.inf
+            self._known[candidate.module] = secs
+            for point in points:
+                self._algorithm.tell(point, secs)
+
+    def end(self) -> None:
+        pass
 
 
 @derived_object
-class AskTellStrategy(PySearchStrategy):
+class AskTellStrategy(StrategyLifecycle):
     """A generic search algorithm over the decisions of a task's design spaces.
 
     A module is measured once in a run. An algorithm that asks for it again, by the same decisions
@@ -113,6 +138,8 @@ class AskTellStrategy(PySearchStrategy):
         If the name is "tpe" and Optuna is not installed.
     """
 
+    _scope = "AskTell"
+
     def __init__(self, name: str) -> None:
         """Constructor"""
         super().__init__()
@@ -121,170 +148,10 @@ class AskTellStrategy(PySearchStrategy):
         if name == "tpe":
             import_optuna()
         self._name = str(name)
-        self._run: _Run | None = None
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        # TVM calls this several times on one object. The context itself is not kept: it holds this
-        # object, and no collector would see the cycle.
-        self._mod = context.mod
-        self._task = str(context.task_name)
-        self._seed = int(context.rand_state)
-        self._postprocs = list(context.space_generator.postprocs or [])
-        self._run = None
-
-    def pre_tuning(
-        self,
-        max_trials: int,
-        num_trials_per_iter: int,
-        design_spaces: Sequence[Schedule],
-        database: Database | None = None,
-        cost_model: CostModel | None = None,
-    ) -> None:
-        """Begin a run; see ``SearchStrategy.pre_tuning``.
-
-        Parameters
-        ----------
-        max_trials : int
-            The most trials of this task.
-        num_trials_per_iter : int
-            The most trials of a batch; all but "random" measure one at a time.
-        design_spaces : Sequence[Schedule]
-            The design spaces of the task.
-        database : Database | None
-            Not used.
-        cost_model : CostModel | None
-            Not used.
-
-        Raises
-        ------
-        ValueError
-            If a run has begun already, or there is nothing to search.
-        """
-        if self._run is not None:
-            raise ValueError(
-                f"{self._task}: pre_tuning was called twice; call post_tuning in between"
-            )
-        if not design_spaces:
-            raise ValueError(
-                f"{self._task}: design_spaces is empty, expected at least one schedule; "
-                "the space generator made none for this module"
-            )
-        generator = random.Random(self._seed)
-        replayer = Replayer(self._mod, self._postprocs, generator)
-        space = DecisionSpace([schedule.trace for schedule in design_spaces], replayer)
-        budget = Budget(int(max_trials), int(num_trials_per_iter))
-
-        def spent() -> float:
-            return budget.trials / max(1, budget.max_trials)
-
-        self._run = _Run(space, _ALGORITHMS[self._name](space, generator, spent), budget)
-
-    def post_tuning(self) -> None:
-        """End the run and drop its state.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun.
-        """
-        self._running("post_tuning")
-        self._run = None
-
-    def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
-        """The next batch to measure.
-
-        Returns
-        -------
-        measure_candidates : list[MeasureCandidate] | None
-            At most ``num_trials_per_iter``, one at least; None when the trials are spent, the
-            space is exhausted or nothing new is found, and ever after.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun, or the results of the last batch have not been told.
-        """
-        run = self._running("generate_measure_candidates")
-        if run.pending is not None:
-            raise ValueError(
-                f"{self._task}: generate_measure_candidates was called before the results of the "
-                f"last {len(run.pending)} candidates; call notify_runner_results first"
-            )
-        if run.finished or run.budget.room <= 0:
-            return None
-        with Profiler.timeit("AskTell/Generate"):
-            run.pending = self._next_batch(run)
-            if run.pending is None:
-                run.finished = True
-                return None
-            return [candidate.measure_candidate() for candidate, _ in run.pending.values()]
-
-    def _next_batch(self, run: _Run) -> dict[int, tuple[Candidate, list[Point]]] | None:
-        """Ask until there is something to measure; None if nothing is left, or nothing is found."""
-        fruitless = 0
-        while fruitless < _FRUITLESS_ASKS:
-            points = run.algorithm.ask(run.budget.room)
-            if not points:
-                return None
-            batch: dict[int, tuple[Candidate, list[Point]]] = {}
-            for point in points:
-                candidate = run.space.realise(point)
-                if candidate is None:
-                    run.algorithm.tell(point, math.inf)
-                elif candidate.module in run.known:
-                    run.algorithm.tell(point, run.known[candidate.module])
-                else:
-                    batch.setdefault(candidate.module, (candidate, []))[1].append(point)
-            if batch:
-                return batch
-            fruitless += len(points)
-        logger.warning(
-            "%s: %s ends after %d trials: the last %d points that it asked for fail or are known",
-            self._task,
-            self._name,
-            run.budget.trials,
-            fruitless,
-        )
-        return None
-
-    def notify_runner_results(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
-        """Take the results of the last batch.
-
-        Parameters
-        ----------
-        measure_candidates : Sequence[MeasureCandidate]
-            The candidates of the last batch, in its order.
-        results : Sequence[RunnerResult]
-            One for each.
-
-        Raises
-        ------
-        ValueError
-            If no run has begun, or the results are not those of the last batch.
-        """
-        run = self._running("notify_runner_results")
-        pending = run.pending or {}
-        if not len(pending) == len(measure_candidates) == len(results):
-            raise ValueError(
-                f"{self._task}: notify_runner_results was called with {len(measure_candidates)} "
-                f"candidates and {len(results)} results, expected {len(pending)} of each"
-            )
-        for (module, (_, points)), result in zip(pending.items(), results, strict=True):
-            times = valid_secs(result.run_secs)
-            secs = mean(times) if times else math.inf
-            run.known[module] = secs
-            for point in points:
-                run.algorithm.tell(point, secs)
-        run.budget.trials += len(pending)
-        run.pending = None
+    def _begin(self, task: Task, start: Start) -> TaskSearch:
+        return _Run(self._name, task, start)
 
     def clone(self) -> SearchStrategy:
         """A strategy of the same configuration, without state."""
         return AskTellStrategy(self._name)
-
-    def _running(self, caller: str) -> _Run:
-        if self._run is None:
-            raise ValueError(f"{caller} was called outside a run; call pre_tuning first")
-        return self._run

@@ -1,0 +1,267 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""When TVM may ask what of a strategy; what it answers is in the search of each run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.postproc import Postproc
+from tvm.s_tir.meta_schedule.profiler import Profiler
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchStrategy
+from tvm.target import Target
+
+from .budget import Budget
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is tuned: what a strategy needs of a ``TuneContext``.
+
+    The context itself is not kept: it holds its strategy, and no collector would see the cycle.
+
+    Parameters
+    ----------
+    name : str
+        Its name, for messages.
+    mod : IRModule
+        The workload.
+    target : Target
+        What it is tuned for.
+    postprocs : Sequence[Postproc]
+        The postprocessors of its design space.
+    seed : int
+        Of all random choices.
+    """
+
+    name: str
+    mod: IRModule
+    target: Target
+    postprocs: Sequence[Postproc]
+    seed: int
+
+
+@dataclass
+class Start:
+    """What a run begins with: the arguments of ``pre_tuning``.
+
+    Parameters
+    ----------
+    budget : Budget
+        The trials; kept by the lifecycle.
+    design_spaces : Sequence[Schedule]
+        At least one.
+    database : Database | None
+        Where earlier measurements of the task are found; None for an empty one.
+    cost_model : CostModel | None
+        What predicts; None for nothing.
+    """
+
+    budget: Budget
+    design_spaces: Sequence[Schedule]
+    database: Database | None
+    cost_model: CostModel | None
+
+
+class TaskSearch(Protocol):
+    """The search of one run, from ``pre_tuning`` to ``post_tuning``."""
+
+    def propose(self) -> Sequence[MeasureCandidate]:
+        """The next batch, no larger than the budget's room; empty at the end of the search."""
+
+    def tell(
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Take the results of the last batch."""
+
+    def end(self) -> None:
+        """Let go of what the search holds."""
+
+
+@dataclass
+class _Run:
+    search: TaskSearch
+    budget: Budget
+    pending: int = 0
+    finished: bool = False
+
+
+class StrategyLifecycle(PySearchStrategy):
+    """A search strategy that makes a search of its own for every run.
+
+    It keeps the budget, and refuses with a ``ValueError`` what is called out of turn: TVM's own
+    strategies fail an internal check there, or go on with the results of another batch.
+
+    A strategy derives from it, is decorated with ``derived_object``, and has ``_begin`` and
+    ``clone``.
+    """
+
+    _scope = ""
+    """What its profiler scopes begin with."""
+
+    def __init__(self) -> None:
+        """Constructor"""
+        super().__init__()
+        self._run: _Run | None = None
+
+    def _begin(self, task: Task, start: Start) -> TaskSearch:
+        """The search of a run that begins."""
+        raise NotImplementedError
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        # TVM calls this several times on one object.
+        self._task = Task(
+            str(context.task_name),
+            context.mod,
+            context.target,
+            list(context.space_generator.postprocs or []),
+            int(context.rand_state),
+        )
+        self._run = None
+
+    def pre_tuning(
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: Sequence[Schedule],
+        database: Database | None = None,
+        cost_model: CostModel | None = None,
+    ) -> None:
+        """Begin a run; see ``SearchStrategy.pre_tuning``.
+
+        Parameters
+        ----------
+        max_trials : int
+            The most trials of this task.
+        num_trials_per_iter : int
+            The most trials of a batch. At least 1.
+        design_spaces : Sequence[Schedule]
+            The design spaces of the task. At least one.
+        database : Database | None
+            Where earlier measurements of the task are found; None for an empty one.
+        cost_model : CostModel | None
+            What predicts, for the strategies that ask; None for nothing.
+
+        Raises
+        ------
+        ValueError
+            If a run has begun already, there is nothing to search, or a batch has no room.
+        """
+        name = self._task.name
+        if self._run is not None:
+            raise ValueError(f"{name}: pre_tuning was called twice; call post_tuning in between")
+        if not design_spaces:
+            raise ValueError(
+                f"{name}: design_spaces is empty, expected at least one schedule; "
+                "the space generator made none for this module"
+            )
+        check_at_least("num_trials_per_iter", num_trials_per_iter, 1)
+        budget = Budget(int(max_trials), int(num_trials_per_iter))
+        start = Start(budget, design_spaces, database, cost_model)
+        self._run = _Run(self._begin(self._task, start), budget)
+
+    def post_tuning(self) -> None:
+        """End the run and drop its state.
+
+        Raises
+        ------
+        ValueError
+            If no run has begun.
+        """
+        self._running("post_tuning").search.end()
+        self._run = None
+
+    def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
+        """The next batch to measure.
+
+        Returns
+        -------
+        measure_candidates : list[MeasureCandidate] | None
+            At most ``num_trials_per_iter``, none of them empty; None when the trials are spent or
+            the search has ended, and ever after.
+
+        Raises
+        ------
+        ValueError
+            If no run has begun, or the results of the last batch have not been told.
+        """
+        run = self._running("generate_measure_candidates")
+        if run.pending:
+            raise ValueError(
+                f"{self._task.name}: generate_measure_candidates was called before the results of "
+                f"the last {run.pending} candidates; call notify_runner_results first"
+            )
+        if run.finished or run.budget.room <= 0:
+            return None
+        with Profiler.timeit(f"{self._scope}/Generate"):
+            batch = list(run.search.propose())
+        run.pending = len(batch)
+        run.finished = not batch
+        return batch or None
+
+    def notify_runner_results(
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Take the results of the last batch.
+
+        Parameters
+        ----------
+        measure_candidates : Sequence[MeasureCandidate]
+            The candidates of the last batch, in its order.
+        results : Sequence[RunnerResult]
+            One for each.
+
+        Raises
+        ------
+        ValueError
+            If no run has begun, or the results are not those of the last batch.
+        """
+        run = self._running("notify_runner_results")
+        if not run.pending == len(measure_candidates) == len(results):
+            raise ValueError(
+                f"{self._task.name}: notify_runner_results was called with "
+                f"{len(measure_candidates)} candidates and {len(results)} results, expected "
+                f"{run.pending} of each"
+            )
+        if run.pending:
+            with Profiler.timeit(f"{self._scope}/Notify"):
+                run.search.tell(measure_candidates, list(results))
+        run.budget.trials += run.pending
+        run.pending = 0
+
+    def _running(self, caller: str) -> _Run:
+        if self._run is None:
+            raise ValueError(f"{caller} was called outside a run; call pre_tuning first")
+        return self._run
+
+
+def check_at_least(name: str, value: object, least: int) -> None:
+    """Refuse what is not an integer of at least some value.
+
+    Raises
+    ------
+    ValueError
+        Names the argument, its value and what was expected.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
