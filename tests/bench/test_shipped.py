@@ -117,5 +117,5 @@ def test_evolution_as_tvm_has_it_stays_in_the_space(name: str):
 def test_a_surrogate_says_how_far_it_is_off(name: str):
     surrogate = LOADED[name]
     assert surrogate.errors["cross-validation"].points >= 2000
-    assert len(surrogate.errors) >= 2
-    assert all(error.rank_correlation > 0.0 for error in surrogate.errors.values())
+    assert surrogate.errors["all searches"].points >= 200
+    assert surrogate.is_trusted

@@ -18,6 +18,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from tvm_droplet_ms.bench.compare.results import CompareError
 from tvm_droplet_ms.bench.definitions import find_definition
 from tvm_droplet_ms.bench.files import load, measured_modules
 from tvm_droplet_ms.bench.show import format_surrogates
-from tvm_droplet_ms.bench.space import SpaceError
+from tvm_droplet_ms.bench.space import MeasuredModule, SpaceError
 from tvm_droplet_ms.bench.surrogates.features import FEATURES, STORES, ModuleFeatures
 from tvm_droplet_ms.bench.surrogates.fitting import SurrogateFitting
 from tvm_droplet_ms.bench.surrogates.loop_nest import BLOCKS, loop_nest_features
@@ -85,10 +86,16 @@ def fitting(made_up_times: None, tmp_path: Path) -> SurrogateFitting:
 
 
 def test_fit_error_of_hand_worked_times():
-    error = FitError.of([1.1, 2.0, 3.3, 3.2], [1.0, 2.0, 3.0, 4.0])
+    passes = [(1.0, 1.0), (3.0, 1.0), (2.0, 4.0), (4.0, 4.0)]
+    measured = [MeasuredModule(i, secs, 0.1, 0.1) for i, secs in enumerate(passes)]
+    error = FitError.of([1.1, 2.0, 3.3, 3.2], measured)
     assert error.points == 4
     assert error.rank_correlation == pytest.approx(1 - 6 * 2 / (4 * 15))
     assert error.median_error == pytest.approx(0.1)
+    # Of the passes, whose ranks are 1, 3, 2, 4 and 1.5, 1.5, 3.5, 3.5.
+    assert error.timing_correlation == pytest.approx(2 / math.sqrt(5 * 4))
+    once = [MeasuredModule(0, (1.0,), 0.1, 0.1), MeasuredModule(1, (2.0,), 0.1, 0.1)]
+    assert math.isnan(FitError.of([1.0, 2.0], once).timing_correlation)
 
 
 def test_features_are_those_of_the_stores_in_order():
@@ -146,7 +153,8 @@ def test_the_regressor_learns_a_monotone_function():
     features = np.random.default_rng(0).uniform(0, 1, (400, 3)).astype(np.float32)
     secs = 1e-6 * np.exp(3 * features[:, 0])
     regressor = fit(features[:300], list(secs[:300]), 0)
-    assert FitError.of(predict(regressor, features[300:]), list(secs[300:])).rank_correlation > 0.9
+    held_out = [MeasuredModule(i, (float(t),), 0.1, 0.1) for i, t in enumerate(secs[300:])]
+    assert FitError.of(predict(regressor, features[300:]), held_out).rank_correlation > 0.9
 
 
 def test_sampled_points_make_their_modules():
@@ -212,6 +220,7 @@ def test_searches_run_on_it_and_are_held_out(fitting: SurrogateFitting):
     held_out = surrogate.groups.count("evolutionary")
     assert held_out > 0
     assert surrogate.errors["evolutionary"].points == held_out
+    assert surrogate.errors["all searches"] == surrogate.errors["evolutionary"]
     table = ReplayTable(surrogate)
     tune(table, "evolutionary", 16, definition=tiled())
     assert len(table.trials) >= 16
@@ -244,11 +253,13 @@ def test_a_regressor_of_other_features_is_refused(
 
 def test_a_surrogate_that_ranks_badly_decides_nothing(fitting: SurrogateFitting, tmp_path: Path):
     surrogate = fitting.surrogate()
-    bad = {**surrogate.errors, "evolutionary": FitError(9, 0.89, 0.2)}
-    distrusted = Surrogate(
-        surrogate.sample, surrogate.groups, surrogate.regressor, bad, surrogate.predicted
-    )
-    assert not distrusted.is_trusted
+    good, bad = FitError(9, 0.9, 0.2, 0.99), FitError(9, 0.89, 0.2, 0.99)
+    errors = {"cross-validation": good, "all searches": good, "evolutionary": bad}
+    assert replace(surrogate, errors=errors).is_trusted
+    for deciding in ("cross-validation", "all searches"):
+        distrusted = replace(surrogate, errors={**errors, deciding: bad})
+        assert not distrusted.is_trusted
+    assert not replace(surrogate, errors={"cross-validation": good}).is_trusted
     distrusted.save(tmp_path / "bad.json")
     with pytest.raises(CompareError, match=r"bad\.json .*correlation below 0\.9"):
         run_compare([tmp_path / "bad.json"], ["random"], tmp_path / "out", trials=4, seeds=1)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from ..report import align
 from .landscape import DRAWS, Landscape
 from .space import Space
-from .surrogates.surrogate import LEAST_CORRELATION, Surrogate
+from .surrogates.surrogate import DECIDING, LEAST_CORRELATION, Surrogate
 
 _HEADER = (
     "space",
@@ -135,7 +135,17 @@ def format_surrogates(surrogates: Sequence[Surrogate]) -> str:
     text : str
         A table in Markdown, what its columns mean, and where and when each was measured.
     """
-    lines = [("surrogate", "held out", "points", "rank correlation", "median error", "used")]
+    lines = [
+        (
+            "surrogate",
+            "held out",
+            "points",
+            "rank correlation",
+            "of timings",
+            "median error",
+            "used",
+        )
+    ]
     for surrogate in surrogates:
         for name, error in surrogate.errors.items():
             lines.append(
@@ -144,14 +154,16 @@ def format_surrogates(surrogates: Sequence[Surrogate]) -> str:
                     name,
                     str(error.points),
                     f"{error.rank_correlation:.3f}",
+                    f"{error.timing_correlation:.3f}",
                     f"{error.median_error:.1%}",
                     "yes" if surrogate.is_trusted else "no",
                 )
             )
     explanation = (
         "rank correlation: Spearman's, between predicted and measured times of points that\n"
-        "the regressor was not fitted to; a surrogate is used where all are "
-        f"{LEAST_CORRELATION} or more."
+        "the regressor was not fitted to; of timings: between two halves of the passes. A\n"
+        f"surrogate is used where that of {' and of '.join(DECIDING)} is {LEAST_CORRELATION} or "
+        "more."
     )
     return "\n\n".join(
         [align(lines), explanation, *(_describe(surrogate.sample) for surrogate in surrogates)]

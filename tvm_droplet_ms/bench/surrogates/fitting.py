@@ -39,7 +39,7 @@ from ..space import Space, SpaceError, SpacePoint
 from ..table import ReplayTable
 from .regressor import fit, predict
 from .sample_collection import SampleCollection, SampledModule
-from .surrogate import FitError, Surrogate
+from .surrogate import CROSS_VALIDATION, SEARCHES_TOGETHER, FitError, Surrogate
 
 FOLDS = 5
 
@@ -138,14 +138,19 @@ class SurrogateFitting:
         groups = {name: collection.modules[name].group for name in names}
         features = dict(zip(names, collection.features(names), strict=True))
         fitted = [name for name in names if groups[name] not in SEARCHES]
-        errors = {"cross-validation": _cross_validate(fitted, features, times)}
         regressor = fit(_stack(features, fitted), [times[name] for name in fitted], 0)
         predicted = dict(zip(names, predict(regressor, _stack(features, names)), strict=True))
-        for group in sorted(set(groups.values()) & set(SEARCHES)):
-            held_out = [name for name in names if groups[name] == group]
-            errors[group] = FitError.of(
-                [predicted[name] for name in held_out], [times[name] for name in held_out]
-            )
+
+        def error(held_out: Sequence[int], by: Mapping[int, float]) -> FitError:
+            return FitError.of([by[name] for name in held_out], [measured[n] for n in held_out])
+
+        held_out = [name for name in names if groups[name] in SEARCHES]
+        errors = {CROSS_VALIDATION: error(fitted, _cross_validate(fitted, features, times))}
+        if held_out:
+            errors[SEARCHES_TOGETHER] = error(held_out, predicted)
+        for group in sorted({groups[name] for name in held_out}):
+            alone = [name for name in held_out if groups[name] == group]
+            errors[group] = error(alone, predicted)
         return Surrogate(
             sample=self._sample(names),
             groups=tuple(groups[name] for name in names),
@@ -247,15 +252,15 @@ def _stack(features: Mapping[int, np.ndarray], names: Sequence[int]) -> np.ndarr
 
 def _cross_validate(
     names: Sequence[int], features: Mapping[int, np.ndarray], times: Mapping[int, float]
-) -> FitError:
+) -> dict[int, float]:
     """Predict each fold by a regressor that was fitted to the others."""
     shuffled = list(names)
     random.Random(0).shuffle(shuffled)
-    predicted: list[float] = []
+    predicted: dict[int, float] = {}
     for fold in range(FOLDS):
         held_out = shuffled[fold::FOLDS]
         rest = [name for i, name in enumerate(shuffled) if i % FOLDS != fold]
         regressor = fit(_stack(features, rest), [times[name] for name in rest], 0)
-        predicted += predict(regressor, _stack(features, held_out)).tolist()
-    order = [name for fold in range(FOLDS) for name in shuffled[fold::FOLDS]]
-    return FitError.of(predicted, [times[name] for name in order])
+        answers = predict(regressor, _stack(features, held_out)).tolist()
+        predicted.update(zip(held_out, answers, strict=True))
+    return predicted

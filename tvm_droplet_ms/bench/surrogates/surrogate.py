@@ -21,6 +21,7 @@ measured points, answers for all others, and noise comes from the repeats of the
 """
 
 import json
+import math
 import random
 import zlib
 from base64 import b64decode, b64encode
@@ -48,6 +49,12 @@ VERSION = 1
 LEAST_CORRELATION = 0.9
 """The rank correlation below which a surrogate is not used to decide anything."""
 
+CROSS_VALIDATION = "cross-validation"
+SEARCHES_TOGETHER = "all searches"
+DECIDING = (CROSS_VALIDATION, SEARCHES_TOGETHER)
+"""The errors by which a surrogate is trusted. Of one search alone that has come near the optimum,
+the timings themselves tell the order no better."""
+
 
 @dataclass(frozen=True)
 class FitError:
@@ -61,20 +68,43 @@ class FitError:
         Spearman's.
     median_error : float
         The median of the relative errors.
+    timing_correlation : float
+        Spearman's, between two halves of the passes: how well timings tell the order themselves.
+        NaN after a single pass.
     """
 
     points: int
     rank_correlation: float
     median_error: float
+    timing_correlation: float
 
     @staticmethod
-    def of(predicted: Sequence[float] | np.ndarray, measured: Sequence[float]) -> "FitError":
-        """Compare predicted with measured times."""
+    def of(
+        predicted: Sequence[float] | np.ndarray, measured: Sequence[MeasuredModule]
+    ) -> "FitError":
+        """Compare predicted with measured times.
+
+        Parameters
+        ----------
+        predicted : Sequence[float] | np.ndarray
+            In seconds.
+        measured : Sequence[MeasuredModule]
+            As many.
+        """
         from scipy import stats
 
-        relative = np.abs(np.asarray(predicted) / np.asarray(measured) - 1.0)
-        correlation = float(stats.spearmanr(predicted, measured).statistic)
-        return FitError(len(measured), correlation, float(np.median(relative)))
+        times = np.array([module.time for module in measured])
+        timings = math.nan
+        if all(len(module.secs) > 1 for module in measured):
+            one = [median(module.secs[::2]) for module in measured]
+            other = [median(module.secs[1::2]) for module in measured]
+            timings = float(stats.spearmanr(one, other).statistic)
+        return FitError(
+            len(measured),
+            float(stats.spearmanr(predicted, times).statistic),
+            float(np.median(np.abs(np.asarray(predicted) / times - 1.0))),
+            timings,
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +120,7 @@ class Surrogate:
     regressor : xgboost.Booster
         From ``ModuleFeatures`` to a time.
     errors : Mapping[str, FitError]
-        On points held out: "cross-validation", and each held-out search by name.
+        On points held out: "cross-validation", "all searches", and each held-out search by name.
     predicted : tuple[float, ...]
         What the regressor says of the modules of the sample, in seconds.
     """
@@ -104,7 +134,10 @@ class Surrogate:
     @property
     def is_trusted(self) -> bool:
         """Whether it ranks points held out well enough to judge a search by."""
-        return all(error.rank_correlation >= LEAST_CORRELATION for error in self.errors.values())
+        return all(
+            name in self.errors and self.errors[name].rank_correlation >= LEAST_CORRELATION
+            for name in DECIDING
+        )
 
     @cached_property
     def space(self) -> Space:
