@@ -17,6 +17,7 @@
 """The command line."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         "--trials",
         type=_trials,
         default=64,
-        help="measured trials for each kernel, half of them explore (default: %(default)s)",
+        help="measured trials for each kernel, up to 8 of them explore (default: %(default)s)",
     )
     demo.add_argument(
         "--seed", type=int, default=0, help="of the search and the inputs (default: %(default)s)"
@@ -108,8 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     status : int
-        0, or 1 after a failure that the standard error words. An interruption ends the
-        process with 130.
+        0, or 1 after a failure that the standard error words, or where the standard output was
+        closed, as ``head`` does. An interruption ends the process with 130.
 
     Raises
     ------
@@ -117,5 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         From argparse: after ``--help`` and ``--version``, and with status 2 for bad arguments.
     """
     options = _parser().parse_args(arguments)
-    status: int = options.run(options)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes the standard output once more as it ends, and would print a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return status

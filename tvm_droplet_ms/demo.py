@@ -54,6 +54,9 @@ from .report import KernelRow, format_profile, format_table
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
 
+_EXPLORE_TRIALS = 8
+"""DropletStrategy's default; a demo of few trials shows a descent too."""
+
 _ROUNDS = 7
 """How often the modules of a kernel are timed in alternation."""
 
@@ -74,7 +77,7 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, pro
     Parameters
     ----------
     trials : int
-        The measured trials for each kernel, half of them for exploration. At least 2.
+        The measured trials for each kernel, of which up to half explore. At least 2.
     seed : int
         Seeds the search and the inputs.
     work_dir : str | None
@@ -178,7 +181,7 @@ def _tune(
         str(directory),
         max_trials_global=trials,
         database=database,
-        strategy=DropletStrategy(),
+        strategy=DropletStrategy(explore_trials=min(_EXPLORE_TRIALS, trials // 2)),
         seed=seed,
         **measure,
     )
