@@ -26,7 +26,7 @@ from .library import find_space, shipped_spaces
 
 PASSES = 5
 
-SAMPLE = 2200
+SAMPLE = 2750
 
 
 def add_commands(commands: Any) -> None:

@@ -187,10 +187,10 @@ regressor learns from it, and in the last it is held out."""
 
 SEARCH_TRIALS = 96
 
-SEARCH_ROUNDS = 2
+SEARCH_ROUNDS = 4
 """How often a surrogate learns where searches go that it has led astray."""
 
-UNIFORM_SHARE = 0.45
+UNIFORM_SHARE = 0.36
 """Which share of a sample TVM's own sampling draws; the rest is chosen near the best, or by
 searches on what is known so far."""
 
