@@ -43,6 +43,8 @@ from tvm_droplet_ms.bench.surrogates.sample_collection import SampleCollection
 from tvm_droplet_ms.bench.surrogates.sampling import Sampler
 from tvm_droplet_ms.bench.surrogates.surrogate import FitError, Surrogate
 from tvm_droplet_ms.bench.table import ReplayTable
+from tvm_droplet_ms.cost_model.loop_context import loop_nests
+from tvm_droplet_ms.cost_model.relation import relations
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -111,9 +113,9 @@ def test_features_are_those_of_the_stores_in_order():
     np.testing.assert_allclose(places[0], stores.sum(axis=0), rtol=1e-5)
     np.testing.assert_allclose(places[1 : 1 + len(stores)], stores, rtol=1e-5)
     assert not places[1 + len(stores) :].any()
-    np.testing.assert_array_equal(
-        row[(1 + STORES) * width :], loop_nest_features(candidate.schedule.mod)
-    )
+    nests = loop_nests(candidate.schedule.mod)
+    of_loops = np.concatenate([loop_nest_features(nests), relations(nests)])
+    np.testing.assert_array_equal(row[(1 + STORES) * width :], of_loops)
 
 
 def test_loop_nest_features_of_a_hand_worked_schedule():
@@ -128,7 +130,7 @@ def test_loop_nest_features_of_a_hand_worked_schedule():
     schedule.annotate(i_0, "pragma_auto_unroll_max_step", 64)
     schedule.decompose_reduction(block, k)
     extents = [int(schedule.get(loop).extent) for loop in (i_0, j_0, k)]
-    init, update, *rest = loop_nest_features(schedule.mod).reshape(BLOCKS, -1)
+    init, update, *rest = loop_nest_features(loop_nests(schedule.mod)).reshape(BLOCKS, -1)
     inner = [1, 1, 2, 2, 3, 0]
     outer, within = [], 3.0
     for extent, kind in zip(reversed(extents), (0, 0, 1), strict=True):

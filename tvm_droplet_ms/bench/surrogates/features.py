@@ -28,6 +28,8 @@ from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
+from ...cost_model.loop_context import loop_nests
+from ...cost_model.relation import RELATIONS, relations
 from .loop_nest import BLOCKS, LOOPS, loop_nest_features
 
 STORES = 12
@@ -36,12 +38,12 @@ STORES = 12
 STORE_FEATURES = 164
 """How many features ``PerStoreFeature`` has of one store."""
 
-FEATURES = (1 + STORES) * STORE_FEATURES + BLOCKS * (3 * LOOPS + 2)
+FEATURES = (1 + STORES) * STORE_FEATURES + BLOCKS * (3 * LOOPS + 2) + RELATIONS
 """How many features a module has."""
 
 
 class ModuleFeatures:
-    """MetaSchedule's features of each store, one after the other, and those of the loop nests.
+    """MetaSchedule's features of each store, those of the loop nests, and their relations.
 
     A regressor that answers a builder sees a module and not the decisions that made it. The stores
     of one workload come in the same order in most of its schedules, so that a column means one
@@ -80,10 +82,15 @@ class ModuleFeatures:
         stores = [array.numpy() for array in self._extractor.extract_from(context, candidates)]
         return np.stack(
             [
-                np.concatenate([_pack(array), loop_nest_features(mod)])
+                np.concatenate([_pack(array), _of_loops(mod)])
                 for array, mod in zip(stores, modules, strict=True)
             ]
         )
+
+
+def _of_loops(mod: IRModule) -> np.ndarray:
+    nests = loop_nests(mod)
+    return np.concatenate([loop_nest_features(nests), relations(nests)])
 
 
 def _pack(stores: np.ndarray) -> np.ndarray:

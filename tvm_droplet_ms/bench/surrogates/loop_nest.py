@@ -16,14 +16,11 @@
 # under the License.
 """The loops around each block of a scheduled module, as numbers."""
 
-from collections.abc import Iterator
-from math import log2
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from tvm import s_tir, tirx
-from tvm.ir import IRModule
+from ...cost_model.loop_context import LoopNest
 
 BLOCKS = 6
 """How many blocks, in the order of the module; those beyond are left out."""
@@ -31,10 +28,8 @@ BLOCKS = 6
 LOOPS = 20
 """How many loops of each, the innermost first; those beyond are left out."""
 
-_UNROLL = "pragma_auto_unroll_max_step"
 
-
-def loop_nest_features(mod: IRModule) -> np.ndarray:
+def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
     """How the loops around each innermost block are tiled, which features of its stores blur.
 
     Of a block: for each loop, from the innermost outwards, the logarithm to base 2 of its extent,
@@ -43,8 +38,8 @@ def loop_nest_features(mod: IRModule) -> np.ndarray:
 
     Parameters
     ----------
-    mod : IRModule
-        A scheduled module whose one function is ``main``.
+    nests : Sequence[LoopNest]
+        The loop nests of a scheduled module, in its order.
 
     Returns
     -------
@@ -52,30 +47,9 @@ def loop_nest_features(mod: IRModule) -> np.ndarray:
         Of shape ``(BLOCKS * (3 * LOOPS + 2),)``, float32; zeros where there is nothing.
     """
     features = np.zeros((BLOCKS, 3 * LOOPS + 2), dtype=np.float32)
-    for row, loops in zip(features, _nests(mod["main"].body, ()), strict=False):
-        within = 0.0
-        for place, loop in enumerate(reversed(loops[-LOOPS:])):
-            extent = log2(_extent(loop))
-            within += extent
-            row[3 * place : 3 * place + 3] = extent, within, int(loop.kind)
-        limits = [int(loop.annotations[_UNROLL]) for loop in loops if _UNROLL in loop.annotations]
-        row[-2:] = max(limits, default=0), len(loops)
+    for row, nest in zip(features, nests, strict=False):
+        columns = [np.log2(nest.extents), np.log2(nest.iterations), nest.kinds]
+        loops = np.stack(columns, axis=1)[:LOOPS].ravel()
+        row[: len(loops)] = loops
+        row[-2:] = nest.unroll_limit, len(nest.extents)
     return features.ravel()
-
-
-def _nests(stmt: Any, loops: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """The loops around each block that has no block within it, outermost first."""
-    if isinstance(stmt, s_tir.SBlockRealize):
-        within = list(_nests(stmt.block.body, loops))
-        yield from within or [loops]
-    elif isinstance(stmt, tirx.SeqStmt):
-        for part in stmt.seq:
-            yield from _nests(part, loops)
-    elif isinstance(stmt, tirx.For):
-        yield from _nests(stmt.body, (*loops, stmt))
-
-
-def _extent(loop: Any) -> int:
-    """The extent of a loop; 1 where it is not a constant."""
-    extent = loop.extent
-    return max(1, int(extent)) if isinstance(extent, int | tirx.IntImm) else 1

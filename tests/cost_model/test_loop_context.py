@@ -1,0 +1,94 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What the loops of a schedule touch, against counting it."""
+
+from itertools import product
+
+import numpy as np
+from conformance.workloads import matmul
+
+from tvm.s_tir import Schedule
+from tvm_droplet_ms.cost_model.loop_context import LoopNest, loop_nests
+
+N = 16
+
+
+def tiled() -> Schedule:
+    """A matmul of 4 x 8 tiles of 4 x 2, with the reduction between, of which C is an output."""
+    schedule = Schedule(matmul(N, N, N))
+    block = schedule.get_sblock("C")
+    i, j, k = schedule.get_loops(block)
+    i_0, i_1 = schedule.split(i, [None, 4])
+    j_0, j_1 = schedule.split(j, [None, 2])
+    schedule.reorder(i_0, j_0, k, i_1, j_1)
+    schedule.parallel(i_0)
+    schedule.vectorize(j_1)
+    schedule.annotate(i_0, "pragma_auto_unroll_max_step", 64)
+    schedule.decompose_reduction(block, k)
+    return schedule
+
+
+def touched(nest: LoopNest, buffer: str) -> list[list[float]]:
+    return [access.touched.tolist() for access in nest.accesses if access.buffer == buffer]
+
+
+def counted(loops: int, indices) -> list[int]:
+    """The bytes that the innermost so many loops touch, by running them."""
+    extents = {"j_1": 2, "i_1": 4, "k": N, "j_0": 8, "i_0": 4}
+    turning = list(extents)[:loops]
+    seen = set()
+    for values in product(*(range(extents[name]) for name in turning)):
+        at = dict.fromkeys(extents, 0) | dict(zip(turning, values, strict=True))
+        point = {"i": 4 * at["i_0"] + at["i_1"], "j": 2 * at["j_0"] + at["j_1"], "k": at["k"]}
+        seen.add(tuple(point[axis] for axis in indices))
+    return 4 * len(seen)
+
+
+def test_loops_and_what_they_touch():
+    init, update = loop_nests(tiled().mod)
+    assert update.extents.tolist() == [2, 4, N, 8, 4]
+    assert update.iterations.tolist() == [2, 8, 8 * N, 64 * N, 256 * N]
+    assert update.kinds.tolist() == [2, 0, 0, 0, 1]
+    assert update.unroll_limit == 64
+    assert [access.is_write for access in update.accesses] == [True, False, False, False]
+    for buffer, indices in (("A", "ik"), ("B", "kj"), ("C", "ij")):
+        expected = [counted(loops, indices) for loops in range(1, 6)]
+        assert all(found == expected for found in touched(update, buffer))
+        assert touched(update, buffer) or buffer == "C"
+    assert init.extents.tolist() == [2, 4, 8, 4]
+    assert [access.buffer for access in init.accesses] == ["C"]
+
+
+def test_fused_loops():
+    """An axis that is a division of a loop's variable."""
+    schedule = Schedule(matmul(N, N, N))
+    i, j, _ = schedule.get_loops(schedule.get_sblock("C"))
+    schedule.fuse(i, j)
+    (nest,) = loop_nests(schedule.mod)
+    assert nest.extents.tolist() == [N, N * N]
+    assert touched(nest, "A")[0] == [4 * N, 4 * N * N]
+    assert touched(nest, "B")[0] == [4 * N, 4 * N * N]
+
+
+def test_what_is_touched_is_no_more_than_there_is():
+    """The tail of an uneven split lies outside the buffer."""
+    schedule = Schedule(matmul(N, N, N))
+    i, _, _ = schedule.get_loops(schedule.get_sblock("C"))
+    schedule.split(i, [None, 5])
+    (nest,) = loop_nests(schedule.mod)
+    assert np.prod(nest.extents) == 20 * N * N
+    assert max(touched(nest, "A")[0]) == 4 * N * N

@@ -1,0 +1,102 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The relations of made-up loop nests, worked by hand."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.cost_model.relation import ACCESSES, NESTS, RELATIONS, SIZES, relations
+
+SIZE_COUNT = len(SIZES)
+
+
+@dataclass
+class Access:
+    touched: np.ndarray
+
+
+@dataclass
+class Nest:
+    iterations: np.ndarray
+    accesses: list[Access]
+
+
+def nest(extents: list[int], *touched: list[int]) -> Nest:
+    accesses = [Access(np.array(each, dtype=float)) for each in touched]
+    return Nest(np.cumprod(extents).astype(float), accesses)
+
+
+def parts(features: np.ndarray) -> dict[str, np.ndarray]:
+    """The first parts: all nests, and the iterations and traffic of the first."""
+    rows = features[: 3 * SIZE_COUNT].reshape(3, SIZE_COUNT)
+    return dict(zip(("together", "within", "traffic"), rows, strict=True))
+
+
+def at(size: int) -> int:
+    return int(np.flatnonzero(SIZES == size)[0])
+
+
+def test_by_hand():
+    """The inner loop, of 4, touches 20 B, and both loops 132 B."""
+    found = parts(relations([nest([4, 8], [16, 128], [4, 4])]))
+    for size, within, traffic in ((16, 1, 128 + 32), (32, 4, 128 + 32), (256, 32, 128 + 4)):
+        assert found["within"][at(size)] == pytest.approx(np.log2(within))
+        assert found["traffic"][at(size)] == pytest.approx(np.log2(1 + traffic))
+    np.testing.assert_array_equal(found["together"], found["traffic"])
+
+
+def test_each_access_the_largest_first():
+    features = relations([nest([4, 8], [4, 4], [16, 128])])
+    each = features[3 * SIZE_COUNT :][: ACCESSES * len(SIZES[::2])].reshape(ACCESSES, -1)
+    assert each[0, -1] == pytest.approx(np.log2(1 + 128))
+    assert each[1, -1] == pytest.approx(np.log2(1 + 4))
+    assert not each[2:].any()
+
+
+def test_loops_that_turn_once_change_nothing():
+    """The length and the values do not depend on how deep a nest is."""
+    shallow = nest([4, 8], [16, 128], [4, 4])
+    deep = nest([1, 4, 1, 8, 1], [4, 16, 16, 128, 128], [1, 4, 4, 4, 4])
+    one, other = relations([shallow]), relations([deep])
+    assert one.shape == other.shape == (RELATIONS,)
+    fits = SIZES >= 32
+    for name, values in parts(one).items():
+        np.testing.assert_allclose(values[fits], parts(other)[name][fits])
+
+
+def test_nests_are_ordered_by_their_iterations_and_summed():
+    small, large = nest([2], [8]), nest([4, 8], [16, 128])
+    features = relations([small, large])
+    np.testing.assert_array_equal(features, relations([large, small]))
+    assert parts(features)["together"][-1] == pytest.approx(np.log2(1 + 8 + 128))
+    assert parts(features)["traffic"][-1] == pytest.approx(np.log2(1 + 128))
+
+
+def test_traffic_falls_and_iterations_grow_with_the_cache():
+    found = parts(relations([nest([4, 2, 8, 3], [16, 16, 128, 384], [8, 16, 16, 16])]))
+    assert all(before >= after for before, after in pairwise(found["traffic"]))
+    assert all(before <= after for before, after in pairwise(found["within"]))
+
+
+def test_nothing():
+    assert not relations([]).any()
+    assert not relations([Nest(np.array([]), [])]).any()
+    many = [nest([2], [8])] * (NESTS + 2)
+    assert relations(many).shape == (RELATIONS,)

@@ -1,0 +1,151 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The loops around each block of a scheduled module, and the memory that they touch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm import s_tir, sym, tirx
+from tvm.ir import IRModule
+
+_UNROLL = "pragma_auto_unroll_max_step"
+
+
+@dataclass(frozen=True)
+class Access:
+    """A region of a buffer that a block reads or writes.
+
+    Parameters
+    ----------
+    buffer : str
+        The buffer's name.
+    is_write : bool
+        Whether the block writes it.
+    touched : np.ndarray
+        How many bytes of it each loop and those within it touch, the innermost loop first, of shape
+        ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs" (Chen et al.,
+        2018).
+    """
+
+    buffer: str
+    is_write: bool
+    touched: np.ndarray
+
+
+@dataclass(frozen=True)
+class LoopNest:
+    """The loops around one block that has no block within it.
+
+    Parameters
+    ----------
+    extents : np.ndarray
+        How often each loop turns, the innermost first, of shape ``(loops,)``; 1 where it is not a
+        constant.
+    kinds : np.ndarray
+        TVM's ``ForKind`` of each: 0 serial, 1 parallel, 2 vectorized, 3 unrolled, 4 bound to a
+        thread.
+    unroll_limit : int
+        To how many steps TVM may unroll within; 0 for none.
+    accesses : tuple[Access, ...]
+        The writes of the block, then its reads.
+    """
+
+    extents: np.ndarray
+    kinds: np.ndarray
+    unroll_limit: int
+    accesses: tuple[Access, ...]
+
+    @property
+    def iterations(self) -> np.ndarray:
+        """How often the block runs in each loop and those within it, of shape ``(loops,)``."""
+        return np.cumprod(self.extents, dtype=float)
+
+
+def loop_nests(mod: IRModule) -> list[LoopNest]:
+    """The loop nests of a scheduled module, in its order.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A scheduled module whose one function is ``main``.
+    """
+    return [_nest(realize, loops) for realize, loops in _blocks(mod["main"].body, ())]
+
+
+def _blocks(stmt: Any, loops: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """The blocks that have no block within them, each with its loops, the outermost first."""
+    if isinstance(stmt, s_tir.SBlockRealize):
+        within = list(_blocks(stmt.block.body, loops))
+        yield from within or [(stmt, loops)]
+    elif isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from _blocks(part, loops)
+    elif isinstance(stmt, tirx.For):
+        yield from _blocks(stmt.body, (*loops, stmt))
+
+
+def _nest(realize: Any, loops: tuple[Any, ...]) -> LoopNest:
+    limits = [int(loop.annotations[_UNROLL]) for loop in loops if _UNROLL in loop.annotations]
+    inner_first = loops[::-1]
+    return LoopNest(
+        np.array([_constant(loop.extent) for loop in inner_first], dtype=int),
+        np.array([int(loop.kind) for loop in inner_first], dtype=int),
+        max(limits, default=0),
+        tuple(_accesses(realize, inner_first)),
+    )
+
+
+def _accesses(realize: Any, loops: tuple[Any, ...]) -> Iterator[Access]:
+    """The block's accesses, with what each of the loops, the innermost first, touches.
+
+    Where the loops outside stand does not matter, so that they are held at 0 while those within
+    turn; the axes of the block are taken to turn independently of each other.
+    """
+    block = realize.block
+    regions = [(region, True) for region in block.writes]
+    regions += [(region, False) for region in block.reads]
+    touched = np.zeros((len(regions), len(loops)))
+    analyzer = sym.Analyzer()
+    for loop in loops:
+        analyzer.update(loop.loop_var, sym.ConstIntBound(0, 0), True)
+    for column, loop in enumerate(loops):
+        last = _constant(loop.extent) - 1
+        analyzer.update(loop.loop_var, sym.ConstIntBound(0, last), True)
+        for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            analyzer.update(axis.var, analyzer.const_int_bound(value), True)
+        for row, (region, _) in enumerate(regions):
+            touched[row, column] = _bytes(region, analyzer)
+    for (region, is_write), of_region in zip(regions, touched, strict=True):
+        yield Access(str(region.source.name), is_write, of_region)
+
+
+def _bytes(region: Any, analyzer: Any) -> float:
+    """The size of what a region covers while the variables it depends on turn."""
+    size = float(region.source.dtype.itemsize)
+    for length, axis in zip(region.source.shape, region.region, strict=True):
+        bound = analyzer.const_int_bound(axis.min)
+        covered = bound.max_value - bound.min_value + _constant(axis.extent)
+        size *= min(covered, _constant(length))
+    return size
+
+
+def _constant(value: Any) -> int:
+    """A size or an extent; 1 where it is not a constant."""
+    return max(1, int(value)) if isinstance(value, int | tirx.IntImm) else 1
