@@ -39,7 +39,7 @@ from tvm_droplet_ms.bench.surrogates.features import FEATURES, STORES, ModuleFea
 from tvm_droplet_ms.bench.surrogates.fitting import SurrogateFitting
 from tvm_droplet_ms.bench.surrogates.loop_nest import BLOCKS, loop_nest_features
 from tvm_droplet_ms.bench.surrogates.regressor import fit, predict
-from tvm_droplet_ms.bench.surrogates.sample_collection import SampleCollection
+from tvm_droplet_ms.bench.surrogates.sample_collection import SampleCollection, of_each_sketch
 from tvm_droplet_ms.bench.surrogates.sampling import Sampler
 from tvm_droplet_ms.bench.surrogates.surrogate import FitError, Surrogate
 from tvm_droplet_ms.bench.table import ReplayTable
@@ -190,6 +190,12 @@ def test_rounds_go_where_it_is_fast(fitting: SurrogateFitting):
     near = [module.time for module, group in times.items() if group == "near"]
     uniform = [module.time for module, group in times.items() if group == "uniform"]
     assert np.median(near) < np.median(uniform)
+
+
+def test_each_sketch_has_its_share():
+    times = {1: 5.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: 4.0, 6: 9.0}
+    sketches = {1: 0, 2: 1, 3: 1, 4: 1, 5: 2, 6: 0}
+    assert of_each_sketch(list(times), times, sketches.__getitem__) == [2, 5, 1, 3, 6, 4]
 
 
 def test_a_stopped_sample_is_resumed(fitting: SurrogateFitting, tmp_path: Path):

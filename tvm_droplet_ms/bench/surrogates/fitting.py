@@ -185,10 +185,15 @@ SEARCHES: dict[str, Callable[[], ms.SearchStrategy | str]] = {
 """Searches that go different ways. What they propose is measured: in the first rounds the
 regressor learns from it, and in the last it is held out."""
 
-SEARCH_TRIALS = 96
-
-SEARCH_ROUNDS = 4
+SEARCH_ROUNDS = 8
 """How often a surrogate learns where searches go that it has led astray."""
+
+SEARCH_TRIALS = 48
+"""Of a search that is learnt from: many short ones see more of the space than few long ones."""
+
+HELD_OUT_TRIALS = 96
+HELD_OUT_SEED = 1000
+"""Of a search that is held out."""
 
 UNIFORM_SHARE = 0.36
 """Which share of a sample TVM's own sampling draws; the rest is chosen near the best, or by
@@ -241,7 +246,7 @@ def build_surrogate(
         fitting.measure([0], progress)
     fitting.measure(range(passes), progress)
     for search, strategy in SEARCHES.items():
-        fitting.add_search(search, strategy(), SEARCH_TRIALS, SEARCH_ROUNDS)
+        fitting.add_search(search, strategy(), HELD_OUT_TRIALS, HELD_OUT_SEED)
     fitting.measure(range(passes), progress)
     fitting.surrogate().save(out)
 

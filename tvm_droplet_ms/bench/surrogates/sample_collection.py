@@ -19,7 +19,8 @@
 import json
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,8 @@ class SampleCollection:
         """Measure points near the best, in rounds, until there are this many.
 
         A round draws points near the best measured ones and measures those that a regressor of
-        what is known so far predicts to be the fastest, and some at random: where searches go.
+        what is known so far predicts to be the fastest, of each sketch as many, and some at random:
+        where searches go.
         """
         while len(self._group("near")) < count:
             wanted = min(per_round, count - len(self._group("near")))
@@ -160,7 +162,8 @@ class SampleCollection:
             if math.isfinite(time)
         ]
         times = dict(zip(names, self.times(names), strict=True))
-        best = sorted(names, key=times.__getitem__)[:BEST_POINTS]
+        best = of_each_sketch(names, times, lambda name: self.modules[name].sampled[0])
+        best = best[:BEST_POINTS]
         drawn: dict[int, Any] = {}
         while len(drawn) < DRAWN_PER_CHOSEN * count:
             found = self.sampler.near([self.modules[name].sampled for name in best])
@@ -170,9 +173,33 @@ class SampleCollection:
         rows = self._extractor.of([candidate.schedule.mod for _, candidate in drawn.values()])
         self._features.update(zip(drawn, rows, strict=True))
         predicted = dict(zip(drawn, predict(regressor, rows), strict=True))
-        in_order = sorted(drawn, key=predicted.__getitem__)
+        in_order = of_each_sketch(list(drawn), predicted, lambda name: drawn[name][0][0])
         guided = in_order[: round(count * (1 - AT_RANDOM))]
         rest = in_order[len(guided) :]
         random.Random(f"{self._seed} {len(self.modules)}").shuffle(rest)
         chosen = guided + rest[: count - len(guided)]
         return [SampledModule(name, drawn[name][0], "near") for name in chosen]
+
+
+def of_each_sketch(
+    names: Sequence[int], times: Mapping[int, float], sketch_of: Callable[[int], int]
+) -> list[int]:
+    """Order modules: the fastest of each sketch, then the second of each, and so on.
+
+    Each sketch has an optimum of its own, and a search may take any for the best.
+
+    Parameters
+    ----------
+    names : Sequence[int]
+        The modules.
+    times : Mapping[int, float]
+        Their times.
+    sketch_of : Callable[[int], int]
+        The sketch that makes a module.
+    """
+    places: Counter[int] = Counter()
+    ranks = {}
+    for name in sorted(names, key=times.__getitem__):
+        ranks[name] = (places[sketch_of(name)], times[name])
+        places[sketch_of(name)] += 1
+    return sorted(names, key=ranks.__getitem__)
