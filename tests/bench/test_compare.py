@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,16 @@ def test_all_strategies_run_on_all_spaces_with_one_seed_before_the_next(
     ]
     assert "] 8/8  " in text and "two, random, seed 1: 100.0% of the optimum; about" in text
     assert (tmp_path / "out/tables.md").read_text() in text
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_sample_has_no_optimum(spaces: list[Path], tmp_path: Path) -> None:
+    """A search may find better than the best of a sample."""
+    sample = replace(Space.load(spaces[0]), closed=False)
+    sample.save(spaces[0])
+    _, text = compare(spaces, tmp_path / "out")
+    assert "one, random, seed 0: 100.0% of the sample's best; about" in text
+    assert "two, random, seed 0: 100.0% of the optimum; about" in text
 
 
 @pytest.mark.usefixtures("quick")

@@ -120,7 +120,7 @@ def run_compare(
     times = {space.name: space.times for space in spaces}
     sampled = frozenset(space.name for space in spaces if not space.closed)
     try:
-        progress = _Progress(len(missing), times, out)
+        progress = _Progress(len(missing), times, sampled, out)
         for job, result in run_jobs(
             missing, run=run, workers=workers or len(available_cpus()), timeout_secs=timeout_secs
         ):
@@ -147,11 +147,18 @@ def _check_strategy(name: str, trials: int) -> None:
 class _Progress:
     """Prints a line for each run that ends: which, what it found, and how long the rest takes."""
 
-    def __init__(self, total: int, times: Mapping[str, Sequence[float]], out: TextIO) -> None:
+    def __init__(
+        self,
+        total: int,
+        times: Mapping[str, Sequence[float]],
+        sampled: frozenset[str],
+        out: TextIO,
+    ) -> None:
         self._start = time.monotonic()
         self._total = total
         self._done = 0
         self._times = times
+        self._sampled = sampled
         self._out = out
 
     def show(self, result: RunResult) -> None:
@@ -161,7 +168,8 @@ class _Progress:
         settings = result.settings
         if result.error is None:
             fraction = min(self._times[settings.space]) / incumbents(result)[-1]
-            outcome = f"{fraction:6.1%} of the optimum"
+            best = "sample's best" if settings.space in self._sampled else "optimum"
+            outcome = f"{fraction:6.1%} of the {best}"
         else:
             outcome = "FAILED"
         print(
