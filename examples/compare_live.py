@@ -16,7 +16,7 @@
 # under the License.
 """DropletStrategy against TVM's `evolutionary` and TVM's own droplet, side by side, live.
 
-    python examples/compare_live.py --out compare     # about two hours on 2 cores
+    python examples/compare_live.py --out compare
     python examples/compare_live.py --out compare --table-only --markdown
 
 Methods, all with the same builder, runner, cost model, seeds and number of measured trials:

@@ -74,6 +74,15 @@ def test_an_output_that_is_closed_ends_quietly() -> None:
     assert process.wait() == 1
 
 
+def test_another_broken_pipe_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_a_pipe(**_: Any) -> None:
+        raise BrokenPipeError("of a worker")
+
+    monkeypatch.setattr(cli, "run_demo", break_a_pipe)
+    with pytest.raises(BrokenPipeError, match="of a worker"):
+        cli.main(["demo"])
+
+
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_and_version_end_well(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

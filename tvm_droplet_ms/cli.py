@@ -122,7 +122,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
+        if not _is_output_closed():
+            raise
         # Python flushes the standard output once more as it ends, and would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
+
+
+def _is_output_closed() -> bool:
+    """Whether a line printed now has no reader; otherwise another pipe is the broken one."""
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        return True
+    return False

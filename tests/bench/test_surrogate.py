@@ -23,10 +23,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance.workloads import LLVM, matmul
+from conformance.workloads import LLVM, tiled_matmul
 from replaying import annotated, annotated_space, tiled, tune
 
-from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm_droplet_ms.bench.collection import Collection
 from tvm_droplet_ms.bench.compare.command import run_compare
@@ -119,17 +118,8 @@ def test_features_are_those_of_the_stores_in_order():
 
 
 def test_loop_nest_features_of_a_hand_worked_schedule():
-    schedule = Schedule(matmul(16, 16, 16))
-    block = schedule.get_sblock("C")
-    i, j, k = schedule.get_loops(block)
-    i_0, i_1 = schedule.split(i, [None, 4])
-    j_0, j_1 = schedule.split(j, [None, 2])
-    schedule.reorder(i_0, j_0, k, i_1, j_1)
-    schedule.parallel(i_0)
-    schedule.vectorize(j_1)
-    schedule.annotate(i_0, "pragma_auto_unroll_max_step", 64)
-    schedule.decompose_reduction(block, k)
-    extents = [int(schedule.get(loop).extent) for loop in (i_0, j_0, k)]
+    schedule = tiled_matmul(16)
+    extents = [4, 8, 16]
     init, update, *rest = loop_nest_features(loop_nests(schedule.mod)).reshape(BLOCKS, -1)
     inner = [1, 1, 2, 2, 3, 0]
     outer, within = [], 3.0
@@ -262,10 +252,10 @@ def test_a_regressor_of_other_features_is_refused(
 def test_a_surrogate_that_ranks_badly_decides_nothing(fitting: SurrogateFitting, tmp_path: Path):
     surrogate = fitting.surrogate()
     good, bad = FitError(9, 0.9, 0.2, 0.99), FitError(9, 0.89, 0.2, 0.99)
-    errors = {"cross-validation": good, "all searches": good, "evolutionary": bad}
+    errors = dict.fromkeys(("cross-validation", "all searches", "evolutionary"), good)
     assert replace(surrogate, errors=errors).is_trusted
-    for deciding in ("cross-validation", "all searches"):
-        distrusted = replace(surrogate, errors={**errors, deciding: bad})
+    for held_out in errors:
+        distrusted = replace(surrogate, errors={**errors, held_out: bad})
         assert not distrusted.is_trusted
     assert not replace(surrogate, errors={"cross-validation": good}).is_trusted
     distrusted.save(tmp_path / "bad.json")

@@ -35,6 +35,21 @@ def matmul(n: int = 32, m: int = 32, k: int = 32) -> IRModule:
     return IRModule({"main": te.create_prim_func(te_workload.matmul(n, m, k))})
 
 
+def tiled_matmul(n: int = 16) -> Schedule:
+    """Tiles of 4 x 2 in the reduction, parallel outside and vectorized inside, beside the init."""
+    schedule = Schedule(matmul(n, n, n))
+    block = schedule.get_sblock("C")
+    i, j, k = schedule.get_loops(block)
+    i_0, i_1 = schedule.split(i, [None, 4])
+    j_0, j_1 = schedule.split(j, [None, 2])
+    schedule.reorder(i_0, j_0, k, i_1, j_1)
+    schedule.parallel(i_0)
+    schedule.vectorize(j_1)
+    schedule.annotate(i_0, "pragma_auto_unroll_max_step", 64)
+    schedule.decompose_reduction(block, k)
+    return schedule
+
+
 def tile_all(sch: Schedule) -> None:
     """Tile the three loops of a matmul: 56 * 56 * 5 = 15,680 points at extent 32."""
     i, j, k = sch.get_loops(sch.get_sblock("C"))

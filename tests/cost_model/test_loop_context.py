@@ -19,27 +19,12 @@
 from itertools import product
 
 import numpy as np
-from conformance.workloads import matmul
+from conformance.workloads import matmul, tiled_matmul
 
 from tvm.s_tir import Schedule
 from tvm_droplet_ms.cost_model.loop_context import LoopNest, loop_nests
 
 N = 16
-
-
-def tiled() -> Schedule:
-    """A matmul of 4 x 8 tiles of 4 x 2, with the reduction between, of which C is an output."""
-    schedule = Schedule(matmul(N, N, N))
-    block = schedule.get_sblock("C")
-    i, j, k = schedule.get_loops(block)
-    i_0, i_1 = schedule.split(i, [None, 4])
-    j_0, j_1 = schedule.split(j, [None, 2])
-    schedule.reorder(i_0, j_0, k, i_1, j_1)
-    schedule.parallel(i_0)
-    schedule.vectorize(j_1)
-    schedule.annotate(i_0, "pragma_auto_unroll_max_step", 64)
-    schedule.decompose_reduction(block, k)
-    return schedule
 
 
 def touched(nest: LoopNest, buffer: str) -> list[list[float]]:
@@ -59,7 +44,7 @@ def counted(loops: int, indices) -> list[int]:
 
 
 def test_loops_and_what_they_touch():
-    init, update = loop_nests(tiled().mod)
+    init, update = loop_nests(tiled_matmul(N).mod)
     assert update.extents.tolist() == [2, 4, N, 8, 4]
     assert update.iterations.tolist() == [2, 8, 8 * N, 64 * N, 256 * N]
     assert update.kinds.tolist() == [2, 0, 0, 0, 1]

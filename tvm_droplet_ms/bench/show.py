@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from ..report import align
 from .landscape import DRAWS, Landscape
 from .space import Space
-from .surrogates.surrogate import DECIDING, LEAST_CORRELATION, Surrogate
+from .surrogates.surrogate import LEAST_CORRELATION, Surrogate
 
 _HEADER = (
     "space",
@@ -162,8 +162,7 @@ def format_surrogates(surrogates: Sequence[Surrogate]) -> str:
     explanation = (
         "rank correlation: Spearman's, between predicted and measured times of points that\n"
         "the regressor was not fitted to; of timings: between two halves of the passes. A\n"
-        f"surrogate is used where that of {' and of '.join(DECIDING)} is {LEAST_CORRELATION} or "
-        "more."
+        f"surrogate is used where all of the former are {LEAST_CORRELATION} or more."
     )
     return "\n\n".join(
         [align(lines), explanation, *(_describe(surrogate.sample) for surrogate in surrogates)]

@@ -159,11 +159,14 @@ class DropletStrategy(StrategyLifecycle):
             without=frozenset(without),
         )
         self._evolutionary = dict(evolutionary or {})
-        self._evolution = _make_evolution(self._evolutionary)
+        self._evolution = (
+            _make_evolution(self._evolutionary) if explorer == "evolutionary" else None
+        )
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         super()._initialize_with_tune_context(context)
-        self._evolution._initialize_with_tune_context(context)
+        if self._evolution is not None:
+            self._evolution._initialize_with_tune_context(context)
 
     def _begin(self, task: Task, start: Start) -> TaskSearch:
         traces = [space.trace for space in start.design_spaces]
@@ -186,7 +189,7 @@ class DropletStrategy(StrategyLifecycle):
             )
         without = self._options.without
         explorer: Explorer = RandomExplorer(replayer, start.design_spaces, history)
-        if self._options.explorer == "evolutionary":
+        if self._evolution is not None:
             model = RandomModel() if start.cost_model is None else start.cost_model
             explorer = EvolutionaryExplorer(self._evolution, start.design_spaces, history, model)
         search = DropletSearch(

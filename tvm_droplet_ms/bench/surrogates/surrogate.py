@@ -51,9 +51,6 @@ LEAST_CORRELATION = 0.9
 
 CROSS_VALIDATION = "cross-validation"
 SEARCHES_TOGETHER = "all searches"
-DECIDING = (CROSS_VALIDATION, SEARCHES_TOGETHER)
-"""The errors by which a surrogate is trusted. Of one search alone that has come near the optimum,
-the timings themselves tell the order no better."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +131,8 @@ class Surrogate:
     @property
     def is_trusted(self) -> bool:
         """Whether it ranks points held out well enough to judge a search by."""
-        return all(
-            name in self.errors and self.errors[name].rank_correlation >= LEAST_CORRELATION
-            for name in DECIDING
+        return SEARCHES_TOGETHER in self.errors and all(
+            error.rank_correlation >= LEAST_CORRELATION for error in self.errors.values()
         )
 
     @cached_property
