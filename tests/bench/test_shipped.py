@@ -17,16 +17,23 @@
 """The spaces that come with the package: whole, closed, and made by this TVM."""
 
 import tempfile
+from contextlib import nullcontext
 from functools import cache
+from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
+from tvm_droplet_ms.bench.compare.results import CompareError
+from tvm_droplet_ms.bench.compare.runs import plan
 from tvm_droplet_ms.bench.definitions import find_definition
 from tvm_droplet_ms.bench.files import load
 from tvm_droplet_ms.bench.library import shipped_spaces
 from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.surrogates.fitting import SEARCHES
 from tvm_droplet_ms.bench.surrogates.surrogate import Surrogate
 from tvm_droplet_ms.bench.table import ReplayTable, check_modules
 from tvm_droplet_ms.measure import fast_start
@@ -113,9 +120,39 @@ def test_evolution_as_tvm_has_it_stays_in_the_space(name: str):
         evolve(LOADED[name], ms.search_strategy.EvolutionarySearch(), 64, seed)
 
 
+def test_there_are_as_many_surrogates_as_the_readme_says():
+    assert len(SURROGATES) >= 4
+
+
 @pytest.mark.parametrize("name", SURROGATES)
 def test_a_surrogate_says_how_far_it_is_off(name: str):
     surrogate = LOADED[name]
+    assert set(surrogate.errors) == {"cross-validation", "all searches", *SEARCHES}
     assert surrogate.errors["cross-validation"].points >= 2000
-    assert surrogate.errors["all searches"].points >= 200
-    assert surrogate.is_trusted
+    measured = dict.fromkeys(SEARCHES, ())
+    for i, group in enumerate(surrogate.groups):
+        if group in measured:
+            pair = (surrogate.predicted[i], surrogate.sample.modules[i].time)
+            measured[group] = (*measured[group], pair)
+    for search, pairs in measured.items():
+        error = surrogate.errors[search]
+        assert error.points == len(pairs) >= 80
+        predicted, times = np.array(pairs).T
+        assert error.rank_correlation == pytest.approx(spearmanr(predicted, times)[0], abs=1e-3)
+        assert error.median_error == pytest.approx(np.median(abs(predicted / times - 1)), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_only_a_surrogate_that_ranks_well_decides(name: str, tmp_path: Path):
+    surrogate = LOADED[name]
+    ranks_well = all(error.rank_correlation >= 0.9 for error in surrogate.errors.values())
+    with nullcontext() if ranks_well else pytest.raises(CompareError, match=name):
+        plan(
+            [FILES[name]],
+            ["random"],
+            tmp_path,
+            trials=1,
+            seeds=1,
+            num_trials_per_iter=1,
+            noisy=False,
+        )
