@@ -24,6 +24,7 @@ from test_landscape import line_space
 
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import building, commands, library
+from tvm_droplet_ms.bench.compare import command
 from tvm_droplet_ms.bench.definitions import DEFINITIONS
 
 
@@ -101,6 +102,17 @@ def test_compare_names_an_unknown_strategy(shipped: Path, capsys: pytest.Capture
     arguments = ["--strategies", "droplets", "--out", str(shipped)]
     assert cli.main(["compare", *arguments]) == 1
     assert "'droplets'" in capsys.readouterr().err
+
+
+def test_all_is_without_what_is_set_aside(shipped: Path, monkeypatch: pytest.MonkeyPatch):
+    (shipped / "line.json").rename(shipped / "conv1d.json")
+    line_space().save(shipped / "other.json")
+    compared: list[list[Path]] = []
+    monkeypatch.setattr(command, "run_compare", lambda files, *_, **__: compared.append(files) or 0)
+    for given in ("all", "aside", "conv1d"):
+        assert cli.main(["compare", "--spaces", given, "--out", "out"]) == 0
+    aside = shipped / "conv1d.json"
+    assert compared == [[shipped / "other.json"], [aside], [aside]]
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])

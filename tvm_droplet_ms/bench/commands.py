@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .library import find_space, shipped_spaces
+from .library import ASIDE, find_space, shipped_spaces
 
 PASSES = 5
 
@@ -102,7 +102,8 @@ def _add_compare(commands: Any) -> None:
         "--spaces",
         nargs="+",
         default=["all"],
-        help="files, or names of the package's spaces, or `all` of those (default: all)",
+        help="files, or names of the package's spaces, or `all` of those but the ones set aside, "
+        "on which nothing was chosen, or those `aside` (default: all)",
     )
     compare.add_argument(
         "--strategies", nargs="+", default=[], metavar="NAME", help="which (default: all)"
@@ -236,10 +237,12 @@ def _space_files(given: str) -> list[Path]:
     from .files import load
     from .surrogates.surrogate import Surrogate
 
-    if given != "all":
+    if given not in ("all", "aside"):
         return [find_space(given)]
     files = []
     for name, file in shipped_spaces().items():
+        if (name in ASIDE) != (given == "aside"):
+            continue
         loaded = load(file)
         if isinstance(loaded, Surrogate) and not loaded.is_trusted:
             print(f"{name} is left out: its rank correlation is too low, see `space show {name}`")

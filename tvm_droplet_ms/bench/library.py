@@ -20,6 +20,10 @@ from pathlib import Path
 
 DIRECTORY = Path(__file__).parent / "spaces"
 
+ASIDE = frozenset({"conv1d", "conv2d_bn_relu", "conv2d_dilated", "dense_flat", "depthwise_stride2"})
+"""Spaces on which nothing of a strategy is chosen: they show whether what was chosen on the others
+holds elsewhere."""
+
 
 def shipped_spaces() -> dict[str, Path]:
     """The files of the spaces of the package, by name, in alphabetical order."""
