@@ -82,7 +82,7 @@ LAYERS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "conv2d_nchw": (
         "3x3 convolution, NCHW 64x56x56 -> 64",
         "conv2d_nchw",
-        (1, 56, 56, 64, 64, 3, 1, 1),
+        (1, 56, 56, 64, 64, 3, 3, 1, 1),
     ),
     "conv2d_1x1": (
         "1x1 convolution, NHWC 28x28x256 -> 128",
