@@ -139,7 +139,7 @@ def drive_and_count(context: ms.TuneContext) -> tuple[list[tuple[int, int]], lis
 @pytest.mark.parametrize("target", [CUDA, Target("nvidia/nvidia-a100")], ids=["small", "a100"])
 def test_candidates_fit_the_target(caplog, target):
     with follow(caplog) as followed:
-        counted, trials = drive_and_count(cuda_context(make_droplet(num_starts=2), target))
+        counted, trials = drive_and_count(cuda_context(make_droplet(), target))
     max_threads = int(target.attrs["max_threads_per_block"])
     max_bytes = int(target.attrs["max_shared_memory_per_block"])
     for threads, shared_bytes in counted:

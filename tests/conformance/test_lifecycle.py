@@ -131,7 +131,7 @@ def test_clone(case, max_batches):
 
 
 def test_clone_keeps_the_configuration():
-    options = {"explore_trials": 4, "num_starts": 1, "descent_batch_size": 3}
+    options = {"explore_trials": 4, "descent_batch_size": 3}
     configured = make_context(make_droplet(**options).clone().clone())
     sizes = [len(batch) for batch in drive(configured, timed(bowl)).batches]
     assert sizes[0] == 4

@@ -151,7 +151,7 @@ def test_an_exhausted_task_leaves_its_trials_to_the_others(case, scheduler, tmp_
 
 def test_a_converged_task_leaves_its_trials_to_the_others(scheduler, tmp_path):
     def make(stop):
-        return make_droplet(stop_when_converged=stop, num_starts=1)
+        return make_droplet(stop_when_converged=stop)
 
     tasks = [
         make_context(make(True), matmul(16, 16, 16), task_name="task 1"),

@@ -74,12 +74,6 @@ def test_without_descent_it_explores_to_the_end(caplog):
     assert {phase for phase, _ in phases} == {"explore"}
 
 
-def test_without_multi_start_it_is_a_search_of_one_start(caplog):
-    driven, _ = search(caplog, "multi-start", num_starts=3)
-    assert driven.modules == search(caplog, num_starts=1)[0].modules
-    assert driven.modules != search(caplog, num_starts=3)[0].modules
-
-
 def test_without_the_model_none_is_fitted(caplog, monkeypatch):
     fitted = []
     fit = GaussianProcess.fit
@@ -92,12 +86,12 @@ def test_without_the_model_none_is_fitted(caplog, monkeypatch):
 
 
 def test_without_joint_steps_and_random_points_every_step_is_adjacent(caplog):
-    driven, _ = search(caplog, "joint steps", "random points", num_starts=1, max_trials=40)
+    driven, _ = search(caplog, "joint steps", "random points", max_trials=40)
     assert step_lengths(driven, 12) == {1}
 
 
 def test_without_random_points_a_step_changes_three_factors_at_most(caplog):
-    driven, _ = search(caplog, "random points", num_starts=1, max_trials=60)
+    driven, _ = search(caplog, "random points", max_trials=60)
     lengths = step_lengths(driven, 12)
     assert max(lengths) in (2, 3)
     assert max(step_lengths(search(caplog, "joint steps")[0], 12)) > 3
@@ -114,7 +108,7 @@ def test_without_small_batches_they_are_as_large_as_may_be(caplog):
 
 def test_without_the_parallel_annotation_a_descent_leaves_it_as_it_is():
     def extents(*without: str) -> set[int]:
-        strategy = make_droplet(without=without, explore_trials=6, num_starts=1)
+        strategy = make_droplet(without=without, explore_trials=6)
         context = make_context(strategy, space=tile_and_annotate)
         driven = drive(context, timed(rugged), max_trials=40)
         return {
@@ -137,10 +131,10 @@ def test_every_part_is_kept_by_clone_and_changes_the_search(part: str):
             context = make_context(strategy)
         return drive(context, timed(rugged), max_trials=100).modules
 
-    strategy = make_droplet(without=(part,), num_starts=3)
+    strategy = make_droplet(without=(part,))
     without = modules(strategy.clone())
     assert without == modules(strategy)
-    assert without != modules(make_droplet(num_starts=3))
+    assert without != modules(make_droplet())
 
 
 @pytest.mark.parametrize("without", ["descent", ("descents",), (1,)])

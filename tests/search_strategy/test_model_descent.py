@@ -45,7 +45,6 @@ class Search:
             self.history,
             self.traces,
             random.Random(1),
-            num_starts=2,
             parallel_limit=largest_parallel_extent(self.traces),
             without=without,
         )

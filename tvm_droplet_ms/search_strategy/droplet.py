@@ -74,15 +74,13 @@ class DropletStrategy(StrategyLifecycle):
     A MetaSchedule search strategy after "Explore as a Storm, Exploit as a Raindrop" (arXiv
     2406.20037), inside the trial budget and over a trace's own sampled decisions: tile sizes,
     categorical choices, compute locations and the extent of the parallel loop. Of the steps from
-    the best schedules, a Gaussian process tells which are worth measuring.
+    the best schedule, a Gaussian process tells which are worth measuring.
 
     Parameters
     ----------
     explore_trials : int
         How many trials of a task to explore for before the descent, the records of its database
         included. At least 1.
-    num_starts : int
-        From how many of the best to step. At least 1.
     descent_batch_size : int
         The most candidates of a descent's batch. A batch is no larger than an eighth of what was
         measured, and no smaller than 4 unless this is. At least 1.
@@ -96,8 +94,7 @@ class DropletStrategy(StrategyLifecycle):
         Options of TVM's ``EvolutionarySearch``, where that explores.
     without : Sequence[str]
         Parts of the search to switch off, to see what each is worth: "exploration", "descent",
-        "model", "joint steps", "random points", "multi-start", "small batches" and "parallel
-        annotation".
+        "model", "joint steps", "random points", "small batches" and "parallel annotation".
 
     Raises
     ------
@@ -122,7 +119,6 @@ class DropletStrategy(StrategyLifecycle):
         self,
         *,
         explore_trials: int = 8,
-        num_starts: int = 8,
         descent_batch_size: int = 16,
         stop_when_converged: bool = False,
         explorer: str = "random",
@@ -132,7 +128,6 @@ class DropletStrategy(StrategyLifecycle):
         """Constructor"""
         super().__init__()
         check_at_least("explore_trials", explore_trials, 1)
-        check_at_least("num_starts", num_starts, 1)
         check_at_least("descent_batch_size", descent_batch_size, 1)
         if explorer not in _EXPLORERS:
             raise ValueError(f"explorer is {explorer!r}, expected one of {', '.join(_EXPLORERS)}")
@@ -152,7 +147,6 @@ class DropletStrategy(StrategyLifecycle):
             )
         self._options = SearchOptions(
             explore_trials=int(explore_trials),
-            num_starts=int(num_starts),
             descent_batch_size=int(descent_batch_size),
             stop_when_converged=bool(stop_when_converged),
             explorer=str(explorer),
@@ -203,7 +197,6 @@ class DropletStrategy(StrategyLifecycle):
                 history,
                 traces,
                 generator,
-                num_starts=1 if "multi-start" in without else self._options.num_starts,
                 parallel_limit=(
                     0 if "parallel annotation" in without else largest_parallel_extent(traces)
                 ),

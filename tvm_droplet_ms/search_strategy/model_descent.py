@@ -39,7 +39,7 @@ Place = tuple[int, Point]
 """A sketch and its decisions."""
 
 _JOINT_STEPS = 75
-"""How many joint steps to consider from each start."""
+"""How many joint steps to consider."""
 
 _RANDOM_POINTS = 500
 """How many points of the whole space to consider."""
@@ -71,9 +71,9 @@ class Proposals:
 class ModelDescent:
     """Proposes steps from the best that was measured.
 
-    It considers the adjacent steps of every decision from each of the best few, joint steps of two
-    or three decisions, and random points of the whole space; and proposes those from which a
-    Gaussian process of all measurements expects the largest improvement of the throughput.
+    It considers the adjacent steps of every decision, joint steps of two or three decisions, and
+    random points of the whole space; and proposes those from which a Gaussian process of all
+    measurements expects the largest improvement of the throughput.
 
     Parameters
     ----------
@@ -85,8 +85,6 @@ class ModelDescent:
         The traces of the task's design spaces, with all their decisions.
     generator : random.Random
         Makes all its choices.
-    num_starts : int
-        From how many of the best to step.
     parallel_limit : int
         The largest parallel extent to try; 0 to leave it as it is.
     without : frozenset[str]
@@ -100,14 +98,12 @@ class ModelDescent:
         design_spaces: Sequence[Trace],
         generator: random.Random,
         *,
-        num_starts: int,
         parallel_limit: int,
         without: frozenset[str],
     ) -> None:
         self._replayer = replayer
         self._history = history
         self._generator = generator
-        self._num_starts = num_starts
         self._parallel_limit = parallel_limit
         self._without = without
         self._traces = [trace.simplified(remove_postproc=True) for trace in design_spaces]
@@ -133,11 +129,10 @@ class ModelDescent:
         # Matrices this small are slower on several threads, and far slower on a busy machine.
         with Profiler.timeit("Droplet/Propose"), threadpool_limits(1, user_api="blas"):
             secs = self._measured()
-            starts = sorted(secs, key=secs.__getitem__)[: self._num_starts]
-            starts = [place for place in starts if math.isfinite(secs[place])]
-            if not starts:
+            best = min(secs, key=secs.__getitem__, default=None)
+            if best is None or math.isinf(secs[best]):
                 return Proposals(improvement=math.inf)
-            pool = self._considered(starts)
+            pool = self._considered(best)
             if not pool:
                 return Proposals()
             if "model" in self._without:
@@ -202,19 +197,18 @@ class ModelDescent:
             )
         return known[point]
 
-    def _considered(self, starts: Sequence[Place]) -> list[Place]:
-        """Steps from the starts and points at random, less those that were tried."""
+    def _considered(self, best: Place) -> list[Place]:
+        """Steps from the best and points at random, less those that were tried."""
         considered: dict[Place, None] = {}
         generator = self._generator
-        for start in starts:
-            sketch, point = start
-            neighbourhood = self._neighbourhood(start)
-            for neighbour in neighbourhood.adjacent(point):
-                considered[sketch, neighbour] = None
-            if "joint steps" not in self._without:
-                for _ in range(_JOINT_STEPS):
-                    walked = neighbourhood.walk(point, generator.randint(2, 3), generator)
-                    considered[sketch, walked] = None
+        sketch, point = best
+        neighbourhood = self._neighbourhood(best)
+        for neighbour in neighbourhood.adjacent(point):
+            considered[sketch, neighbour] = None
+        if "joint steps" not in self._without:
+            for _ in range(_JOINT_STEPS):
+                walked = neighbourhood.walk(point, generator.randint(2, 3), generator)
+                considered[sketch, walked] = None
         if "random points" not in self._without:
             for _ in range(_RANDOM_POINTS):
                 considered[self._random_place()] = None

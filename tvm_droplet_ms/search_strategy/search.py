@@ -39,7 +39,6 @@ WITHOUT = (
     "model",
     "joint steps",
     "random points",
-    "multi-start",
     "small batches",
     "parallel annotation",
 )
@@ -63,7 +62,6 @@ class SearchOptions:
     """What ``DropletStrategy`` is configured with; see there."""
 
     explore_trials: int
-    num_starts: int
     descent_batch_size: int
     stop_when_converged: bool
     explorer: str
