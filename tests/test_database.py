@@ -121,6 +121,17 @@ def test_a_torn_last_line(work_dir):
     assert "The other 4 lines are intact" in message
 
 
+@pytest.mark.parametrize("name", [WORKLOADS, RECORDS])
+def test_bytes_that_are_no_text(work_dir, name):
+    path = work_dir / name
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:-1], b"\xff\xfe\x00 torn\n"]))
+    message = refused(work_dir)
+    assert str(path) in message
+    assert f"line {len(lines)}: " in message
+    assert f"The other {len(lines) - 1} lines are intact" in message
+
+
 def test_a_time_that_is_not_a_number(work_dir):
     path = work_dir / RECORDS
     workload, (insts_and_decisions, times, *rest) = json.loads(lines_of(path)[3])

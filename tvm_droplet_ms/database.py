@@ -20,6 +20,7 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
@@ -70,7 +71,7 @@ def _explain(directory: Path) -> str | None:
     faults: dict[int, str] = {}
     for number, line in enumerate(_lines(workload_path)):
         try:
-            workloads[number] = Workload.from_json(json.loads(line))
+            workloads[number] = Workload.from_json(_parse(line))
         except Exception as error:
             faults[number + 1] = _first_line(error)
     if faults:
@@ -92,8 +93,8 @@ def _explain(directory: Path) -> str | None:
     return _message(record_path, faults, intact, advice) if faults else None
 
 
-def _check_record(line: str, workloads: dict[int, Workload]) -> None:
-    workload, record = json.loads(line)
+def _check_record(line: bytes, workloads: dict[int, Workload]) -> None:
+    workload, record = _parse(line)
     if workload not in workloads:
         raise ValueError(f"workload {workload} is not in database_workload.json")
     for sec in record[1] or []:
@@ -102,8 +103,13 @@ def _check_record(line: str, workloads: dict[int, Workload]) -> None:
     TuningRecord.from_json(record, workloads[workload])
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+def _lines(path: Path) -> list[bytes]:
+    """Undecoded, so that bytes that are no text are the fault of their own line."""
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def _parse(line: bytes) -> Any:
+    return json.loads(line.decode("utf-8"))
 
 
 def _first_line(error: Exception) -> str:
