@@ -17,6 +17,7 @@
 """The tables of compare_live.py: results in, text out. Imports no TVM."""
 
 import math
+import random
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +27,15 @@ BASELINE = "evolutionary"
 BEFORE = "droplet-before"
 """DropletStrategy of another checkout."""
 
+TRANSFER = "droplet-transfer"
+"""DropletStrategy with a cost model that was trained on other workloads."""
+
 LEGEND = """\
 - us at N: the best of the first N trials by its record, re-measured together with all other winners
   of the layer: the median in microseconds (interquartile range, % of it).
 - speed at N: latency of `evolutionary` at N with the same seed over this latency, so above 1 is
-  faster than `evolutionary`; over several runs the geometric mean [smallest-largest]. Until PostOpt
+  faster than `evolutionary`; over several runs the geometric mean [smallest-largest], and over all
+  layers (its 95% bootstrap interval, drawing layers and then seeds of each). Until PostOpt
   begins, `tvm-droplet` is evolutionary search too: how far it is from 1 there is chance.
 - to 5%: the first trial whose record is within 5% of the layer's best re-measured latency.
 - to baseline: the first trial whose record is at least as fast as the last winner of `evolutionary`
@@ -38,6 +43,8 @@ LEGEND = """\
 - wall s: tuning alone, without the start of Python and TVM. Where it went: `propose` is all that is
   none of the others (design space, evolution, replay, prediction), `model` the update of the cost
   model, `other` the start of the task, the database and the recording."""
+
+_DRAWS = 10_000
 
 _SCOPES = {
     "build": ("SendToBuilder",),
@@ -213,7 +220,7 @@ def _run_notes(
         kernel = results.kernels.get((method, seed, checkpoint))
         if kernel and kernel["error"]:
             yield f"{method}, seed {seed}, winner at {checkpoint}: {_last_line(kernel['error'])}"
-    if method in ("droplet", BEFORE):
+    if method in ("droplet", BEFORE, TRANSFER):
         profile = run["profile"]
         parts = {f"Droplet/{name}": sign for name, sign in _OWN_SCOPES.items()}
         own = sum(sign * profile.get(name, 0.0) for name, sign in parts.items())
@@ -241,13 +248,11 @@ def summary_report(
     for method in methods:
         row = [method]
         for checkpoint in checkpoints:
-            row.append(
-                _spread(
-                    results.speed(method, seed, checkpoint)
-                    for results in layers.values()
-                    for seed in seeds
-                )
-            )
+            speeds = [
+                [results.speed(method, seed, checkpoint) for seed in seeds]
+                for results in layers.values()
+            ]
+            row.append(f"{_spread(s for of_layer in speeds for s in of_layer)}{_interval(speeds)}")
         runs = [
             results.runs[method, seed]
             for results in layers.values()
@@ -271,6 +276,24 @@ def _spread(speeds: Iterable[float | None]) -> str:
     if not known:
         return "-"
     return f"{statistics.geometric_mean(known):.3f} [{min(known):.2f}-{max(known):.2f}]"
+
+
+def _interval(speeds: Sequence[Sequence[float | None]]) -> str:
+    """The 95% bootstrap interval of the geometric mean, drawing layers, then seeds of each."""
+    logs = [[math.log(s) for s in of_layer if s is not None] for of_layer in speeds]
+    logs = [of_layer for of_layer in logs if of_layer]
+    if not logs:
+        return ""
+    generator = random.Random(0)
+    means = sorted(
+        statistics.fmean(
+            statistics.fmean(generator.choices(of_layer, k=len(of_layer)))
+            for of_layer in generator.choices(logs, k=len(logs))
+        )
+        for _ in range(_DRAWS)
+    )
+    low, high = (math.exp(means[round(q * (_DRAWS - 1))]) for q in (0.025, 0.975))
+    return f" ({low:.3f} to {high:.3f})"
 
 
 def as_shipped_report(run: dict[str, Any]) -> str:

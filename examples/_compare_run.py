@@ -30,7 +30,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from _compare_report import BEFORE, trial_secs
+from _compare_report import BEFORE, TRANSFER, trial_secs
 from tvm_ffi import structural_hash
 
 import tvm
@@ -40,6 +40,7 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import Builder, BuilderInput, LocalBuilder
+from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 from tvm.s_tir.meta_schedule.post_optimization import PostOpt, space
@@ -52,11 +53,15 @@ from tvm_droplet_ms.measure import WarmBuilder
 
 AS_SHIPPED = "tvm-droplet-as-shipped"
 """TVM's droplet with the builder and the runner that it makes for itself."""
+_DROPLETS = ("droplet", BEFORE, TRANSFER)
+
 AS_SHIPPED_TRIALS = 8
 """Trials of evolutionary search before the droplet that runs as it ships."""
 
 
-def tune(settings: dict[str, Any], seed: int, method: str, work_dir: Path) -> dict[str, Any]:
+def tune(
+    settings: dict[str, Any], seed: int, method: str, work_dir: Path, model: Path | None
+) -> dict[str, Any]:
     """Tune the layer of ``settings`` once with one method, in an empty work directory."""
     # What a stopped run has left there would make this one a continuation.
     shutil.rmtree(work_dir, ignore_errors=True)
@@ -85,9 +90,9 @@ def tune(settings: dict[str, Any], seed: int, method: str, work_dir: Path) -> di
             num_trials_per_iter=settings["num_trials_per_iter"],
             builder=builder,
             runner=runner,
-            cost_model="xgb",
+            cost_model=_cost_model(model) if method == TRANSFER else "xgb",
             measure_callbacks=[_recorder(log), *ms.MeasureCallback.create("default")],
-            strategy=DropletStrategy() if method in ("droplet", BEFORE) else "evolutionary",
+            strategy=DropletStrategy() if method in _DROPLETS else "evolutionary",
             seed=seed,
             post_optimization=method == AS_SHIPPED,
         )
@@ -104,6 +109,13 @@ def tune(settings: dict[str, Any], seed: int, method: str, work_dir: Path) -> di
         f"thread(s) in a kernel, apache-tvm {version('apache-tvm')}, apache-tvm-ffi "
         f"{version('apache-tvm-ffi')}",
     }
+
+
+def _cost_model(model: Path | None) -> CostModel:
+    # The checkout of `droplet-before` has none.
+    from tvm_droplet_ms.cost_model import TransferModel
+
+    return TransferModel.load(model)
 
 
 def _module(settings: dict[str, Any]) -> IRModule:

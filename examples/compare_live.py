@@ -62,6 +62,7 @@ from _compare_report import (
     BASELINE,
     BEFORE,
     LEGEND,
+    TRANSFER,
     Results,
     as_shipped_report,
     best_trial,
@@ -118,6 +119,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--before", type=Path, metavar="CHECKOUT", help="the checkout of method droplet-before"
     )
+    parser.add_argument(
+        "--model", type=Path, help="the cost model of method droplet-transfer: a file of pretrain"
+    )
     parser.add_argument("--trials", type=int, default=128, help="measured trials of every run")
     parser.add_argument(
         "--checkpoints",
@@ -158,6 +162,12 @@ def parse_arguments() -> argparse.Namespace:
         if not (args.before / "tvm_droplet_ms").is_dir():
             parser.error(f"--before is {args.before}, which has no folder tvm_droplet_ms")
         args.methods.append(BEFORE)
+    if args.model:
+        if not args.model.is_file():
+            parser.error(
+                f"--model is {args.model}, which is no file; droplet-ms pretrain makes one"
+            )
+        args.methods.append(TRANSFER)
     return args
 
 
@@ -330,7 +340,7 @@ def run_child(args: argparse.Namespace, layer: str, seed: int, task: str) -> Non
         result = {"names": [name for name, _ in winners], "kernels": kernels, "rounds": args.rounds}
         print(f"{len(kernels)} winners re-measured")
     else:
-        result = _compare_run.tune(settings, seed, task, args.out / "work" / path.stem)
+        result = _compare_run.tune(settings, seed, task, args.out / "work" / path.stem, args.model)
         best_secs = min(map(trial_secs, result["trials"]), default=math.inf)
         print(f"{len(result['trials'])} trials, best recorded {best_secs * 1e6:.1f} us")
     result |= {"layer": layer, "settings": settings, "finished": time.time()}

@@ -81,7 +81,7 @@ class Recorder(PyMeasureCallback):
 def tune(space: Space, strategy: str, trials: int, seed: int, measure: dict) -> Run:
     """One run, measured by a builder and a runner."""
     definition = find_definition(space.definition)
-    made, cost_model = make_strategy(strategy, trials, space.index)
+    made, cost_model, _ = make_strategy(strategy, trials, space.index)
     run = Run()
     random.seed(seed)
     np.random.seed(seed)

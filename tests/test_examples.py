@@ -33,3 +33,17 @@ def test_every_layer_of_the_live_comparison_can_be_made(monkeypatch: pytest.Monk
     assert len(compare_live.LAYERS) >= 8
     for _, function, shape in compare_live.LAYERS.values():
         te.create_prim_func(getattr(te_workload, function)(*shape))
+
+
+def test_the_interval_of_the_live_comparison_draws_layers(monkeypatch: pytest.MonkeyPatch):
+    """Of two layers whose seeds agree, the mean is one layer's, the other's or between."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import _compare_report
+
+    assert _compare_report._interval([[2.0, 2.0, 2.0], [0.5, 0.5]]) == " (0.500 to 2.000)"
+    assert _compare_report._interval([[1.1, None]] * 4) == " (1.100 to 1.100)"
+    assert _compare_report._interval([[None], []]) == ""
+    low, high = _compare_report._interval([[0.8, 1.25]] * 8).strip(" ()").split(" to ")
+    # Of 16 values of +-0.223, the deviation of the mean is 0.223 / 4: 0.896 to 1.116 for 95%.
+    assert float(low) == pytest.approx(0.896, abs=0.02)
+    assert float(high) == pytest.approx(1.116, abs=0.02)

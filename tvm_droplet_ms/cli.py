@@ -22,8 +22,9 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from .bench.commands import add_commands
+from .bench.commands import add_commands as add_bench_commands
 from .demo import DemoError, run_demo
+from .pretrain_command import add_commands as add_model_commands
 
 
 def _version() -> str:
@@ -79,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", action="store_true", help="print where the time of the tuning went"
     )
     demo.set_defaults(run=_run_demo)
-    add_commands(commands)
+    add_model_commands(commands)
+    add_bench_commands(commands)
     return parser
 
 

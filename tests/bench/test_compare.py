@@ -57,6 +57,7 @@ from tvm_droplet_ms.search_strategy.search import WITHOUT
 STRATEGIES_RUN = ["droplet", "random"]
 FACTORS = (1, 2, 4, 8, 16)
 OPTIMUM = 100e-6
+PARTS = [part for part in WITHOUT if part != "cost model"]
 
 
 def make_tiny_space() -> ms.space_generator.SpaceGenerator:
@@ -143,7 +144,7 @@ def runs_of(spaces: list[Path]) -> list[str]:
     return lines
 
 
-def fake(space_file: Path, settings: RunSettings) -> RunResult:
+def fake(space_file: Path, settings: RunSettings, model: Path | None = None) -> RunResult:
     """A run that finds the best of a hundred in its second trial."""
     note(space_file, settings)
     trials = (
@@ -151,7 +152,9 @@ def fake(space_file: Path, settings: RunSettings) -> RunResult:
         Trial(7, math.inf, math.inf, 0.1, 0.1, 0.1, "compile"),
         Trial((1 << 62) + 1, 1e-3, 1e-3, 0.1, 0.1, 0.1, None),
     )
-    return RunResult(settings, trials[: settings.trials], 0.5, {"SendToBuilder": 0.25})
+    return RunResult(
+        settings, trials[: settings.trials], 0.5, {"SendToBuilder": 0.25}, None, {"a": 2}
+    )
 
 
 def run_or_fail(space_file: Path, settings: RunSettings) -> RunResult:
@@ -267,6 +270,19 @@ def test_a_result_survives_its_file(spaces: list[Path], tmp_path: Path) -> None:
     assert content["trials"]["secs"] == [4e-3, None, 1e-3]
     assert content["trials"]["failure"] == [None, "compile", None]
     assert content["status"] == "finished"
+    assert content["dropped"] == {"a": 2}
+
+
+@pytest.mark.usefixtures("quick")
+def test_results_from_before_drops_were_counted_know_of_none(
+    spaces: list[Path], tmp_path: Path
+) -> None:
+    compare(spaces[:1], tmp_path / "out", strategies=["mcts"], seeds=1)
+    path = tmp_path / "out/runs/one/mcts/0.json"
+    content = json.loads(path.read_text())
+    del content["dropped"]
+    path.write_text(json.dumps(content))
+    assert RunResult.load(path).dropped is None
 
 
 @pytest.mark.usefixtures("quick")
@@ -315,7 +331,7 @@ def test_what_fails_is_recorded_and_reported_and_run_again(
         assert content["status"] == "failed" and reason in content["error"]
     monkeypatch.setattr(runs, "WorkerPool", PoolInThisProcess)
     status, text = compare(spaces[:1], tmp_path / "out", **options)
-    assert status == 0 and "failed" not in text
+    assert status == 0 and "runs failed" not in text
     assert runs_of(spaces) == [f"one {strategy} 0" for strategy in reasons]
 
 
@@ -371,12 +387,12 @@ def test_an_ablation_runs_the_strategy_whole_and_without_each_part(
 ) -> None:
     compare(spaces[:1], tmp_path / "out", strategies=[], ablate=True)
     ran = runs_of(spaces)
-    assert ran == ["one droplet 0", *(f"one droplet without {part} 0" for part in WITHOUT)]
-    assert "model" in WITHOUT
+    assert ran == ["one droplet 0", *(f"one droplet without {part} 0" for part in PARTS)]
+    assert "model" in PARTS
     assert len(ran) == len(list((tmp_path / "out").rglob("0.json")))
 
 
-@pytest.mark.parametrize("part", WITHOUT)
+@pytest.mark.parametrize("part", PARTS)
 def test_an_ablated_strategy_is_made_without_that_part(part: str) -> None:
     made = make_strategy(f"droplet without {part}", 16)
     assert made.cost_model == "xgb"

@@ -120,7 +120,23 @@ def test_descent_is_tvms(space, seed, monkeypatch, tmp_path):
     assert modules == machine.modules
     assert len(modules) > 5
     if space is tile_and_partition:
-        assert replayer.dropped
+        assert set(replayer.dropped) == {"TVM's droplet: ScheduleError"}
+
+
+def test_a_fault_of_ours_is_not_taken_for_a_drop():
+    """What no schedule primitive raises ends the run; TVM's own code would skip the candidate."""
+
+    class Broken:
+        def random(self):
+            raise TypeError("a fault of ours")
+
+    start, replayer = first_candidate(tile_all, matmul(4, 24, 32), 1)
+    descent = ShippedDescent(
+        Measured(start.trace, (1.9e-3,)), replayer, Broken(), batch_size=8, max_trials=60
+    )
+    with pytest.raises(TypeError, match="a fault of ours"):
+        descent.ask()
+    assert not replayer.dropped
 
 
 def descend(descent, measure_module):

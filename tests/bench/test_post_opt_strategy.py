@@ -17,6 +17,7 @@
 """PostOptStrategy through TuneContext, on made-up objectives."""
 
 import random
+from collections import Counter
 
 import pytest
 from conformance.driving import drive
@@ -264,6 +265,25 @@ def test_modules_keep_a_shipped_descent_inside_where_postprocessors_can():
     cloned = make_context(make(modules=inside).clone(), space=tile_two, postprocs=[Mark()])
     assert drive(cloned, timed(bowl), max_trials=60).modules == kept.modules
     assert len(set(kept.modules[10:])) > 2
+
+
+def refuse_above(sch):
+    """A tile of which each instance with an inner factor above 2 is refused by the next step."""
+    i, _, _ = sch.get_loops(sch.get_sblock("C"))
+    _, inner = sch.sample_perfect_tile(i, n=2, max_innermost_factor=2)
+    sch.loop_partition(i, [inner, None])
+
+
+def test_what_cannot_be_replayed_is_counted_for_who_asks():
+    """In the counter that the strategy was given, though TVM runs a clone of the strategy."""
+    dropped = Counter()
+    # Partitions of a loop of 4: of the powers of two that TVM's droplet tries, only 1 and 2 fit.
+    context = make_context(
+        make(dropped=dropped, explore_trials=2).clone(), matmul(4, 8, 8), refuse_above
+    )
+    drive(context, timed(constant), max_trials=60)
+    assert set(dropped) == {"TVM's droplet: ScheduleError"}
+    assert dropped.total() > 0
 
 
 @pytest.mark.parametrize("mended", [False, True])

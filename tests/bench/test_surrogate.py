@@ -36,13 +36,13 @@ from tvm_droplet_ms.bench.show import format_surrogates
 from tvm_droplet_ms.bench.space import MeasuredModule, SpaceError
 from tvm_droplet_ms.bench.surrogates.features import FEATURES, STORES, ModuleFeatures
 from tvm_droplet_ms.bench.surrogates.fitting import SurrogateFitting
-from tvm_droplet_ms.bench.surrogates.loop_nest import BLOCKS, loop_nest_features
 from tvm_droplet_ms.bench.surrogates.regressor import fit, predict
 from tvm_droplet_ms.bench.surrogates.sample_collection import SampleCollection, of_each_sketch
 from tvm_droplet_ms.bench.surrogates.sampling import Sampler
 from tvm_droplet_ms.bench.surrogates.surrogate import FitError, Surrogate
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.cost_model.loop_context import loop_nests
+from tvm_droplet_ms.cost_model.loop_nest import BLOCKS, loop_nest_features
 from tvm_droplet_ms.cost_model.relation import relations
 
 

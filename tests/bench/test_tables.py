@@ -18,6 +18,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,9 @@ import pytest
 from tvm_droplet_ms.bench.compare.comparison import Comparison, incumbents
 from tvm_droplet_ms.bench.compare.results import RunResult, RunSettings
 from tvm_droplet_ms.bench.compare.tables import (
+    format_catching_up,
     format_differences,
+    format_losses,
     format_profile,
     format_report,
     format_seconds,
@@ -61,10 +64,11 @@ def result(
     error: str | None = None,
     wall_secs: float = 0.0,
     scopes: dict[str, float] | None = None,
+    dropped: dict[str, int] | None = None,
 ) -> RunResult:
     settings = RunSettings(space, "digest", strategy, seed, TRIALS, 8, False, {})
     trials = tuple(one if isinstance(one, Trial) else trial(one) for one in times)
-    return RunResult(settings, trials, wall_secs, scopes or {}, error)
+    return RunResult(settings, trials, wall_secs, scopes or {}, error, dropped)
 
 
 def cells(table: str) -> dict[str, list[str]]:
@@ -212,6 +216,44 @@ def test_what_a_strategy_times_itself_is_proposing_and_contains_evolution() -> N
         *["0.00"] * 3,
         "3.00",
     ]
+
+
+def test_when_one_has_caught_up_with_another() -> None:
+    """By hand, of means: what one has on a at 64, the other has at 2; on b it never gets there."""
+    slow = [result("droplet", "a", seed, [4.0] * 10 + [2.0]) for seed in range(2)]
+    slow += [result("droplet", "b", 0, [3.0])]
+    quick = [
+        result("droplet with transfer", "a", 0, [4.0, 1.0]),
+        result("droplet with transfer", "a", 1, [math.inf, math.inf, math.inf, 2.0]),
+        result("droplet with transfer", "b", 0, [6.0]),
+    ]
+    long = [replace(one, settings=replace(one.settings, trials=128)) for one in slow + quick]
+    comparison = Comparison(long, TIMES)
+    table = cells(format_catching_up(comparison, "droplet", "droplet with transfer"))
+    assert table["space"] == ["at 64", "trials", "ratio", "at 128", "trials", "ratio"]
+    # The means of the quick one on a: 0.125, 0.5 from the second trial on, 0.75 from the fourth.
+    assert table["a"] == ["0.500", "2", "32.0", "0.500", "2", "64.0"]
+    assert table["b"] == ["1.000", "never", "-", "1.000", "never", "-"]
+    assert table["geometric mean"] == ["", "", "4.0", "", "", "5.7"]
+    report = format_report(comparison)
+    assert "When droplet with transfer has what droplet has" in report
+    assert "has what" not in format_report(Comparison(slow, TIMES))
+
+
+def test_what_a_run_loses_is_told() -> None:
+    runs = [
+        result("post-opt", "a", 0, [1.0, math.inf], dropped={"an error": 2, "another": 1}),
+        result("post-opt", "a", 1, [1.0, math.inf, math.inf, 2.0], dropped={"another": 4}),
+        result("post-opt", "b", 0, [3.0], dropped={}),
+        result("post-opt", "b", 1, [3.0]),
+        result("droplet", "a", 0, [1.0, math.inf]),
+        result("random", "a", 0, [], error="an error"),
+    ]
+    table = cells(format_losses(Comparison(runs, TIMES)))
+    # 2, 4, 1 and 1 trials, of which 1, 2, 0 and 0 failed; 3, 4 and 0 drops in the runs that tell.
+    assert table["post-opt"] == ["2.0", "0.8", "2.3", "another (5), an error (2)"]
+    assert table["droplet"] == ["2.0", "1.0", "-", "-"]
+    assert table["random"] == ["-"] * 4
 
 
 def test_failed_runs_are_counted_and_told() -> None:

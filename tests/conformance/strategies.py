@@ -52,6 +52,13 @@ class Case:
 
 
 def make_droplet(**options) -> ms.SearchStrategy:
+    """One that asks no cost model: the suite's own is a fixed function, and would inform it."""
+    return make_informed_droplet(
+        **options | {"without": (*options.get("without", ()), "cost model")}
+    )
+
+
+def make_informed_droplet(**options) -> ms.SearchStrategy:
     small = {"explore_trials": 12, "descent_batch_size": 6}
     if options.get("explorer") == "evolutionary":
         small["evolutionary"] = SMALL_EVOLUTION
@@ -67,6 +74,7 @@ DROPLET = Case(
     make_droplet,
     {"mutate": "it steps by itself; the explorer that mutates has a test of its own"},
 )
+INFORMED = Case("DropletStrategy, informed", make_informed_droplet, DROPLET.deviations)
 EVOLUTION = Case(
     "EvolutionarySearch",
     make_evolution,
@@ -90,4 +98,4 @@ REPLAY = Case(
         "refuse wrong results": "it counts batches only",
     },
 )
-STRATEGIES = [DROPLET, EVOLUTION, REPLAY]
+STRATEGIES = [DROPLET, INFORMED, EVOLUTION, REPLAY]

@@ -173,8 +173,8 @@ def test_by_name_through_the_ffi():
 
 
 def test_an_unknown_explorer_is_refused():
-    with pytest.raises(ValueError, match="explorer is 'annealing', expected one of random, evol"):
-        DropletStrategy(explorer="annealing")
+    with pytest.raises(ValueError, match="explorer is 'greedy', expected one of random, evol"):
+        DropletStrategy(explorer="greedy")
 
 
 def test_options_of_an_explorer_that_is_not_used_are_refused():

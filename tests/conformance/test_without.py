@@ -27,7 +27,7 @@ from tvm_droplet_ms.search_strategy.search import WITHOUT
 
 from .driving import Drive, drive
 from .objectives import Decisions, bowl, rugged, timed
-from .strategies import make_droplet
+from .strategies import make_droplet, make_informed_droplet
 from .watching import follow
 from .workloads import make_context, tile_and_annotate
 
@@ -131,10 +131,10 @@ def test_every_part_is_kept_by_clone_and_changes_the_search(part: str):
             context = make_context(strategy)
         return drive(context, timed(rugged), max_trials=100).modules
 
-    strategy = make_droplet(without=(part,))
+    strategy = make_informed_droplet(without=(part,))
     without = modules(strategy.clone())
     assert without == modules(strategy)
-    assert without != modules(make_droplet())
+    assert without != modules(make_informed_droplet())
 
 
 @pytest.mark.parametrize("without", ["descent", ("descents",), (1,)])

@@ -43,7 +43,7 @@ def choose(points: np.ndarray, taken: list[bool]) -> list[tuple[int, float]]:
     """What is chosen, where some are taken and others not."""
     known = np.array([[0.0], [4.0]])
     process = GaussianProcess(KERNEL, known, np.array([0.0, -0.5]), 0.0, 1.0)
-    selection = by_expected_improvement(process, points, -0.5)
+    selection = by_expected_improvement(process.predict(points), -0.5)
     chosen = [next(selection)]
     for answer in taken:
         try:

@@ -226,6 +226,7 @@ def _compare(options: argparse.Namespace) -> int:
             ablate=options.ablate,
             num_trials_per_iter=options.batch,
             workers=options.workers,
+            experience=list(shipped_spaces().values()),
         )
     except (CompareError, SpaceError) as error:
         print(f"droplet-ms compare: error: {error}", file=sys.stderr)

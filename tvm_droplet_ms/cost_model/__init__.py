@@ -15,3 +15,8 @@
 # specific language governing permissions and limitations
 # under the License.
 """What is believed of a schedule before it is measured."""
+
+from .knowledge import Knowledge, ModelFileError
+from .transfer import TransferModel
+
+__all__ = ["Knowledge", "ModelFileError", "TransferModel"]

@@ -21,7 +21,7 @@ from collections.abc import Generator
 import numpy as np
 from scipy import special
 
-from .gaussian_process import GaussianProcess
+from .gaussian_process import Prediction
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
@@ -45,7 +45,7 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -
 
 
 def by_expected_improvement(
-    process: GaussianProcess, points: np.ndarray, best: float
+    prediction: Prediction, best: float
 ) -> Generator[tuple[int, float], bool, None]:
     """Choose points one after the other, each as if those before had come out as predicted.
 
@@ -54,10 +54,8 @@ def by_expected_improvement(
 
     Parameters
     ----------
-    process : GaussianProcess
-        What is known.
-    points : np.ndarray
-        What to choose from, of shape ``(points, dimensions)``.
+    prediction : Prediction
+        What is known of the points to choose from; it is told what was taken.
     best : float
         The smallest value so far.
 
@@ -71,8 +69,7 @@ def by_expected_improvement(
     taken : bool
         Whether it will be measured; if not, it is as if it had not been there.
     """
-    left = np.ones(len(points), dtype=bool)
-    prediction = process.predict(points)
+    left = np.ones(len(prediction.mean), dtype=bool)
     while left.any():
         improvement = expected_improvement(prediction.mean, prediction.deviation, best)
         improvement = np.where(left, improvement, -1.0)

@@ -79,6 +79,8 @@ class Replayer:
         The postprocessors of the task.
     generator : random.Random
         Seeds the schedules, for postprocessors that sample.
+    dropped : Counter[str] | None
+        Where to count the traces that were dropped; None for a new counter.
 
     Attributes
     ----------
@@ -87,10 +89,14 @@ class Replayer:
     """
 
     def __init__(
-        self, mod: IRModule, postprocs: Sequence[Postproc], generator: random.Random
+        self,
+        mod: IRModule,
+        postprocs: Sequence[Postproc],
+        generator: random.Random,
+        dropped: Counter[str] | None = None,
     ) -> None:
         self.mod = mod
-        self.dropped: Counter[str] = Counter()
+        self.dropped = Counter[str]() if dropped is None else dropped
         self._postprocs = list(postprocs)
         self._generator = generator
 

@@ -33,17 +33,27 @@ from tvm.s_tir.meta_schedule.search_strategy import (
     SearchStrategy,
 )
 
+from .belief import Belief
 from .candidates import Replayer
 from .decisions import Sketch, largest_parallel_extent
+from .diversity import BatchSelection
 from .explorer import EvolutionaryExplorer, Explorer, RandomExplorer
 from .history import History
 from .journal import Journal
 from .lifecycle import Start, StrategyLifecycle, Task, TaskSearch, check_at_least
 from .log import logger
 from .model_descent import ModelDescent
+from .model_explorers import AnnealingExplorer, InformedExplorer
+from .places import Places
 from .search import WITHOUT, Batch, DropletSearch, SearchOptions
 
-_EXPLORERS = ("random", "evolutionary")
+_EXPLORERS = ("random", "evolutionary", "annealing")
+
+_CHAINS, _STEPS = 128, 4
+"""The chains of annealing, as many as AutoTVM's, and their moves for a batch."""
+
+_DRAWN = 256
+"""Of how many random schedules a cost model chooses what to explore."""
 
 
 class _Run:
@@ -78,9 +88,9 @@ class DropletStrategy(StrategyLifecycle):
 
     Parameters
     ----------
-    explore_trials : int
+    explore_trials : int | None
         How many trials of a task to explore for before the descent, the records of its database
-        included. At least 1.
+        included. At least 1; None for 8, or 4 where the cost model knows something.
     descent_batch_size : int
         The most candidates of a descent's batch. A batch is no larger than an eighth of what was
         measured, and no smaller than 4 unless this is. At least 1.
@@ -89,12 +99,25 @@ class DropletStrategy(StrategyLifecycle):
         of the best was measured, which leaves its trials to the scheduler's other tasks. Otherwise
         the search goes on with what is most promising.
     explorer : str
-        What explores: "random", TVM's sampling of the design spaces, or "evolutionary".
+        What explores: "random", TVM's sampling of the design spaces, of which a cost model that
+        knows something chooses; "evolutionary"; or "annealing" on the cost model's predictions.
     evolutionary : Mapping[str, Any] | None
         Options of TVM's ``EvolutionarySearch``, where that explores.
+    diversity : float
+        Where a cost model chooses what to explore: how much of the best throughput one more value
+        of a decision is worth to a batch. At least 0.
+    epsilon : float
+        The share of such a batch that is random, from 0 to 1.
     without : Sequence[str]
         Parts of the search to switch off, to see what each is worth: "exploration", "descent",
-        "model", "joint steps", "random points", "small batches" and "parallel annotation".
+        "model", "joint steps", "random points", "small batches", "parallel annotation" and "cost
+        model".
+
+    Notes
+    -----
+    A cost model that knows something before the first measurement, as ``TransferModel`` does,
+    chooses what to explore and is what the Gaussian process corrects. TVM's own answer at random
+    until they have samples of the run, and are not asked again then.
 
     Raises
     ------
@@ -118,16 +141,19 @@ class DropletStrategy(StrategyLifecycle):
     def __init__(
         self,
         *,
-        explore_trials: int = 8,
+        explore_trials: int | None = None,
         descent_batch_size: int = 16,
         stop_when_converged: bool = False,
         explorer: str = "random",
         evolutionary: Mapping[str, Any] | None = None,
+        diversity: float = 0.0,
+        epsilon: float = 0.05,
         without: Sequence[str] = (),
     ) -> None:
         """Constructor"""
         super().__init__()
-        check_at_least("explore_trials", explore_trials, 1)
+        if explore_trials is not None:
+            check_at_least("explore_trials", explore_trials, 1)
         check_at_least("descent_batch_size", descent_batch_size, 1)
         if explorer not in _EXPLORERS:
             raise ValueError(f"explorer is {explorer!r}, expected one of {', '.join(_EXPLORERS)}")
@@ -145,11 +171,17 @@ class DropletStrategy(StrategyLifecycle):
             raise ValueError(
                 f"without is {without!r}, expected a sequence of some of {', '.join(WITHOUT)}"
             )
+        if not diversity >= 0.0:
+            raise ValueError(f"diversity is {diversity!r}, expected at least 0")
+        if not 0.0 <= epsilon <= 1.0:
+            raise ValueError(f"epsilon is {epsilon!r}, expected a share from 0 to 1")
         self._options = SearchOptions(
-            explore_trials=int(explore_trials),
+            explore_trials=None if explore_trials is None else int(explore_trials),
             descent_batch_size=int(descent_batch_size),
             stop_when_converged=bool(stop_when_converged),
             explorer=str(explorer),
+            diversity=float(diversity),
+            epsilon=float(epsilon),
             without=frozenset(without),
         )
         self._evolutionary = dict(evolutionary or {})
@@ -182,12 +214,32 @@ class DropletStrategy(StrategyLifecycle):
                 ", ".join(f"{count} of {why}" for why, count in history.ignored.items()) or "none",
             )
         without = self._options.without
-        explorer: Explorer = RandomExplorer(replayer, start.design_spaces, history)
+        places = Places(traces)
+        belief = self._belief(task, start, history)
+        sampling = RandomExplorer(replayer, start.design_spaces, history)
+        explorer: Explorer = sampling
+        selection = BatchSelection(self._options.diversity, self._options.epsilon)
+        model = RandomModel() if start.cost_model is None else start.cost_model
         if self._evolution is not None:
-            model = RandomModel() if start.cost_model is None else start.cost_model
             explorer = EvolutionaryExplorer(self._evolution, start.design_spaces, history, model)
+        elif self._options.explorer == "annealing":
+            asked = Belief(model, task.mod, task.target)
+            explorer = AnnealingExplorer(
+                sampling,
+                asked,
+                places,
+                selection,
+                replayer,
+                history,
+                generator,
+                chains=_CHAINS,
+                steps=_STEPS,
+            )
+        elif belief is not None:
+            explorer = InformedExplorer(sampling, belief, places, selection, _DRAWN)
         search = DropletSearch(
             options=self._options,
+            explore_trials=self._options.explored(belief is not None),
             budget=start.budget,
             replayer=replayer,
             history=history,
@@ -195,17 +247,28 @@ class DropletStrategy(StrategyLifecycle):
             descent=ModelDescent(
                 replayer,
                 history,
-                traces,
+                places,
                 generator,
                 parallel_limit=(
                     0 if "parallel annotation" in without else largest_parallel_extent(traces)
                 ),
                 without=without,
+                belief=belief,
             ),
             journal=Journal(task.name, history, replayer.dropped),
             design_spaces=traces,
         )
         return _Run(search, explorer)
+
+    def _belief(self, task: Task, start: Start, history: History) -> Belief | None:
+        """What the cost model expects; None where it knows nothing."""
+        if start.cost_model is None or "cost model" in self._options.without:
+            return None
+        belief = Belief(start.cost_model, task.mod, task.target)
+        # With a generator of its own: whoever passes no such model has the same search as ever.
+        probe = Replayer(task.mod, task.postprocs, random.Random(task.seed))
+        drawn = RandomExplorer(probe, start.design_spaces, history).ask(2)
+        return belief if belief.is_informed(drawn) else None
 
     def clone(self) -> SearchStrategy:
         """A strategy of the same configuration, without state."""

@@ -79,7 +79,7 @@ class GaussianProcess:
         self._points = points
         self._values = values
         self._shift = shift
-        self._scale = scale
+        self.scale = scale
         covariance = kernel(squared_distances(points, points))
         covariance[np.diag_indices_from(covariance)] += kernel.noise + _JITTER
         self._factor = linalg.cholesky(covariance, lower=True)
@@ -127,8 +127,8 @@ class GaussianProcess:
         """What the measurements say of points, of shape ``(points, dimensions)``."""
         covariance = self.kernel(squared_distances(points, self._points))
         explained = linalg.solve_triangular(self._factor, covariance.T, lower=True)
-        mean = covariance @ self._weights * self._scale + self._shift
-        return Prediction(self.kernel, points, mean, explained, self._scale)
+        mean = covariance @ self._weights * self.scale + self._shift
+        return Prediction(self.kernel, points, mean, explained, self.scale)
 
 
 class Prediction:

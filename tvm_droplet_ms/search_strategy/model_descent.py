@@ -24,25 +24,26 @@ from dataclasses import dataclass, field
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.profiler import Profiler
 
 from .acquisition import by_expected_improvement
+from .belief import Belief
 from .candidates import Candidate, Replayer
-from .decisions import Sketch
-from .encoding import Encoding
-from .gaussian_process import GaussianProcess
+from .gaussian_process import GaussianProcess, Prediction
 from .history import History, mean
+from .kriging import Kriging
 from .neighbourhood import Neighbourhood, Point
-
-Place = tuple[int, Point]
-"""A sketch and its decisions."""
+from .places import Place, Places
 
 _JOINT_STEPS = 75
 """How many joint steps to consider."""
 
 _RANDOM_POINTS = 500
 """How many points of the whole space to consider."""
+
+_ASKED_OF_STEPS = _ASKED_OF_RANDOM = 32
+"""Of how many new steps and new random points, for each batch, a cost model is asked: that takes a
+replay of each. What it was asked about before is considered again."""
 
 _MOST_MEASUREMENTS = 256
 """To how many measurements the model is fitted; fitting takes time with their cube."""
@@ -73,7 +74,8 @@ class ModelDescent:
 
     It considers the adjacent steps of every decision, joint steps of two or three decisions, and
     random points of the whole space; and proposes those from which a Gaussian process of all
-    measurements expects the largest improvement of the throughput.
+    measurements expects the largest improvement of the throughput. Where a cost model knows
+    something, the process is one of what the measurements differ by from what it expected.
 
     Parameters
     ----------
@@ -81,36 +83,38 @@ class ModelDescent:
         Replays traces on the task's workload.
     history : History
         What was measured.
-    design_spaces : Sequence[Trace]
-        The traces of the task's design spaces, with all their decisions.
+    places : Places
+        The points of the task's design spaces.
     generator : random.Random
         Makes all its choices.
     parallel_limit : int
         The largest parallel extent to try; 0 to leave it as it is.
     without : frozenset[str]
         The parts that are switched off.
+    belief : Belief | None
+        What a cost model expects; None where none knows anything.
     """
 
     def __init__(
         self,
         replayer: Replayer,
         history: History,
-        design_spaces: Sequence[Trace],
+        places: Places,
         generator: random.Random,
         *,
         parallel_limit: int,
         without: frozenset[str],
+        belief: Belief | None = None,
     ) -> None:
         self._replayer = replayer
         self._history = history
         self._generator = generator
         self._parallel_limit = parallel_limit
         self._without = without
-        self._traces = [trace.simplified(remove_postproc=True) for trace in design_spaces]
-        self._sketches = [Sketch.of(trace) for trace in self._traces]
-        self._encoding = Encoding([sketch.decisions for sketch in self._sketches])
-        self._neighbourhoods: list[dict[Point, Neighbourhood]] = [{} for _ in self._sketches]
-        self._places: dict[int, Place | None] = {}
+        self._belief = belief
+        self._places = places
+        self._neighbourhoods: list[dict[Point, Neighbourhood]] = [{} for _ in places.sketches]
+        self._found: dict[int, Place | None] = {}
         self._modules: dict[Place, int | None] = {}
 
     def propose(self, count: int) -> Proposals:
@@ -132,7 +136,7 @@ class ModelDescent:
             best = min(secs, key=secs.__getitem__, default=None)
             if best is None or math.isinf(secs[best]):
                 return Proposals(improvement=math.inf)
-            pool = self._considered(best)
+            pool = self._considered(best, secs)
             if not pool:
                 return Proposals()
             if "model" in self._without:
@@ -163,9 +167,9 @@ class ModelDescent:
         """The mean time of every place that was measured, in seconds; infinity if it failed."""
         secs: dict[Place, float] = {}
         for module, trace, times in self._history.measurements():
-            if module not in self._places:
-                self._places[module] = self._place(trace)
-            place = self._places[module]
+            if module not in self._found:
+                self._found[module] = self._places.find(trace)
+            place = self._found[module]
             if place is not None:
                 # Other postprocessors may have made another module of the same decisions.
                 secs[place] = min(secs.get(place, math.inf), mean(times) if times else math.inf)
@@ -175,51 +179,67 @@ class ModelDescent:
     def _is_tried(self, place: Place) -> bool:
         """Whether what a place makes was measured, or is rejected."""
         module = self._modules.get(place, math.inf)
-        return module is None or module in self._places
-
-    def _place(self, trace: Trace) -> Place | None:
-        """Where a trace lies; None for one of another design space."""
-        trace = trace.simplified(remove_postproc=True)
-        sketch = Sketch.of(trace)
-        if sketch not in self._sketches:
-            return None
-        return self._sketches.index(sketch), sketch.read(trace)
-
-    def _trace(self, place: Place) -> Trace:
-        return self._sketches[place[0]].write(self._traces[place[0]], place[1])
+        return module is None or module in self._found
 
     def _neighbourhood(self, place: Place) -> Neighbourhood:
         sketch, point = place
         known = self._neighbourhoods[sketch]
         if point not in known:
             known[point] = self._replayer.neighbourhood(
-                self._sketches[sketch], self._trace(place), self._parallel_limit
+                self._places.sketches[sketch], self._places.trace(place), self._parallel_limit
             )
         return known[point]
 
-    def _considered(self, best: Place) -> list[Place]:
-        """Steps from the best and points at random, less those that were tried."""
-        considered: dict[Place, None] = {}
-        generator = self._generator
+    def _considered(self, best: Place, secs: dict[Place, float]) -> list[Place]:
+        """What to choose from: steps from the best and points at random, none of them tried.
+
+        With a cost model only some of either, and all that it was asked about before.
+        """
+        if self._belief is None:
+            pool = self._steps(best) | self._random_points(_RANDOM_POINTS)
+        else:
+            known = self._belief.expected
+            steps = [place for place in self._steps(best) if place not in known]
+            steps = self._generator.sample(steps, min(_ASKED_OF_STEPS, len(steps)))
+            self._ask([*secs, *steps, *self._random_points(_ASKED_OF_RANDOM)])
+            pool = dict.fromkeys(known)
+        return [place for place in pool if not self._is_tried(place)]
+
+    def _steps(self, best: Place) -> dict[Place, None]:
+        """The adjacent steps from the best, and joint steps."""
         sketch, point = best
         neighbourhood = self._neighbourhood(best)
-        for neighbour in neighbourhood.adjacent(point):
-            considered[sketch, neighbour] = None
+        steps = dict.fromkeys((sketch, near) for near in neighbourhood.adjacent(point))
         if "joint steps" not in self._without:
             for _ in range(_JOINT_STEPS):
-                walked = neighbourhood.walk(point, generator.randint(2, 3), generator)
-                considered[sketch, walked] = None
-        if "random points" not in self._without:
-            for _ in range(_RANDOM_POINTS):
-                considered[self._random_place()] = None
-        return [place for place in considered if not self._is_tried(place)]
+                length = self._generator.randint(2, 3)
+                steps[sketch, neighbourhood.walk(point, length, self._generator)] = None
+        return steps
+
+    def _random_points(self, count: int) -> dict[Place, None]:
+        if "random points" in self._without:
+            return {}
+        return dict.fromkeys(self._random_place() for _ in range(count))
+
+    def _ask(self, places: Sequence[Place]) -> None:
+        """Ask the cost model about the places that it was not asked about."""
+        assert self._belief is not None
+        asked = []
+        for place in dict.fromkeys(places):
+            if place in self._belief.expected or self._modules.get(place, 0) is None:
+                continue
+            candidate = self._replayer.replay(self._places.trace(place))
+            self._modules.setdefault(place, None if candidate is None else candidate.module)
+            if candidate is not None:
+                asked.append((place, candidate))
+        self._belief.expect(asked)
 
     def _random_place(self) -> Place:
         """A point of any sketch, of locations and extents that are legal somewhere in it."""
-        sketch = self._generator.randrange(len(self._sketches))
+        sketch = self._generator.randrange(len(self._places.sketches))
         known = self._neighbourhoods[sketch]
         if not known:
-            self._neighbourhood((sketch, self._sketches[sketch].read(self._traces[sketch])))
+            self._neighbourhood((sketch, self._places.start(sketch)))
         point, neighbourhood = self._generator.choice(list(known.items()))
         return sketch, neighbourhood.redraw(point, self._generator)
 
@@ -235,10 +255,19 @@ class ModelDescent:
         values = {place: -best / sec for place, sec in _most_telling(secs).items()}
         rejected = [place for place, module in self._modules.items() if module is None]
         values.update(dict.fromkeys(rejected[-len(values) :], 0.0))
-        points = self._encoding.vectors(list(values))
         with Profiler.timeit("Droplet/Model"):
-            process = GaussianProcess.fit(points, np.array(list(values.values())))
-        return by_expected_improvement(process, self._encoding.vectors(pool), -1.0)
+            prediction = self._predict(values, pool)
+        return by_expected_improvement(prediction, -1.0)
+
+    def _predict(self, values: dict[Place, float], pool: Sequence[Place]) -> Prediction:
+        points, wanted = self._places.vectors(list(values)), self._places.vectors(pool)
+        measured = np.array(list(values.values()))
+        if self._belief is None:
+            return GaussianProcess.fit(points, measured).predict(wanted)
+        expected = self._belief.expected
+        before = np.array([-expected.get(place, 0.0) for place in values])
+        kriging = Kriging.fit(points, measured, before)
+        return kriging.predict(wanted, np.array([-expected[place] for place in pool]))
 
     def _choose(
         self, pool: Sequence[Place], order: Generator[tuple[int, float], bool, None], count: int
@@ -264,7 +293,7 @@ class ModelDescent:
 
     def _realise(self, place: Place) -> Candidate | None:
         """The candidate of a place; None if it is rejected, or was measured."""
-        candidate = self._replayer.replay(self._trace(place))
+        candidate = self._replayer.replay(self._places.trace(place))
         self._modules[place] = None if candidate is None else candidate.module
         return None if candidate is None or candidate in self._history else candidate
 

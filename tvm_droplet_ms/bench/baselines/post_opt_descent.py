@@ -21,8 +21,9 @@ import random
 from collections.abc import Container, Sequence
 from typing import Any, Protocol
 
+from tvm.error import InternalError
 from tvm.ir import IRModule
-from tvm.s_tir import Schedule, Trace
+from tvm.s_tir import Schedule, ScheduleError, Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ...search_strategy.candidates import Candidate, Replayer
@@ -34,6 +35,9 @@ from .post_opt_mended import FactorAxis, ListedAxis, MendedAxis, MendedDroplet
 
 _DROP_ABOVE = 0.75
 """The random number above which a candidate loses its postprocessors (``space.py``)."""
+
+_REFUSALS = (ScheduleError, InternalError)
+"""What a schedule primitive raises; TVM's code skips a candidate at any error (``space.py``)."""
 
 
 class PostOptDescent(Protocol):
@@ -106,14 +110,12 @@ class ShippedDescent:
 
     def _instantiate(self, trace: list[Any]) -> Candidate | None:
         """Replay a trace with its recorded postprocessors, or without any; None if that fails."""
-        # TVM takes whatever is raised here for a candidate to skip.
+        recorded, schedule = (_schedule(self._replayer.mod) for _ in range(2))
         try:
-            recorded = _schedule(self._replayer.mod)
             Trace.apply_json_to_schedule(trace, recorded)
             drop = self._generator.random() > _DROP_ABOVE
-            schedule = _schedule(self._replayer.mod)
             recorded.trace.apply_to_schedule(schedule, remove_postproc=drop)
-        except Exception as error:
+        except _REFUSALS as error:
             self._replayer.dropped[f"TVM's droplet: {type(error).__name__}"] += 1
             return None
         candidate = Candidate.of(schedule)

@@ -17,6 +17,7 @@
 """PostOptStrategy: the droplet that TVM has, as a search strategy and inside the budget."""
 
 import random
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,7 @@ class _Options:
     descent_trials: int
     modules: Container[int] | None
     evolutionary: dict[str, Any]
+    dropped: Counter[str]
 
 
 class _Run:
@@ -67,7 +69,7 @@ class _Run:
         self._task = task
         self._budget = start.budget
         self._generator = random.Random(task.seed)
-        self._replayer = Replayer(task.mod, task.postprocs, self._generator)
+        self._replayer = Replayer(task.mod, task.postprocs, self._generator, options.dropped)
         self._history = History(task.mod, task.target)
         if start.database is not None:
             self._history.load(start.database, self._replayer)
@@ -116,10 +118,9 @@ class _Run:
             self._unmeasured = [one.measure_candidate() for one in self._descent.ask()]
         if not self._unmeasured:
             logger.info(
-                "%s: TVM's droplet has ended, %d trials are left; not in the space: %s",
+                "%s: TVM's droplet has ended, %d trials are left",
                 self._task.name,
                 self._budget.max_trials - self._budget.trials,
-                dict(self._replayer.dropped),
             )
         return self._unmeasured[: self._budget.room]
 
@@ -175,6 +176,9 @@ class PostOptStrategy(StrategyLifecycle):
         that fails.
     evolutionary : Mapping[str, Any] | None
         Options of TVM's ``EvolutionarySearch``.
+    dropped : Counter[str] | None
+        Where to count the positions that were no trial since their traces did not replay, by the
+        postprocessor or the error that dropped them; clones count there too. None for a new one.
 
     Raises
     ------
@@ -193,6 +197,7 @@ class PostOptStrategy(StrategyLifecycle):
         descent_trials: int = 100,
         modules: Container[int] | None = None,
         evolutionary: Mapping[str, Any] | None = None,
+        dropped: Counter[str] | None = None,
     ) -> None:
         """Constructor"""
         super().__init__()
@@ -200,7 +205,13 @@ class PostOptStrategy(StrategyLifecycle):
         check_at_least("batch_size", batch_size, 1)
         check_at_least("descent_trials", descent_trials, 2)
         self._options = _Options(
-            explore_trials, mended, batch_size, descent_trials, modules, dict(evolutionary or {})
+            explore_trials,
+            mended,
+            batch_size,
+            descent_trials,
+            modules,
+            dict(evolutionary or {}),
+            Counter() if dropped is None else dropped,
         )
         self._evolution = EvolutionarySearch(**self._options.evolutionary)
 

@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import TextIO
 
 from ...measure.pool import available_cpus
-from .comparison import Comparison, incumbents
 from ..files import measured_modules
+from .comparison import Comparison, incumbents
 from .plots import check_matplotlib, write_plots
-from .results import CompareError, RunResult
+from .results import KINDS, CompareError, RunResult
 from .runs import Run, finished, load_space, plan, replay, run_jobs
 from .strategies import ABLATIONS, STRATEGIES, make_strategy
 from .tables import format_report
+from .transfer import learn_without_each
 
 INTERRUPTED = 130
 """The exit status after an interruption: 128 and the number of SIGINT."""
@@ -47,6 +48,7 @@ def run_compare(
     num_trials_per_iter: int = 64,
     workers: int | None = None,
     timeout_secs: float = 1800.0,
+    experience: Sequence[Path] = (),
     run: Run = replay,
     stream: TextIO | None = None,
 ) -> int:
@@ -79,6 +81,9 @@ def run_compare(
         The number of processes; None for as many as CPUs are available.
     timeout_secs : float
         How long one run may take, in seconds.
+    experience : Sequence[Path]
+        Spaces that the cost models of ``strategies.KINDS`` learn from, besides those of the
+        comparison. On each space they know all others.
     run : Run
         Runs a strategy on a space.
     stream : TextIO | None
@@ -104,6 +109,10 @@ def run_compare(
     for name in names:
         _check_strategy(name, trials)
     check_matplotlib()
+    models = {
+        kind: learn_without_each(kind, space_files, experience, directory, out)
+        for kind in dict.fromkeys(KINDS[name] for name in names if name in KINDS)
+    }
     jobs = plan(
         space_files,
         names,
@@ -112,6 +121,7 @@ def run_compare(
         seeds=seeds,
         num_trials_per_iter=num_trials_per_iter,
         noisy=noisy,
+        models=models,
     )
     results = finished(jobs)
     missing = [job for job in jobs if job.file not in results]

@@ -22,8 +22,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .results import RunResult
 from ..score import Floats, ScoreError, SpaceScore, valid_times
+from .results import RunResult
 
 CUTOFF = 0.95
 """The field's budget: when random search is expected this far from the median to the optimum."""

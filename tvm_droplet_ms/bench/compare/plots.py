@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from ..score import Floats
 from .comparison import Comparison
 from .results import CompareError
-from ..score import Floats
 
 PAGE = "index.html"
 

@@ -30,6 +30,14 @@ from ..table import Trial
 FORMAT = "tvm-droplet-ms run"
 VERSION = 1
 
+KINDS = {
+    f"{name} with {kind}": kind
+    for name in ("droplet", "evolutionary")
+    for kind in ("transfer", "xgb transfer")
+}
+"""Strategies whose cost model has learned from other spaces, with its kind: "transfer" for
+``TransferModel``, "xgb transfer" for MetaSchedule's own."""
+
 
 class CompareError(Exception):
     """A comparison cannot begin or go on; the message says why and what to do."""
@@ -57,6 +65,9 @@ class RunSettings:
         Whether the recorded repeats are drawn from, rather than their median told.
     versions : Mapping[str, str]
         Of TVM and of this package.
+    model : str | None
+        The SHA-256 of the file of the cost model that it begins with; None for one that knows
+        nothing.
     """
 
     space: str
@@ -67,6 +78,7 @@ class RunSettings:
     num_trials_per_iter: int
     noisy: bool
     versions: Mapping[str, str]
+    model: str | None = None
 
     def file(self, directory: Path) -> Path:
         """Where its result is kept: ``runs/<space>/<strategy>/<seed>.json``."""
@@ -90,6 +102,8 @@ class RunResult:
         The seconds in each scope of TVM's profiler.
     error : str | None
         The traceback of what it raised; None if it finished.
+    dropped : Mapping[str, int] | None
+        How often the strategy chose what cannot be replayed, by reason; None if it does not tell.
     """
 
     settings: RunSettings
@@ -97,6 +111,7 @@ class RunResult:
     wall_secs: float
     scopes: Mapping[str, float]
     error: str | None = None
+    dropped: Mapping[str, int] | None = None
 
     def save(self, path: Path) -> None:
         """Write it as JSON: the trials as columns of equal lengths.
@@ -116,6 +131,7 @@ class RunResult:
             "error": self.error,
             "wall_secs": self.wall_secs,
             "scopes": dict(self.scopes),
+            "dropped": None if self.dropped is None else dict(self.dropped),
             "trials": columns,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,6 +160,7 @@ class RunResult:
                 wall_secs=content["wall_secs"],
                 scopes=content["scopes"],
                 error=content["error"],
+                dropped=content.get("dropped"),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CompareError(

@@ -20,10 +20,10 @@ import importlib
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 
@@ -39,14 +39,15 @@ from ...measure.pool import WorkerPool
 from ...progress import quieten_tvm
 from ..definitions import find_definition
 from ..files import load, measured_modules
-from .results import CompareError, RunResult, RunSettings, file_digest
 from ..space import Space, SpaceError
-from .strategies import LEAVES_SPACE, make_strategy
 from ..surrogates.surrogate import LEAST_CORRELATION, Surrogate
 from ..table import ReplayTable
+from .results import KINDS, CompareError, RunResult, RunSettings, file_digest
+from .strategies import LEAVES_SPACE, make_strategy
 
-Run = Callable[[Path, RunSettings], RunResult]
-"""Runs a strategy on the space of a file."""
+Run = Callable[..., RunResult]
+"""Runs a strategy: takes the file of the space, the settings, and, where there is one, the file of
+the cost model as ``model``."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,17 @@ class Job:
         What is to be done.
     file : Path
         Where the result goes.
+    model : Path | None
+        The cost model that it begins with; None for one that knows nothing.
     """
 
     space_file: Path
     settings: RunSettings
     file: Path
+    model: Path | None = None
 
 
-def replay(space_file: Path, settings: RunSettings) -> RunResult:
+def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -> RunResult:
     """Run a strategy on a space, in this process.
 
     Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts
@@ -80,6 +84,8 @@ def replay(space_file: Path, settings: RunSettings) -> RunResult:
         The space.
     settings : RunSettings
         What to do.
+    model : Path | None
+        The cost model to begin with.
 
     Returns
     -------
@@ -99,8 +105,8 @@ def replay(space_file: Path, settings: RunSettings) -> RunResult:
     answers = load_space(space_file)
     space = measured_modules(answers)
     definition = find_definition(space.definition)
-    strategy, cost_model = make_strategy(
-        settings.strategy, settings.trials, set(space.index) if space.closed else None
+    strategy, cost_model, dropped = make_strategy(
+        settings.strategy, settings.trials, set(space.index) if space.closed else None, model
     )
     table = ReplayTable(
         answers,
@@ -135,7 +141,7 @@ def replay(space_file: Path, settings: RunSettings) -> RunResult:
             f"expected 1 to {settings.trials}"
         )
     scopes = {str(name): float(secs.value) for name, secs in profiler.get().items()}
-    return RunResult(settings, tuple(table.trials), wall_secs, scopes)
+    return RunResult(settings, tuple(table.trials), wall_secs, scopes, dropped=dropped)
 
 
 def plan(
@@ -147,8 +153,11 @@ def plan(
     seeds: int,
     num_trials_per_iter: int,
     noisy: bool,
+    models: Mapping[str, Mapping[str, Path]] | None = None,
 ) -> list[Job]:
     """All runs of a comparison: first every strategy on every space with one seed, then the next.
+
+    The cost models of strategies that begin with one are given by kind and space.
 
     Raises
     ------
@@ -186,6 +195,7 @@ def plan(
     for seed in range(seeds):
         for name, path in files.items():
             for strategy in strategies:
+                model = (models or {}).get(KINDS.get(strategy, ""), {}).get(name)
                 settings = RunSettings(
                     space=name,
                     space_digest=digests[name],
@@ -195,8 +205,9 @@ def plan(
                     num_trials_per_iter=num_trials_per_iter,
                     noisy=noisy,
                     versions=_versions(),
+                    model=None if model is None else file_digest(model),
                 )
-                jobs.append(Job(path, settings, settings.file(directory)))
+                jobs.append(Job(path, settings, settings.file(directory), model))
     return jobs
 
 
@@ -253,7 +264,8 @@ def run_jobs(
     pool = WorkerPool(workers, prepare=_prepare, max_growth=512 << 20)
     try:
         begun: dict[Future[RunResult], Job] = {
-            pool.submit(timeout_secs, run, job.space_file, job.settings): job for job in jobs
+            pool.submit(timeout_secs, _runs(run, job), job.space_file, job.settings): job
+            for job in jobs
         }
         for future in as_completed(begun):
             job = begun.pop(future)
@@ -265,6 +277,10 @@ def run_jobs(
             yield job, result
     finally:
         pool.close()
+
+
+def _runs(run: Run, job: Job) -> Run:
+    return run if job.model is None else partial(run, model=job.model)
 
 
 @lru_cache(maxsize=32)

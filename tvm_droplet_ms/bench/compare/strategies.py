@@ -16,16 +16,20 @@
 # under the License.
 """The strategies that a comparison knows by name, each with the cost model that it asks."""
 
+from collections import Counter
 from collections.abc import Container
+from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tvm.s_tir.meta_schedule.cost_model import CostModel, XGBModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
+from ...cost_model.transfer import TransferModel
 from ...search_strategy import DropletStrategy
 from ...search_strategy.search import WITHOUT
 from ..baselines.post_opt_strategy import PostOptStrategy
-from .results import CompareError
 from ..baselines.strategy import AskTellStrategy
+from .results import KINDS, CompareError
 
 BASELINES = (
     "evolutionary",
@@ -43,10 +47,14 @@ BASELINES = (
 STRATEGIES = ("droplet", *BASELINES)
 """All but the ablations."""
 
+_POST_OPT = "post-opt"
 _WITHOUT = "droplet without "
 
-ABLATIONS = tuple(_WITHOUT + part for part in WITHOUT)
-"""``DropletStrategy`` with one part off, each."""
+ABLATIONS = tuple(_WITHOUT + part for part in WITHOUT if part != "cost model")
+"""``DropletStrategy`` with one part off, each; its cost model here knows nothing anyway."""
+
+NAMES = (*STRATEGIES, *ABLATIONS, *KINDS)
+"""All strategies."""
 
 _TVM = ("evolutionary", "replay-trace")
 _LEARNING = ("droplet", *ABLATIONS, "evolutionary", "post-opt", "post-opt-mended")
@@ -63,31 +71,39 @@ class Search(NamedTuple):
     ----------
     strategy : SearchStrategy
         The strategy.
-    cost_model : Literal["xgb", "random"]
-        TVM's XGBoost model, or, for a strategy that asks none, the model that learns nothing: so
-        that training a model is charged to those who use it.
+    cost_model : Literal["xgb", "random"] | CostModel
+        TVM's XGBoost model; or one that knows other spaces; or, for a strategy that asks none, the
+        model that learns nothing: so that training a model is charged to those who use it.
+    dropped : Counter[str] | None
+        How often "post-opt" or "post-opt-mended" chose what cannot be replayed, by reason, counted
+        while it runs; None for the others, which do not tell.
     """
 
     strategy: SearchStrategy
-    cost_model: Literal["xgb", "random"]
+    cost_model: Literal["xgb", "random"] | CostModel
+    dropped: Counter[str] | None
 
 
 class UnknownStrategyError(CompareError):
     """No strategy has that name."""
 
 
-def make_strategy(name: str, trials: int, modules: Container[int] | None = None) -> Search:
+def make_strategy(
+    name: str, trials: int, modules: Container[int] | None = None, model: Path | None = None
+) -> Search:
     """Make a strategy.
 
     Parameters
     ----------
     name : str
-        One of ``STRATEGIES`` or ``ABLATIONS``.
+        One of ``NAMES``.
     trials : int
         The measurements of the whole run; "post-opt" explores with half of them.
     modules : Container[int] | None
         The structural hashes of the modules that can be measured; None for all. Only "post-opt"
         asks: its candidates can lie outside a space that is closed to all others.
+    model : Path | None
+        The file of the cost model of one of ``KINDS``; None for one that knows nothing.
 
     Raises
     ------
@@ -96,25 +112,41 @@ def make_strategy(name: str, trials: int, modules: Container[int] | None = None)
     ImportError
         If the strategy needs a package that is not installed.
     """
-    if name not in STRATEGIES + ABLATIONS:
-        raise UnknownStrategyError(
-            f"{name!r} is no strategy, expected one of {', '.join(STRATEGIES + ABLATIONS)}"
-        )
-    cost_model: Literal["xgb", "random"] = "xgb" if name in _LEARNING else "random"
-    return Search(_make(name, trials, modules), cost_model)
+    if name not in NAMES:
+        raise UnknownStrategyError(f"{name!r} is no strategy, expected one of {', '.join(NAMES)}")
+    cost_model: Literal["xgb", "random"] | CostModel = "xgb" if name in _LEARNING else "random"
+    if name in KINDS:
+        cost_model = _knowing(KINDS[name], model)
+        name = name.removesuffix(f" with {KINDS[name]}")
+    dropped = Counter[str]() if name.startswith(_POST_OPT) else None
+    return Search(_make(name, trials, modules, dropped), cost_model, dropped)
 
 
-def _make(name: str, trials: int, modules: Container[int] | None) -> SearchStrategy:
+def _knowing(kind: str, model: Path | None) -> CostModel:
+    """The cost model of a file; without one, such as it is before it has learned."""
+    if kind == "transfer":
+        return TransferModel() if model is None else TransferModel.load(model)
+    # Its warm-up is what would keep it from saying what it knows.
+    own = XGBModel(num_warmup_samples=0, num_tuning_cores=1)
+    if model is not None:
+        own.load(str(model))
+    return own
+
+
+def _make(
+    name: str, trials: int, modules: Container[int] | None, dropped: Counter[str] | None
+) -> SearchStrategy:
     if name in _TVM:
         return SearchStrategy.create(name)
     if name == "droplet":
         return DropletStrategy()
     if name.startswith(_WITHOUT):
         return DropletStrategy(without=(name.removeprefix(_WITHOUT),))
-    if name.startswith("post-opt"):
+    if name.startswith(_POST_OPT):
         return PostOptStrategy(
             explore_trials=max(1, trials // 2),
             mended=name == "post-opt-mended",
             modules=modules,
+            dropped=dropped,
         )
     return AskTellStrategy(name)

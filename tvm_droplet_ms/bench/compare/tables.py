@@ -16,19 +16,23 @@
 # under the License.
 """The tables of a comparison: results in, text out."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...profile import breakdown
 from ...report import align
-from .comparison import CUTOFF, Comparison, incumbents
 from ..measures import FRACTIONS, TRIALS, Interval, bootstrap, trials_to_fraction
-from .results import RunResult
 from ..score import Floats, ranks_of
+from .comparison import CUTOFF, Comparison, incumbents
+from .results import KINDS, RunResult
 
 QUALITY = 0.95
 """To what fraction of the optimum the simulated seconds are counted."""
+
+CATCHING_UP = (64, 128)
+"""The trials after which a strategy is to be caught up with."""
 
 _NONE = "-"
 _REFERENCE = "droplet"
@@ -47,11 +51,18 @@ def format_report(comparison: Comparison) -> str:
     report : str
         Without a newline at the end.
     """
+    caught_up = [
+        part
+        for strategy, kind in KINDS.items()
+        if {strategy, strategy.removesuffix(f" with {kind}")} <= set(comparison.strategies)
+        for part in _catching_up(comparison, strategy.removesuffix(f" with {kind}"), strategy)
+    ]
     parts = [
         "## Score, fraction of the optimum, and trials to reach it",
         format_summary(comparison),
         _explain_summary(comparison),
         *_differences(comparison),
+        *caught_up,
         f"## Fraction of the optimum after {comparison.trials} trials, mean over seeds",
         format_spaces(comparison),
         f"## Simulated seconds to {QUALITY:.0%} of the optimum",
@@ -61,6 +72,10 @@ def format_report(comparison: Comparison) -> str:
         f"## Seconds of a replayed run of {comparison.trials} trials, and where they go",
         format_profile(comparison),
         "Mean over the runs. What the profiler has no name for is other.",
+        "## Trials that failed, and choices that became no trial",
+        format_losses(comparison),
+        "Mean over the runs. A choice is no trial where it cannot be replayed; only the strategies "
+        "with a number there count such choices.",
     ]
     if failed := comparison.failed:
         parts += [f"## {len(failed)} runs failed", *map(_describe_failure, failed)]
@@ -139,6 +154,50 @@ def format_differences(comparison: Comparison, reference: str) -> str:
     return align(lines)
 
 
+def _catching_up(comparison: Comparison, reference: str, strategy: str) -> list[str]:
+    return [
+        f"## When {strategy} has what {reference} has at the end",
+        format_catching_up(comparison, reference, strategy),
+        f"What {reference} has after so many trials, the mean fraction of the optimum over the "
+        "seeds, and after how many the other's mean is as high; the last line has the geometric "
+        "mean of how many times fewer that is, a space that does not get there counted as 1 / 2.",
+    ]
+
+
+def format_catching_up(comparison: Comparison, reference: str, strategy: str) -> str:
+    """After how many trials a strategy has what another has after many, by space.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        With finished runs of both.
+    reference : str
+        The strategy to catch up with.
+    strategy : str
+        The other.
+    """
+    counts = [count for count in CATCHING_UP if count <= comparison.trials]
+    lines = [["space", *(text for count in counts for text in (f"at {count}", "trials", "ratio"))]]
+    ratios: list[list[float]] = [[] for _ in counts]
+    for space in comparison.spaces:
+        theirs, ours = (comparison.fractions(name, space) for name in (reference, strategy))
+        line = [space]
+        for count, of_count in zip(counts, ratios, strict=True):
+            if not len(theirs) or not len(ours):
+                line += [_NONE] * 3
+                continue
+            wanted = float(theirs.mean(axis=0)[count - 1])
+            reached = ours.mean(axis=0) >= wanted
+            trials = int(reached.argmax()) + 1
+            of_count.append(count / trials if reached.any() else 0.5)
+            shown = [str(trials), f"{count / trials:.1f}"] if reached.any() else ["never", _NONE]
+            line += [f"{wanted:.3f}", *shown]
+        lines.append(line)
+    means = [f"{np.exp(np.mean(np.log(one))):.1f}" if one else _NONE for one in ratios]
+    lines.append(["geometric mean", *(text for mean in means for text in ("", "", mean))])
+    return align(lines)
+
+
 def format_spaces(comparison: Comparison) -> str:
     """The mean fraction of the optimum at the end, by space and strategy."""
     lines = [["space", *comparison.strategies]]
@@ -185,6 +244,30 @@ def format_profile(comparison: Comparison) -> str:
         means = [float(np.mean([row[part] for row in rows])) for part in parts]
         wall = float(np.mean([run.wall_secs for run in runs]))
         lines.append([strategy, *(f"{secs:.2f}" for secs in (wall, *means))])
+    return align(lines)
+
+
+def format_losses(comparison: Comparison) -> str:
+    """What a run lost: the trials that failed, and the choices that could not be replayed."""
+    lines = [["strategy", "trials", "failed", "not replayed", "reasons"]]
+    for strategy in comparison.strategies:
+        runs = comparison.finished(strategy)
+        if not runs:
+            lines.append([strategy] + [_NONE] * 4)
+            continue
+        trials = np.mean([len(run.trials) for run in runs])
+        failed = np.mean([sum(trial.failure is not None for trial in run.trials) for run in runs])
+        counted = [run.dropped for run in runs if run.dropped is not None]
+        reasons = sum(map(Counter, counted), Counter[str]())
+        lines.append(
+            [
+                strategy,
+                f"{trials:.1f}",
+                f"{failed:.1f}",
+                f"{reasons.total() / len(counted):.1f}" if counted else _NONE,
+                ", ".join(f"{name} ({count})" for name, count in reasons.most_common()) or _NONE,
+            ]
+        )
     return align(lines)
 
 

@@ -29,8 +29,8 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
 from ...cost_model.loop_context import loop_nests
+from ...cost_model.loop_nest import LOOP_NEST_FEATURES, loop_nest_features
 from ...cost_model.relation import RELATIONS, relations
-from .loop_nest import BLOCKS, LOOPS, loop_nest_features
 
 STORES = 12
 """How many of a module's stores have features of their own; those beyond share the last place."""
@@ -38,7 +38,7 @@ STORES = 12
 STORE_FEATURES = 164
 """How many features ``PerStoreFeature`` has of one store."""
 
-FEATURES = (1 + STORES) * STORE_FEATURES + BLOCKS * (3 * LOOPS + 2) + RELATIONS
+FEATURES = (1 + STORES) * STORE_FEATURES + LOOP_NEST_FEATURES + RELATIONS
 """How many features a module has."""
 
 

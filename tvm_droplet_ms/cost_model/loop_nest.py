@@ -20,13 +20,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cost_model.loop_context import LoopNest
+from .loop_context import LoopNest
 
 BLOCKS = 6
 """How many blocks, in the order of the module; those beyond are left out."""
 
 LOOPS = 20
 """How many loops of each, the innermost first; those beyond are left out."""
+
+LOOP_NEST_FEATURES = BLOCKS * (3 * LOOPS + 2)
+"""How many features ``loop_nest_features`` has."""
 
 
 def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
@@ -44,7 +47,7 @@ def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
     Returns
     -------
     features : np.ndarray
-        Of shape ``(BLOCKS * (3 * LOOPS + 2),)``, float32; zeros where there is nothing.
+        Of shape ``(LOOP_NEST_FEATURES,)``, float32; zeros where there is nothing.
     """
     features = np.zeros((BLOCKS, 3 * LOOPS + 2), dtype=np.float32)
     for row, nest in zip(features, nests, strict=False):

@@ -1,0 +1,181 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Comparisons of strategies whose cost model has learned from other spaces."""
+
+import io
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance.workloads import LLVM, matmul
+from test_compare import FACTORS, made_up_secs, make_tiny_space
+from tvm_ffi import structural_hash
+
+from tvm.s_tir import Schedule
+from tvm_droplet_ms.bench.compare.command import run_compare
+from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
+from tvm_droplet_ms.bench.compare.transfer import learn_without_each
+from tvm_droplet_ms.bench.definitions import Definition
+from tvm_droplet_ms.bench.experience import read_space, read_space_once
+from tvm_droplet_ms.bench.space import (
+    DecisionLayout,
+    MeasuredModule,
+    SketchLayout,
+    Space,
+    SpacePoint,
+)
+from tvm_droplet_ms.cost_model.features import ProgramFeatures
+from tvm_droplet_ms.cost_model.knowledge import Knowledge
+from tvm_droplet_ms.measure import fast_start
+
+ROWS = {"short": 8, "middle": 16, "long": 64}
+
+
+def short() -> Definition:
+    return _definition("short")
+
+
+def middle() -> Definition:
+    return _definition("middle")
+
+
+def long() -> Definition:
+    return _definition("long")
+
+
+def _definition(name: str) -> Definition:
+    return Definition(name, "a matrix product", matmul(ROWS[name], 32, 32), make_tiny_space)
+
+
+def make_space(name: str) -> Space:
+    """All points of two tiles, the third of them the fastest, whatever the rows."""
+    fast_start()
+    mod = _definition(name).context(LLVM, "replay-trace").mod
+    points, modules = [], []
+    for inner_j, inner_k in itertools.product(FACTORS, FACTORS):
+        decisions = (32 // inner_j, inner_j, 32 // inner_k, inner_k)
+        sch = Schedule(mod, debug_mask="none")
+        _, j, k = sch.get_loops(sch.get_sblock("C"))
+        for loop, tile in [(j, decisions[:2]), (k, decisions[2:])]:
+            sch.split(loop, sch.sample_perfect_tile(loop, 2, 16, decision=list(tile)))
+        points.append(SpacePoint(0, decisions, len(modules)))
+        secs = ROWS[name] * made_up_secs(inner_j, inner_k)
+        modules.append(MeasuredModule(structural_hash(sch.mod), (secs,), 0.5, 0.25))
+    tiles = tuple(DecisionLayout("SamplePerfectTile", start, 2, 16) for start in (0, 2))
+    return Space(
+        name=name,
+        description="",
+        definition=f"test_compare_transfer:{name}",
+        target={"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 4},
+        machine={},
+        versions={},
+        date="",
+        sketches=(SketchLayout(tiles),),
+        points=tuple(points),
+        modules=tuple(modules),
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("spaces")
+    made = {name: directory / f"{name}.json" for name in ROWS}
+    for name, path in made.items():
+        make_space(name).save(path)
+    return made
+
+
+def test_a_space_is_read_with_the_times_and_features_of_its_modules(files) -> None:
+    workload = read_space(files["short"])
+    space = make_space("short")
+    assert workload.secs.tolist() == pytest.approx(space.times)
+    context = _definition("short").context(LLVM, "replay-trace")
+    # The last point, 16 and 16, made by hand.
+    sch = Schedule(context.mod, debug_mask="none")
+    _, j, k = sch.get_loops(sch.get_sblock("C"))
+    for loop in (j, k):
+        sch.split(loop, sch.sample_perfect_tile(loop, 2, 16, decision=[2, 16]))
+    from tvm.s_tir.meta_schedule import MeasureCandidate
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    candidate = MeasureCandidate(sch, ArgInfo.from_entry_func(sch.mod, remove_preproc=True))
+    (features,) = ProgramFeatures().extract(context, [candidate])
+    np.testing.assert_array_equal(workload.features[-1], features)
+    assert len(read_space(files["short"], most=7).secs) == 7
+
+
+def test_what_was_read_is_kept(files, tmp_path: Path) -> None:
+    first = read_space_once(files["short"], tmp_path / "kept" / "short.npz")
+    written = (tmp_path / "kept" / "short.npz").stat().st_mtime_ns
+    again = read_space_once(files["short"], tmp_path / "kept" / "short.npz")
+    assert (tmp_path / "kept" / "short.npz").stat().st_mtime_ns == written
+    assert (first.name, first.target) == (again.name, again.target)
+    np.testing.assert_array_equal(first.features, again.features)
+    np.testing.assert_array_equal(first.secs, again.secs)
+
+
+def test_no_model_has_learned_from_its_own_workload(files, tmp_path: Path) -> None:
+    """Nor from another space of the same workload."""
+    twin = Space(**{**vars(make_space("short")), "name": "twin"})
+    twin.save(tmp_path / "twin.json")
+    models = learn_without_each(
+        "transfer",
+        [files["short"], files["long"]],
+        [files["middle"], tmp_path / "twin.json"],
+        tmp_path,
+        io.StringIO(),
+    )
+    learned = {
+        name: [one["name"] for one in Knowledge.load(path).summary["workloads"]]
+        for name, path in models.items()
+    }
+    assert learned == {"short": ["long", "middle"], "long": ["middle", "short", "twin"]}
+
+
+def test_nothing_to_learn_from(files, tmp_path: Path) -> None:
+    with pytest.raises(CompareError, match="no other workload than short"):
+        learn_without_each("transfer", [files["short"]], [], tmp_path, io.StringIO())
+
+
+def test_what_other_spaces_teach_is_found_sooner(files, tmp_path: Path) -> None:
+    """Through the whole comparison, and kept: the same command learns and runs nothing again."""
+    strategies = ["random", "droplet with transfer", "evolutionary with xgb transfer"]
+
+    def compare(seeds: int) -> str:
+        out = io.StringIO()
+        status = run_compare(
+            list(files.values()), strategies, tmp_path, trials=4, seeds=seeds, stream=out
+        )
+        assert status == 0, out.getvalue()
+        return out.getvalue()
+
+    assert compare(3).count("learning from 2 spaces") == 6
+    again = compare(3)
+    assert "27 runs, 27 of them done before" in again and "learning" not in again
+
+    def best(strategy: str) -> float:
+        found = []
+        for name, path in itertools.product(files, range(3)):
+            result = RunResult.load(tmp_path / "runs" / name / strategy / f"{path}.json")
+            assert (result.settings.model is None) == (strategy == "random")
+            found.append(min(trial.best_estimate for trial in result.trials) / ROWS[name])
+        return float(np.mean(found))
+
+    # The optimum of all three is the same; a tenth of the points are within 40% of it.
+    assert best("droplet-with-transfer") < 1.2 * made_up_secs(4, 8) < best("random")
+    assert best("evolutionary-with-xgb-transfer") < best("random")

@@ -1,0 +1,88 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Boosted trees, on data whose order is known."""
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.cost_model.boosted_trees import Trees, relative_throughput
+from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
+
+GENERATOR = np.random.default_rng(0)
+FEATURES = GENERATOR.normal(size=(600, 8))
+SECS = np.exp(FEATURES[:, 0] + 0.5 * FEATURES[:, 1] ** 2)
+WORKLOADS = np.repeat([0, 1, 2], 200)
+"""Of the third, times are a hundred times those of the others."""
+SCALE = np.repeat([1.0, 1.0, 100.0], 200)
+
+
+def throughput(secs: np.ndarray) -> np.ndarray:
+    return np.concatenate([relative_throughput(secs[WORKLOADS == one]) for one in range(3)])
+
+
+def test_relative_throughput_by_hand():
+    secs = np.array([2.0, 1.0, np.inf, np.nan, 4.0, 0.0, -1.0])
+    assert relative_throughput(secs).tolist() == [0.5, 1.0, 0.0, 0.0, 0.25, 0.0, 0.0]
+    assert relative_throughput(np.array([np.inf, np.nan])).tolist() == [0.0, 0.0]
+
+
+# The squared error of the throughput does not care for the order of those that have hardly any.
+@pytest.mark.parametrize("objective, least", [("rank", 0.85), ("regression", 0.75)])
+def test_ranks_what_it_has_not_seen(objective, least):
+    trees = Trees.fit(
+        FEATURES, throughput(SECS * SCALE), WORKLOADS, objective=objective, rounds=300, seed=0
+    )
+    unseen = GENERATOR.normal(size=(200, 8))
+    secs = np.exp(unseen[:, 0] + 0.5 * unseen[:, 1] ** 2)
+    assert pairwise_accuracy(trees.predict(unseen), secs) > least
+
+
+@pytest.mark.parametrize("objective", ["rank", "regression"])
+def test_predictions_are_throughputs(objective):
+    """Whatever the unit of the objective's own scores."""
+    expected = throughput(SECS * SCALE)
+    trees = Trees.fit(FEATURES, expected, WORKLOADS, objective=objective, rounds=300, seed=0)
+    predicted = trees.predict(FEATURES)
+    assert np.abs(predicted - expected).mean() < 0.08
+    slope = np.polyfit(predicted, expected, 1)[0]
+    assert slope == pytest.approx(1.0, abs=0.15)
+
+
+def test_weights_count():
+    """Of two programs alike in all but their times, the prediction is near that of more weight."""
+    features = np.zeros((200, 1))
+    values = np.repeat([0.0, 1.0], 100)
+    for heavy, expected in ((0, 0.1), (1, 0.9)):
+        weights = np.where(values == heavy, 9.0, 1.0)
+        trees = Trees.fit(
+            features,
+            values,
+            np.zeros(200, dtype=int),
+            objective="regression",
+            rounds=80,
+            seed=0,
+            weights=weights,
+        )
+        assert trees.predict(features)[0] == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("objective", ["rank", "regression"])
+def test_a_single_program_is_enough(objective):
+    trees = Trees.fit(
+        np.ones((1, 3)), np.ones(1), np.zeros(1, dtype=int), objective=objective, rounds=5, seed=0
+    )
+    assert np.isfinite(trees.predict(np.ones((2, 3)))).all()

@@ -1,0 +1,161 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Learning from databases: what is read, what is refused, and what is printed of it."""
+
+import numpy as np
+import pytest
+from conformance.driving import drive
+from conformance.objectives import bowl, timed
+from conformance.workloads import LLVM, OTHER_LLVM, make_context, matmul, tile_all
+
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.cost_model import TransferModel
+from tvm_droplet_ms.cost_model.experience import (
+    ExperienceError,
+    Workload,
+    of_one_target,
+    read_database,
+    target_text,
+)
+from tvm_droplet_ms.cost_model.features import ProgramFeatures
+from tvm_droplet_ms.database import open_database
+
+SHAPES = [(32, 32, 32), (16, 64, 32), (64, 16, 16)]
+
+
+def tuned(database, *shape, target=LLVM, trials=24):
+    """Adds the records of a run of random schedules; returns their context."""
+    context = make_context(
+        ms.search_strategy.ReplayTrace(), matmul(*shape), tile_all, target=target
+    )
+    drive(context, timed(bowl, 3), max_trials=trials, database=database)
+    return context
+
+
+@pytest.fixture(scope="module")
+def work_dir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tuned")
+    database = open_database(directory)
+    for shape in SHAPES:
+        tuned(database, *shape)
+    return directory
+
+
+def test_a_database_is_read_as_it_was_measured():
+    """One workload for each, with the features of its traces and the medians of its times."""
+    database = ms.database.MemoryDatabase()
+    contexts = [tuned(database, *shape, trials=9) for shape in SHAPES[:2]]
+    workloads = read_database(database)
+    assert len({one.name for one in workloads}) == len(workloads) == 2
+    assert sorted(len(one.secs) for one in workloads) == [9, 9]
+    records = database.get_all_tuning_records()
+    for context in contexts:
+        own = [
+            one
+            for one in records
+            if one.workload.mod["main"].script() == context.mod["main"].script()
+        ]
+        candidates = [one.as_measure_candidate() for one in own]
+        features = ProgramFeatures().extract(context, candidates)
+        (found,) = [one for one in workloads if np.array_equal(one.features, features)]
+        assert found.secs.tolist() == [float(one.run_secs[1]) for one in own]
+        assert found.target == target_text(LLVM)
+
+
+def test_failures_are_read_as_such():
+    database = ms.database.MemoryDatabase()
+    context = tuned(database, 32, 32, 32, trials=4)
+    workload = database.commit_workload(context.mod)
+    record = database.get_all_tuning_records()[0]
+    for secs in ([1e10], [float("inf")]):
+        database.commit_tuning_record(
+            TuningRecord(record.trace, workload, secs, LLVM, record.args_info)
+        )
+    (found,) = read_database(database)
+    assert np.isinf(found.secs).sum() == 2 and len(found.secs) == 6
+    assert (found.throughput == 0.0).sum() == 2 and found.throughput.max() == 1.0
+
+
+def test_a_record_without_a_target_is_refused():
+    database = ms.database.MemoryDatabase()
+    context = tuned(database, 32, 32, 32, trials=2)
+    workload = database.commit_workload(context.mod)
+    record = database.get_all_tuning_records()[0]
+    database.commit_tuning_record(TuningRecord(record.trace, workload, [1e-3], None))
+    with pytest.raises(ExperienceError, match="names no target"):
+        read_database(database)
+
+
+def made_up(name, target) -> Workload:
+    return Workload(name, target_text(target), np.zeros((3, 2), np.float32), np.ones(3))
+
+
+def test_targets_are_kept_apart():
+    mixed = [made_up("a", LLVM), made_up("b", OTHER_LLVM), made_up("c", LLVM)]
+    with pytest.raises(ExperienceError, match="found 2 targets: 6 records of .*skylake.*; 3 .*a72"):
+        of_one_target(mixed)
+    assert [one.name for one in of_one_target(mixed, "cortex-a72")] == ["b"]
+    assert [one.name for one in of_one_target(mixed, "skylake")] == ["a", "c"]
+    with pytest.raises(ExperienceError, match="found 2 like 'llvm'"):
+        of_one_target(mixed, "llvm")
+    with pytest.raises(ExperienceError, match="found 0 like 'cuda'"):
+        of_one_target(mixed, "cuda")
+    with pytest.raises(ExperienceError, match="no records"):
+        of_one_target([])
+
+
+def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsys):
+    out = tmp_path / "cpu.model"
+    assert main(["pretrain", str(work_dir), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "72 records of 3 workloads" in printed and "skylake-avx512" in printed
+    rows = [line for line in printed.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 3 + 1
+    accuracy, top_1, top_5 = (float(cell) for cell in rows[-1].strip("| ").split("|")[2:])
+    # Tiles of one matrix product say much of another's: chance is 0.5.
+    assert 0.6 < accuracy <= 1.0
+    assert 0.3 < top_1 <= top_5 <= 1.0
+    records = open_database(work_dir).get_all_tuning_records()
+    best = min(records, key=lambda one: float(one.run_secs[0]))
+    worst = max(records, key=lambda one: float(one.run_secs[0]))
+    model = TransferModel.load(str(out))
+    predicted = [
+        model.predict(ms.TuneContext(one.workload.mod, target=LLVM), [one.as_measure_candidate()])[
+            0
+        ]
+        for one in (best, worst)
+    ]
+    assert predicted[0] > predicted[1]
+
+
+def test_pretrain_says_what_is_wrong(work_dir, tmp_path, capsys):
+    def message(*arguments):
+        assert main(["pretrain", *map(str, arguments), "--out", str(tmp_path / "m")]) == 1
+        return capsys.readouterr().err
+
+    assert "holds no database_workload.json" in message(tmp_path / "nothing")
+    assert "found 0 like 'cuda'" in message(work_dir, "--target", "cuda")
+    directory = tmp_path / "mixed"
+    database = open_database(directory)
+    tuned(database, 32, 32, 32, trials=3)
+    tuned(database, 32, 32, 32, target=OTHER_LLVM, trials=2)
+    said = message(directory)
+    assert "3 records of" in said and "2 records of" in said and "--target" in said
+    assert main(["pretrain", str(directory), "--target", "a72", "--out", str(tmp_path / "m")]) == 0
+    assert "none to hold out" in capsys.readouterr().out

@@ -1,0 +1,66 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Ranking quality against counting pairs, and worked by hand."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy, top_k_score
+
+
+def counted(scores: np.ndarray, secs: np.ndarray) -> float:
+    """The accuracy by looking at every pair."""
+    points = []
+    for one, other in combinations(range(len(secs)), 2):
+        if secs[one] == secs[other]:
+            continue
+        faster, slower = (one, other) if secs[one] < secs[other] else (other, one)
+        difference = scores[faster] - scores[slower]
+        points.append(0.5 if difference == 0 else float(difference > 0))
+    return float(np.mean(points))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_every_pair(seed):
+    generator = np.random.default_rng(seed)
+    scores = generator.integers(0, 6, 40).astype(float)
+    secs = generator.integers(1, 8, 40).astype(float)
+    secs[:3] = np.inf
+    assert pairwise_accuracy(scores, secs) == pytest.approx(counted(scores, secs))
+
+
+def test_extremes():
+    secs = np.array([1.0, 2.0, 3.0, np.inf])
+    assert pairwise_accuracy(-np.arange(4.0), secs) == pytest.approx(1.0)
+    assert pairwise_accuracy(np.arange(4.0), secs) == pytest.approx(0.0)
+    assert pairwise_accuracy(np.zeros(4), secs) == 0.5
+    assert np.isnan(pairwise_accuracy(np.arange(4.0), np.ones(4)))
+
+
+def test_top_k_by_hand():
+    """Of one workload the first chosen takes 4 s where 1 s is best; of the other it is best."""
+    scores = [np.array([3.0, 2.0, 1.0]), np.array([0.0, 5.0])]
+    secs = [np.array([4.0, 2.0, 1.0]), np.array([9.0, 3.0])]
+    assert top_k_score(scores, secs, 1) == pytest.approx((1 + 3) / (4 + 3))
+    assert top_k_score(scores, secs, 2) == pytest.approx((1 + 3) / (2 + 3))
+    assert top_k_score(scores, secs, 3) == 1.0
+
+
+def test_top_k_of_failures():
+    assert top_k_score([np.array([1.0, 0.0])], [np.array([np.inf, 1.0])], 1) == 0.0

@@ -1,0 +1,243 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""TransferModel as TVM calls it: what it knows before a run, learns in it, and how it is kept."""
+
+import json
+import math
+import random
+import warnings
+import zipfile
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from conformance.driving import drive
+from conformance.objectives import bowl, decisions_of, fail, timed
+from conformance.strategies import make_evolution
+from conformance.workloads import LLVM, OTHER_LLVM, make_context, matmul, tile_all
+
+from tvm.s_tir import Trace
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.target import Target
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.cost_model import Knowledge, ModelFileError, TransferModel
+from tvm_droplet_ms.cost_model.experience import Workload, target_text
+from tvm_droplet_ms.cost_model.features import ProgramFeatures
+from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
+from tvm_droplet_ms.search_strategy.candidates import Replayer
+
+TARGET = target_text(LLVM)
+
+
+class Task:
+    """A matrix product with some of its schedules, and a time for each."""
+
+    def __init__(self, *shape: int, count: int = 160, seed: int = 0, cost=bowl) -> None:
+        self.context = make_context(ms.search_strategy.ReplayTrace(), matmul(*shape), tile_all)
+        (space,) = self.context.generate_design_space()
+        replayer = Replayer(self.context.mod, [], random.Random(seed))
+        drawn = [replayer.replay(Trace(space.trace.insts, {})) for _ in range(count)]
+        distinct = {one.module: one for one in drawn}
+        self.candidates = [one.measure_candidate() for one in distinct.values()]
+        self.secs = np.array([cost(decisions_of(one.sch)) for one in self.candidates])
+
+    def workload(self, secs=None) -> Workload:
+        features = ProgramFeatures().extract(self.context, self.candidates)
+        return Workload("made up", TARGET, features, self.secs if secs is None else secs)
+
+    def results(self) -> list[RunnerResult]:
+        return [RunnerResult([secs], None) for secs in self.secs]
+
+    def accuracy(self, model) -> float:
+        return pairwise_accuracy(model.predict(self.context, self.candidates), self.secs)
+
+
+@lru_cache(maxsize=1)
+def known() -> tuple[Workload, ...]:
+    return Task(32, 32, 32).workload(), Task(16, 64, 32).workload()
+
+
+@lru_cache(maxsize=1)
+def unknown() -> Task:
+    return Task(64, 32, 16)
+
+
+@pytest.mark.parametrize("objective", ["rank", "regression"])
+def test_ranks_a_workload_that_it_never_saw(objective):
+    """Better than chance, which is 0.5, by a quarter."""
+    model = TransferModel(Knowledge.learn(known(), objective=objective))
+    assert unknown().accuracy(model) > 0.75
+
+
+def test_ranks_better_than_metaschedules_own_that_knows_nothing():
+    np.random.seed(0)
+    fresh = ms.cost_model.XGBModel(num_tuning_cores=1)
+    assert 0.4 < unknown().accuracy(fresh) < 0.6
+
+
+def test_a_model_that_knows_nothing_answers_at_random():
+    model, task = TransferModel(seed=3), unknown()
+    first = model.predict(task.context, task.candidates)
+    assert not np.array_equal(first, model.predict(task.context, task.candidates))
+    again = TransferModel(seed=3).predict(task.context, task.candidates)
+    np.testing.assert_array_equal(first, again)
+
+
+def test_learns_from_one_task_for_the_next():
+    first, model = Task(32, 32, 32), TransferModel()
+    model.update(first.context, first.candidates, first.results())
+    assert unknown().accuracy(model) > 0.7
+
+
+def test_the_local_part_puts_right_what_the_global_one_has_wrong():
+    """It learned inverted times; with half of the task measured it must rank the other half."""
+    wrong = [Workload(one.name, one.target, one.features, 1e-6 / one.secs) for one in known()]
+    model, task = TransferModel(Knowledge.learn(wrong)), unknown()
+    assert task.accuracy(model) < 0.4
+    half = len(task.candidates) // 2
+    model.update(task.context, task.candidates[:half], task.results()[:half])
+    rest = model.predict(task.context, task.candidates[half:])
+    assert pairwise_accuracy(rest, task.secs[half:]) > 0.7
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_wrong_model_costs_no_more_than_a_tenth(seed):
+    wrong = [Workload(one.name, one.target, one.features, 1e-6 / one.secs) for one in known()]
+    found = []
+    for model in (TransferModel(Knowledge.learn(wrong)), TransferModel()):
+        context = make_context(DropletStrategy(), matmul(64, 32, 16), seed=seed)
+        driven = drive(context, timed(bowl), max_trials=64, cost_model=model)
+        found.append(min(bowl(trial.decisions) for trial in driven.trials))
+    assert found[0] <= 1.1 * found[1]
+
+
+@pytest.mark.parametrize("strategy", ["evolutionary", "droplet"])
+def test_any_strategy_takes_it(strategy):
+    """And finds better schedules with few trials than with a model that knows nothing."""
+    best = []
+    for model in (TransferModel(Knowledge.learn(known())), ms.cost_model.RandomModel()):
+        of_seeds = []
+        for seed in range(1, 4):
+            made = DropletStrategy() if strategy == "droplet" else make_evolution()
+            context = make_context(made, matmul(64, 32, 16), seed=seed)
+            driven = drive(context, timed(bowl), max_trials=12, cost_model=model)
+            of_seeds.append(min(bowl(trial.decisions) for trial in driven.trials))
+        best.append(np.mean(of_seeds))
+    assert best[0] < best[1]
+
+
+def test_all_failed_single_and_nan():
+    """Nothing that measuring can come to stops it, and what failed ranks last."""
+    model, task = TransferModel(Knowledge.learn(known())), unknown()
+    before = task.accuracy(model)
+    count = len(task.candidates)
+    bad = [None, [], [math.nan], [math.inf], [0.0], [1e-3, math.nan]]
+    results = [RunnerResult(bad[i % len(bad)], "an error") for i in range(count)]
+    model.update(task.context, [], [])
+    model.update(task.context, task.candidates, results)
+    predicted = model.predict(task.context, task.candidates)
+    assert np.isfinite(predicted).all() and (predicted >= 0.0).all()
+    assert predicted.mean() < 0.1
+    single = TransferModel(Knowledge.learn(known()))
+    single.update(task.context, task.candidates[:1], task.results()[:1])
+    assert task.accuracy(single) == pytest.approx(before, abs=0.1)
+    context = make_context(DropletStrategy(), matmul(64, 32, 16))
+    driven = drive(context, fail, max_trials=12, cost_model=TransferModel(Knowledge.learn(known())))
+    assert len(driven.trials) == 12
+
+
+def test_saved_and_loaded_it_predicts_the_same(tmp_path):
+    for objective in ("rank", "regression"):
+        path = tmp_path / f"{objective}.model"
+        knowledge = Knowledge.learn(known(), objective=objective)
+        model = TransferModel(knowledge)
+        model.save(str(path))
+        loaded, task = TransferModel.load(str(path)), unknown()
+        np.testing.assert_array_equal(
+            loaded.predict(task.context, task.candidates),
+            model.predict(task.context, task.candidates),
+        )
+        again = Knowledge.load(path)
+        assert (again.target, again.summary) == (knowledge.target, knowledge.summary)
+        header = json.loads(zipfile.ZipFile(path).read("header.json"))
+        assert header["tvm"].startswith("0.") and header["objective"] == objective
+        assert [one["records"] for one in header["summary"]["workloads"]] == [
+            len(one.secs) for one in known()
+        ]
+
+
+def test_nothing_to_save(tmp_path):
+    with pytest.raises(ValueError, match="knows of no other workload"):
+        TransferModel().save(str(tmp_path / "empty.model"))
+
+
+def test_another_schema_is_refused(tmp_path):
+    path = tmp_path / "old.model"
+    Knowledge.learn(known()).save(path)
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(files["header.json"]) | {"schema": "0: others"}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("header.json", json.dumps(header))
+        archive.writestr("trees.ubj", files["trees.ubj"])
+    with pytest.raises(ModelFileError, match="schema '0: others'.*expected '1: 820"):
+        TransferModel.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", None])
+def test_what_is_no_model_is_refused(tmp_path, content):
+    path = tmp_path / "some.model"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelFileError, match="some.model is no cost model.*droplet-ms pretrain"):
+        TransferModel.load(path)
+
+
+def test_another_target_is_used_with_a_warning():
+    elsewhere = [
+        Workload(one.name, target_text(OTHER_LLVM), one.features, one.secs) for one in known()
+    ]
+    model, task = TransferModel(Knowledge.learn(elsewhere)), unknown()
+    with pytest.warns(UserWarning, match="trained on .*cortex-a72.*may not hold"):
+        assert task.accuracy(model) > 0.75
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task.accuracy(model)
+        task.accuracy(TransferModel(Knowledge.learn(known())))
+
+
+def test_an_unknown_objective():
+    with pytest.raises(
+        ValueError, match="objective is 'squares', expected one of rank, regression"
+    ):
+        TransferModel(objective="squares")
+
+
+def test_the_model_of_the_package_tells_schedules_apart():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = TransferModel.pretrained(LLVM)
+        task = unknown()
+        predicted = model.predict(task.context, task.candidates)
+    assert len(set(predicted)) > len(predicted) / 2
+    assert np.isfinite(predicted).all()
+
+
+def test_no_model_of_the_package_for_a_gpu():
+    with pytest.raises(ValueError, match="no model comes with the package for its kind.*llvm"):
+        TransferModel.pretrained(Target({"kind": "opencl"}))

@@ -1,0 +1,71 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The diverse pick against brute force."""
+
+import random
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.search_strategy.diversity import BatchSelection, submodular_pick
+
+
+def worth(batch, scores, covers, alpha):
+    return sum(scores[i] for i in batch) + alpha * len(
+        frozenset().union(*(covers[i] for i in batch))
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_within_its_bound_of_the_best_batch(seed):
+    generator = random.Random(seed)
+    scores = np.array([generator.random() for _ in range(9)])
+    covers = [frozenset((axis, generator.randrange(3)) for axis in range(4)) for _ in scores]
+    alpha = generator.choice([0.05, 0.2, 1.0])
+    picked = worth(submodular_pick(scores, covers, 4, alpha), scores, covers, alpha)
+    best = max(worth(batch, scores, covers, alpha) for batch in combinations(range(9), 4))
+    assert (1 - 1 / np.e) * best <= picked <= best + 1e-12
+
+
+def test_without_alpha_the_highest_scores():
+    scores = np.array([0.1, 0.9, 0.5, 0.7])
+    assert submodular_pick(scores, [frozenset("a")] * 4, 3, 0.0) == [1, 3, 2]
+
+
+def test_diversity_outweighs_a_score():
+    """The second best covers nothing new; a half more for a new value makes up for 0.3."""
+    scores = np.array([0.9, 0.8, 0.5])
+    covers = [frozenset("a"), frozenset("a"), frozenset("b")]
+    assert submodular_pick(scores, covers, 2, 0.5) == [0, 2]
+    assert submodular_pick(scores, covers, 2, 0.2) == [0, 1]
+
+
+def test_fewer_than_asked_for():
+    assert submodular_pick(np.array([0.2, 0.4]), [frozenset(), frozenset()], 5, 1.0) == [1, 0]
+    assert submodular_pick(np.empty(0), [], 3, 1.0) == []
+
+
+def test_a_share_of_a_batch_is_random():
+    """The first of those that were not picked, in the order given, which is random."""
+    expected = np.array([0.1, 0.9, 0.5, 0.7, 0.2])
+    covers = [frozenset()] * 5
+    assert BatchSelection(0.0, 0.0).choose(covers, expected, 3) == [1, 3, 2]
+    assert BatchSelection(0.0, 0.5).choose(covers, expected, 4) == [1, 3, 0, 2]
+    assert BatchSelection(0.0, 1.0).choose(covers, expected, 2) == [0, 1]
+    assert BatchSelection(0.0, 0.05).choose(covers, expected, 4) == [1, 3, 2, 4]
+    assert BatchSelection(0.0, 0.5).choose(covers, expected, 9) == [1, 3, 2, 4, 0]

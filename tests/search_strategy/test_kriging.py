@@ -1,0 +1,74 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A process around what was expected, against its definition and where the truth is known."""
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.search_strategy.gaussian_process import GaussianProcess
+from tvm_droplet_ms.search_strategy.kriging import Kriging
+
+GENERATOR = np.random.default_rng(0)
+POINTS = GENERATOR.uniform(0, 4, (40, 3))
+EXPECTED = GENERATOR.normal(size=40)
+"""Not a function of the points, so that the process cannot explain it."""
+
+
+def test_the_weight_of_an_expectation_that_came_true():
+    values = 0.7 * EXPECTED + 0.01 * np.sin(POINTS[:, 0])
+    kriging = Kriging.fit(POINTS, values, EXPECTED)
+    assert kriging.weight == pytest.approx(0.7, abs=0.05)
+
+
+@pytest.mark.parametrize("truth", [0.0, -0.8])
+def test_an_expectation_that_did_not_come_true_is_not_believed(truth):
+    """Then the predictions are those of a process that never heard of it."""
+    values = np.sin(POINTS[:, 0]) + truth * EXPECTED
+    kriging = Kriging.fit(POINTS, values, EXPECTED)
+    assert kriging.weight <= 0.15
+    if truth < 0:
+        assert kriging.weight == 0.0
+        where = GENERATOR.uniform(0, 4, (5, 3))
+        alone = GaussianProcess.fit(POINTS, values).predict(where)
+        informed = kriging.predict(where, GENERATOR.normal(size=5))
+        np.testing.assert_allclose(informed.mean, alone.mean)
+        np.testing.assert_allclose(informed.deviation, alone.deviation)
+
+
+def test_predictions_carry_the_expectation_to_where_nothing_was_measured():
+    values = EXPECTED + 2.0
+    kriging = Kriging.fit(POINTS, values, EXPECTED)
+    far = np.full((2, 3), 100.0)
+    better, worse = kriging.predict(far, np.array([-1.0, 1.0])).mean
+    assert worse - better == pytest.approx(2.0 * kriging.weight)
+    assert better == pytest.approx(1.0, abs=0.2)
+
+
+def test_one_measurement_is_taken_at_its_word():
+    """The prior alone: what is expected of two points differs by as much as was said."""
+    kriging = Kriging.fit(POINTS[:1], np.array([-1.0]), np.array([-0.4]))
+    assert 0.5 < kriging.weight < 1.5
+
+
+def test_predictions_are_better_than_without_a_good_expectation():
+    """On values that are rough in the points, held out."""
+    truth = np.sin(9.0 * POINTS[:, 0]) + np.cos(7.0 * POINTS[:, 1])
+    expected = truth + GENERATOR.normal(scale=0.3, size=40)
+    kriging = Kriging.fit(POINTS[:20], truth[:20], expected[:20])
+    informed = kriging.predict(POINTS[20:], expected[20:]).mean
+    alone = GaussianProcess.fit(POINTS[:20], truth[:20]).predict(POINTS[20:]).mean
+    assert np.abs(informed - truth[20:]).mean() < 0.6 * np.abs(alone - truth[20:]).mean()

@@ -1,0 +1,88 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How well scores rank programs. Imports no TVM."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+
+def pairwise_accuracy(scores: np.ndarray, secs: np.ndarray) -> float:
+    """The share of pairs of programs that scores order as their times do.
+
+    Parameters
+    ----------
+    scores : np.ndarray
+        Of shape ``(programs,)``; the higher, the faster a program is taken for.
+    secs : np.ndarray
+        Their times in seconds, of the same shape; infinity for what failed.
+
+    Returns
+    -------
+    accuracy : float
+        Of the pairs of unlike times; one of equal scores counts as half right, so that 0.5 is what
+        chance gives. NaN where all times are alike.
+    """
+    if len(np.unique(secs)) < 2:
+        return float("nan")
+    if len(np.unique(scores)) < 2:
+        return 0.5
+    # Somers' D, from Kendall's tau-b: both divide the same difference, by other counts of pairs.
+    tau = float(stats.kendalltau(_ranks(-secs), _ranks(scores)).statistic)
+    return 0.5 * (1.0 + tau * float(np.sqrt(_unlike(scores) / _unlike(secs))))
+
+
+def top_k_score(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray], k: int) -> float:
+    """TenSet's top-k score: how near the best of the k programs of the highest scores come.
+
+    Parameters
+    ----------
+    scores, secs : Sequence[np.ndarray]
+        For each workload the scores and the times in seconds of its programs, of shape
+        ``(programs,)``.
+    k : int
+        How many programs of a workload would be measured, at least 1.
+
+    Returns
+    -------
+    score : float
+        The sum of the workloads' best times over the sum of the best times among the chosen, at
+        most 1; 0 where of one workload all that were chosen failed.
+
+    Notes
+    -----
+    "TenSet: A Large-scale Program Performance Dataset for Learned Tensor Compilers" (Zheng et al.,
+    NeurIPS 2021), each workload counted once. Of every workload something must have succeeded.
+    """
+    best = [float(times.min()) for times in secs]
+    chosen = [
+        float(times[np.argsort(-of_one, kind="stable")[:k]].min())
+        for of_one, times in zip(scores, secs, strict=True)
+    ]
+    return sum(best) / sum(chosen)
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Where each value stands: infinities compare, but do not subtract."""
+    return np.unique(values, return_inverse=True)[1]
+
+
+def _unlike(values: np.ndarray) -> int:
+    """How many pairs of values differ."""
+    counts = np.unique(values, return_counts=True)[1]
+    return int((len(values) * (len(values) - 1) - (counts * (counts - 1)).sum()) // 2)

@@ -1,0 +1,56 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""MetaSchedule's features of each store of a program, pooled over its stores. Imports no TVM."""
+
+import numpy as np
+
+PER_STORE = 164
+"""How many features TVM's ``PerStoreFeature`` has (``per_store_feature.cc``): 57 of computation, 18
+of each of 5 buffers, 10 of arithmetic intensity, 4 of allocation, 3 of the loops around."""
+
+_OPERATIONS = 16
+"""The first of them: how often operations of 16 kinds are done, as logarithms."""
+
+LARGEST = 3
+"""How many stores are told apart: those of the most operations."""
+
+STORE_FEATURES = (2 + LARGEST) * PER_STORE
+"""How many features ``pooled_stores`` has."""
+
+
+def pooled_stores(stores: np.ndarray) -> np.ndarray:
+    """The features of a program's stores, at a length that does not depend on their number.
+
+    Parameters
+    ----------
+    stores : np.ndarray
+        Those of each store, in the program's order, of shape ``(stores, PER_STORE)``.
+
+    Returns
+    -------
+    features : np.ndarray
+        Their sum, their maximum, and those of the ``LARGEST`` stores of the most operations, the
+        first of equal ones first: of shape ``(STORE_FEATURES,)``, float32; zeros where there is no
+        store.
+    """
+    features = np.zeros((2 + LARGEST, PER_STORE), dtype=np.float32)
+    if len(stores):
+        operations = stores[:, :_OPERATIONS].sum(axis=1)
+        largest = np.argsort(-operations, kind="stable")[:LARGEST]
+        features[0], features[1] = stores.sum(axis=0), stores.max(axis=0)
+        features[2 : 2 + len(largest)] = stores[largest]
+    return features.ravel()

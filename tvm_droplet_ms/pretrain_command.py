@@ -1,0 +1,89 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command ``droplet-ms pretrain``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cost_model.experience import Workload
+
+
+def add_commands(commands: Any) -> None:
+    """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
+    command = commands.add_parser(
+        "pretrain",
+        help="train a cost model from the databases of earlier runs",
+        description="Train a cost model from MetaSchedule databases, the work_dir of each run, and "
+        "from measured spaces. Prints how well it ranks workloads that it has not learned from, "
+        "each held out in turn.",
+    )
+    command.add_argument(
+        "experience",
+        nargs="+",
+        metavar="DB",
+        help="a work_dir, or the file or the name of a measured space",
+    )
+    command.add_argument("--out", type=Path, required=True, help="the file of the model")
+    command.add_argument(
+        "--objective",
+        choices=["rank", "regression"],
+        default="regression",
+        help="what to fit: the order of each pair, or the relative throughput (default: "
+        "%(default)s)",
+    )
+    command.add_argument(
+        "--target", help="of which target, by a part of its text, where the records are of several"
+    )
+    command.add_argument("--seed", type=int, default=0, help="of the training (default: 0)")
+    command.set_defaults(run=_pretrain)
+
+
+def _pretrain(options: argparse.Namespace) -> int:
+    from .measure import fast_start
+
+    fast_start()
+    from .bench.space import SpaceError
+    from .cost_model.pretrain import pretrain
+
+    try:
+        pretrain(
+            _read(options.experience),
+            options.out,
+            objective=options.objective,
+            target=options.target,
+            seed=options.seed,
+        )
+    # ValueError: mixed-up targets, or a database that cannot be read.
+    except (ValueError, SpaceError) as error:
+        print(f"droplet-ms pretrain: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _read(given: Sequence[str]) -> "list[Workload]":
+    """What the databases and the spaces hold."""
+    from .bench.experience import read_space
+    from .bench.library import find_space
+    from .cost_model.pretrain import read_databases
+
+    directories = [Path(text) for text in given if not find_space(text).is_file()]
+    spaces = [find_space(text) for text in given if find_space(text).is_file()]
+    return read_databases(directories) + [read_space(space) for space in spaces]
