@@ -176,7 +176,7 @@ def test_a_torn_workload(work_dir):
     assert "The other 1 lines are intact" in message
     # Records name workloads by line number: deleting any but the last would misattribute them.
     assert "delete only a torn last line" in message
-    assert "Delete the lines named" not in message
+    assert "delete the lines named" not in message
 
 
 def test_a_record_of_a_workload_that_is_missing(work_dir):
@@ -212,6 +212,16 @@ def test_an_error_that_is_no_lines_fault_is_not_explained_away(work_dir):
     with pytest.raises(Exception, match="made-up"):
         open_database(str(work_dir), "made-up")
     assert contents(work_dir) == before
+
+
+def test_a_fault_of_the_check_blames_no_line(work_dir, monkeypatch):
+    def check(*_):
+        raise AttributeError("a fault of ours")
+
+    replace_line(work_dir / RECORDS, 2, "torn")
+    monkeypatch.setattr("tvm_droplet_ms.database._check_record", check)
+    with pytest.raises(AttributeError, match="a fault of ours"):
+        open_database(work_dir)
 
 
 def test_the_records_are_json(work_dir):

@@ -64,6 +64,11 @@ def open_database(
         raise ValueError(explanation) from error
 
 
+_OF_A_LINE = (ValueError, TypeError, LookupError, RuntimeError)
+"""What JSON, Python and TVM raise of a line that is not as it should be; any other error is a fault
+of the check, and blames no line."""
+
+
 def _explain(directory: Path) -> str | None:
     """What is wrong with a database that does not open; None where no line is to blame."""
     workload_path = directory / "database_workload.json"
@@ -72,7 +77,7 @@ def _explain(directory: Path) -> str | None:
     for number, line in enumerate(_lines(workload_path)):
         try:
             workloads[number] = Workload.from_json(_parse(line))
-        except Exception as error:
+        except _OF_A_LINE as error:
             faults[number + 1] = _first_line(error)
     if faults:
         # A record names its workload by line number: deleting a line would misattribute the rest.
@@ -87,9 +92,9 @@ def _explain(directory: Path) -> str | None:
         try:
             _check_record(line, workloads)
             intact += 1
-        except Exception as error:
+        except _OF_A_LINE as error:
             faults[number + 1] = _first_line(error)
-    advice = "Delete the lines named, or move the file away, and run again."
+    advice = "Keep a copy, delete the lines named, or move the file away, and run again."
     return _message(record_path, faults, intact, advice) if faults else None
 
 

@@ -17,6 +17,7 @@
 """The descent of DropletStrategy, seen from outside: where it ends and what it says."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -123,17 +124,15 @@ def test_dropped_proposals_are_counted_by_postprocessor(caplog):
         calls[0] += narrow
         return narrow
 
+    counted = Counter()
+    strategy = make_droplet(stop_when_converged=True, dropped=counted).clone()
     with follow(caplog) as followed:
-        drive(
-            make_context(make_droplet(stop_when_converged=True), postprocs=[Reject(is_narrow)]),
-            timed(bowl),
-            max_trials=500,
-        )
+        drive(make_context(strategy, postprocs=[Reject(is_narrow)]), timed(bowl), max_trials=500)
     ended = [message for _, message in followed.events("converged")]
     assert len(ended) == 1
     dropped = re.search(r"proposals dropped: (\d+) by \S*PyPostproc", ended[0])
     assert dropped
-    assert int(dropped[1]) == calls[0] > 0
+    assert int(dropped[1]) == calls[0] == counted.total() > 0
 
 
 def test_all_failing_shows_the_first_error_and_the_count(caplog):

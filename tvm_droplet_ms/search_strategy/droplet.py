@@ -17,6 +17,7 @@
 """DropletStrategy: the object that TVM calls."""
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -112,6 +113,9 @@ class DropletStrategy(StrategyLifecycle):
         Parts of the search to switch off, to see what each is worth: "exploration", "descent",
         "model", "joint steps", "random points", "small batches", "parallel annotation" and "cost
         model".
+    dropped : Counter[str] | None
+        Where to count the proposals that were not in the space, by the postprocessor or the error
+        that dropped them, for all tasks and clones together; None to count each task's for its log.
 
     Notes
     -----
@@ -149,6 +153,7 @@ class DropletStrategy(StrategyLifecycle):
         diversity: float = 0.0,
         epsilon: float = 0.05,
         without: Sequence[str] = (),
+        dropped: Counter[str] | None = None,
     ) -> None:
         """Constructor"""
         super().__init__()
@@ -184,6 +189,7 @@ class DropletStrategy(StrategyLifecycle):
             epsilon=float(epsilon),
             without=frozenset(without),
         )
+        self._dropped = dropped
         self._evolutionary = dict(evolutionary or {})
         self._evolution = (
             _make_evolution(self._evolutionary) if explorer == "evolutionary" else None
@@ -202,7 +208,7 @@ class DropletStrategy(StrategyLifecycle):
                 task.name,
             )
         generator = random.Random(task.seed)
-        replayer = Replayer(task.mod, task.postprocs, generator)
+        replayer = Replayer(task.mod, task.postprocs, generator, self._dropped)
         history = History(task.mod, task.target)
         if start.database is not None:
             history.load(start.database, replayer)
@@ -272,7 +278,9 @@ class DropletStrategy(StrategyLifecycle):
 
     def clone(self) -> SearchStrategy:
         """A strategy of the same configuration, without state."""
-        return DropletStrategy(**asdict(self._options), evolutionary=self._evolutionary)
+        return DropletStrategy(
+            **asdict(self._options), evolutionary=self._evolutionary, dropped=self._dropped
+        )
 
 
 def _make_evolution(options: Mapping[str, Any]) -> EvolutionarySearch:

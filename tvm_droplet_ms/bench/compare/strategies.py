@@ -48,7 +48,8 @@ STRATEGIES = ("droplet", *BASELINES)
 """All but the ablations."""
 
 _POST_OPT = "post-opt"
-_WITHOUT = "droplet without "
+_DROPLET = "droplet"
+_WITHOUT = f"{_DROPLET} without "
 
 ABLATIONS = tuple(_WITHOUT + part for part in WITHOUT if part != "cost model")
 """``DropletStrategy`` with one part off, each; its cost model here knows nothing anyway."""
@@ -75,8 +76,8 @@ class Search(NamedTuple):
         TVM's XGBoost model; or one that knows other spaces; or, for a strategy that asks none, the
         model that learns nothing: so that training a model is charged to those who use it.
     dropped : Counter[str] | None
-        How often "post-opt" or "post-opt-mended" chose what cannot be replayed, by reason, counted
-        while it runs; None for the others, which do not tell.
+        How often ``DropletStrategy`` or "post-opt" chose what is not in the space, by reason,
+        counted while it runs; None for the others, which do not tell.
     """
 
     strategy: SearchStrategy
@@ -118,7 +119,7 @@ def make_strategy(
     if name in KINDS:
         cost_model = _knowing(KINDS[name], model)
         name = name.removesuffix(f" with {KINDS[name]}")
-    dropped = Counter[str]() if name.startswith(_POST_OPT) else None
+    dropped = Counter[str]() if name.startswith((_POST_OPT, _DROPLET)) else None
     return Search(_make(name, trials, modules, dropped), cost_model, dropped)
 
 
@@ -138,10 +139,10 @@ def _make(
 ) -> SearchStrategy:
     if name in _TVM:
         return SearchStrategy.create(name)
-    if name == "droplet":
-        return DropletStrategy()
+    if name == _DROPLET:
+        return DropletStrategy(dropped=dropped)
     if name.startswith(_WITHOUT):
-        return DropletStrategy(without=(name.removeprefix(_WITHOUT),))
+        return DropletStrategy(without=(name.removeprefix(_WITHOUT),), dropped=dropped)
     if name.startswith(_POST_OPT):
         return PostOptStrategy(
             explore_trials=max(1, trials // 2),
