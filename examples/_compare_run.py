@@ -30,7 +30,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from _compare_report import BEFORE, TRANSFER, trial_secs
+from _compare_report import BEFORE, TRANSFER, XGB_TRANSFER, trial_secs
 from tvm_ffi import structural_hash
 
 import tvm
@@ -62,11 +62,14 @@ AS_SHIPPED_TRIALS = 8
 def tune(
     settings: dict[str, Any], seed: int, method: str, work_dir: Path, model: Path | None
 ) -> dict[str, Any]:
-    """Tune the layer of ``settings`` once with one method, in an empty work directory."""
+    """Tune the layer of ``settings`` once with one method, in an empty work directory.
+
+    ``model`` is the file of the cost model that the method begins with.
+    """
     # What a stopped run has left there would make this one a continuation.
     shutil.rmtree(work_dir, ignore_errors=True)
     work_dir.mkdir(parents=True)
-    mod, target = _module(settings), host_target()
+    mod, target = make_module(settings), host_target()
     builder = _builder(settings)
     runner = LocalRunner(evaluator_config=EvaluatorConfig(number=3, repeat=1, min_repeat_ms=100))
     log = TrialLog(mod)
@@ -90,7 +93,7 @@ def tune(
             num_trials_per_iter=settings["num_trials_per_iter"],
             builder=builder,
             runner=runner,
-            cost_model=_cost_model(model) if method == TRANSFER else "xgb",
+            cost_model="xgb" if model is None else _cost_model(method, model),
             measure_callbacks=[_recorder(log), *ms.MeasureCallback.create("default")],
             strategy=DropletStrategy() if method in _DROPLETS else "evolutionary",
             seed=seed,
@@ -111,14 +114,19 @@ def tune(
     }
 
 
-def _cost_model(model: Path | None) -> CostModel:
+def _cost_model(method: str, model: Path) -> CostModel:
+    if method == XGB_TRANSFER:
+        # Its warm-up is what would keep it from saying what it knows.
+        own = ms.cost_model.XGBModel(num_warmup_samples=0)
+        own.load(str(model))
+        return own
     # The checkout of `droplet-before` has none.
     from tvm_droplet_ms.cost_model import TransferModel
 
     return TransferModel.load(model)
 
 
-def _module(settings: dict[str, Any]) -> IRModule:
+def make_module(settings: dict[str, Any]) -> IRModule:
     function, *shape = settings["layer"]
     func = te.create_prim_func(getattr(te_workload, function)(*shape))
     return IRModule({"main": func.with_attr("global_symbol", "main")})
@@ -238,7 +246,7 @@ def remeasure(settings: dict[str, Any], traces: Sequence[Any], rounds: int) -> l
         For each trace ``error`` (None if it is right), ``median``, ``quartiles`` (the first and
         the third) and ``samples``, in seconds.
     """
-    untuned = _module(settings)
+    untuned = make_module(settings)
     modules = {}
     hashes = []
     for trace in traces:

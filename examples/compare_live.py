@@ -37,6 +37,10 @@ tvm-droplet
 droplet-before
     ``DropletStrategy()`` of another checkout of this project (``--before CHECKOUT``), to see what a
     change is worth.
+droplet-transfer, evolutionary-transfer
+    ``droplet`` with the cost model that ``droplet-ms pretrain`` has made of other workloads
+    (``--model``), and ``evolutionary`` with TVM's own model as it was saved after them, its warm-up
+    off (``--xgb-model``). ``examples/learn_layers.py`` makes both from layers of ResNet-18.
 
 Every run is a process of its own, one after the other, in an order that rotates from seed to seed
 and from layer to layer. A finished run is a file in ``--out`` and is not repeated: after a stop,
@@ -63,6 +67,7 @@ from _compare_report import (
     BEFORE,
     LEGEND,
     TRANSFER,
+    XGB_TRANSFER,
     Results,
     as_shipped_report,
     best_trial,
@@ -103,6 +108,30 @@ LAYERS: dict[str, tuple[str, str, tuple[int, ...]]] = {
 }
 """What it is, and the function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it."""
 
+RESNET: dict[str, tuple[str, str, tuple[int, ...]]] = {
+    f"C{number}": (
+        f"{kernel}x{kernel} convolution of stride {stride}, NHWC {size}x{size}x{ins} -> {outs}",
+        "conv2d_nhwc",
+        (1, size, size, ins, outs, kernel, stride, kernel // 2),
+    )
+    for number, (size, ins, outs, kernel, stride) in enumerate(
+        [
+            (224, 3, 64, 7, 2),
+            (56, 64, 64, 3, 1),
+            (56, 64, 64, 1, 1),
+            (56, 64, 128, 3, 2),
+            (56, 64, 128, 1, 2),
+            (28, 128, 128, 3, 1),
+            (28, 128, 256, 3, 2),
+            (28, 128, 256, 1, 2),
+            (14, 256, 256, 3, 1),
+        ],
+        1,
+    )
+} | {"matmul_1024": ("matmul, 1024x1024 times 1024x1024", "matmul", (1024, 1024, 1024))}
+"""The layers of the transfer experiment of "Learning to Optimize Tensor Programs" (Chen et al.,
+2018, table 1 and section 6.2): what was learned of C1 to C6 is used for the others."""
+
 METHODS = (BASELINE, "droplet", "tvm-droplet")
 AS_SHIPPED = "tvm-droplet-as-shipped"
 REMEASURED = "remeasured"
@@ -113,7 +142,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
+    parser.add_argument("--layers", nargs="+", choices=LAYERS | RESNET, default=list(LAYERS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument(
@@ -121,6 +150,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--model", type=Path, help="the cost model of method droplet-transfer: a file of pretrain"
+    )
+    parser.add_argument(
+        "--xgb-model", type=Path, help="that of method evolutionary-transfer: a file of XGBModel"
     )
     parser.add_argument("--trials", type=int, default=128, help="measured trials of every run")
     parser.add_argument(
@@ -168,13 +200,28 @@ def parse_arguments() -> argparse.Namespace:
                 f"--model is {args.model}, which is no file; droplet-ms pretrain makes one"
             )
         args.methods.append(TRANSFER)
+    if args.xgb_model:
+        if not args.xgb_model.is_file():
+            parser.error(f"--xgb-model is {args.xgb_model}, which is no file")
+        args.methods.append(XGB_TRANSFER)
     return args
+
+
+def layer_of(name: str) -> tuple[str, str, tuple[int, ...]]:
+    """What a layer is, and what makes it; see LAYERS."""
+    return (LAYERS | RESNET)[name]
+
+
+def model_of(args: argparse.Namespace, method: str) -> Path | None:
+    """The cost model that a method begins with; None for TVM's, which knows nothing."""
+    models: dict[str, Path] = {TRANSFER: args.model, XGB_TRANSFER: args.xgb_model}
+    return models.get(method)
 
 
 def settings_of(args: argparse.Namespace, layer: str) -> dict[str, Any]:
     """What must be equal for a finished run to count as a run of this command."""
     return {
-        "layer": [LAYERS[layer][1], *LAYERS[layer][2]],
+        "layer": [layer_of(layer)[1], *layer_of(layer)[2]],
         "trials": args.trials,
         "num_trials_per_iter": args.num_trials_per_iter,
         "post_trials": args.post_trials,
@@ -311,7 +358,7 @@ def print_report(args: argparse.Namespace) -> None:
     )
     table = (args.methods, args.seeds, args.checkpoints, args.markdown)
     for layer, results in layers.items():
-        print(layer_report(layer, LAYERS[layer][0], results, *table) + "\n")
+        print(layer_report(layer, layer_of(layer)[0], results, *table) + "\n")
     print(summary_report(layers, *table) + "\n")
     for text in as_shipped:
         print(text + "\n")
@@ -340,7 +387,8 @@ def run_child(args: argparse.Namespace, layer: str, seed: int, task: str) -> Non
         result = {"names": [name for name, _ in winners], "kernels": kernels, "rounds": args.rounds}
         print(f"{len(kernels)} winners re-measured")
     else:
-        result = _compare_run.tune(settings, seed, task, args.out / "work" / path.stem, args.model)
+        work_dir = args.out / "work" / path.stem
+        result = _compare_run.tune(settings, seed, task, work_dir, model_of(args, task))
         best_secs = min(map(trial_secs, result["trials"]), default=math.inf)
         print(f"{len(result['trials'])} trials, best recorded {best_secs * 1e6:.1f} us")
     result |= {"layer": layer, "settings": settings, "finished": time.time()}

@@ -16,7 +16,9 @@
 # under the License.
 """What the long examples rely on, without their long runs."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +33,50 @@ def test_every_layer_of_the_live_comparison_can_be_made(monkeypatch: pytest.Monk
     import compare_live
 
     assert len(compare_live.LAYERS) >= 8
-    for _, function, shape in compare_live.LAYERS.values():
+    for _, function, shape in [*compare_live.LAYERS.values(), *compare_live.RESNET.values()]:
         te.create_prim_func(getattr(te_workload, function)(*shape))
+
+
+def test_the_layers_of_the_transfer_experiment_are_those_of_the_paper(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Their outputs: half the size where the stride is 2."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import compare_live
+
+    outputs = {}
+    for name, (_, function, shape) in compare_live.RESNET.items():
+        *_, output = getattr(te_workload, function)(*shape)
+        outputs[name] = tuple(int(size) for size in output.shape)
+    assert outputs == {
+        "C1": (1, 112, 112, 64),
+        "C2": (1, 56, 56, 64),
+        "C3": (1, 56, 56, 64),
+        "C4": (1, 28, 28, 128),
+        "C5": (1, 28, 28, 128),
+        "C6": (1, 28, 28, 128),
+        "C7": (1, 14, 14, 256),
+        "C8": (1, 14, 14, 256),
+        "C9": (1, 14, 14, 256),
+        "matmul_1024": (1024, 1024),
+    }
+
+
+def test_seconds_to_nearly_the_best(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import _compare_report
+
+    def run(*secs: float) -> dict[str, Any]:
+        trials = [{"run_secs": [one], "elapsed": 10.0 * i} for i, one in enumerate(secs, start=1)]
+        return {"trials": trials}
+
+    results = _compare_report.Results()
+    results.runs = {("droplet", 0): run(3.0, 1.04, 1.0), ("droplet", 1): run(3.0, 1.06)}
+    assert results.secs_to_best("droplet", 0) is None
+    results.kernels = {("droplet", 0, 3): {"median": 1.0, "error": None}}
+    assert results.secs_to_best("droplet", 0) == 20.0
+    assert results.secs_to_best("droplet", 1) == math.inf
+    assert results.secs_to_best("droplet", 2) is None
 
 
 def test_the_interval_of_the_live_comparison_draws_layers(monkeypatch: pytest.MonkeyPatch):
