@@ -41,6 +41,7 @@ from tvm_droplet_ms.bench.space import (
 )
 from tvm_droplet_ms.cost_model.features import ProgramFeatures
 from tvm_droplet_ms.cost_model.knowledge import Knowledge
+from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
 from tvm_droplet_ms.measure import fast_start
 
 ROWS = {"short": 8, "middle": 16, "long": 64}
@@ -145,6 +146,19 @@ def test_no_model_has_learned_from_its_own_workload(files, tmp_path: Path) -> No
         for name, path in models.items()
     }
     assert learned == {"short": ["long", "middle"], "long": ["middle", "short", "twin"]}
+
+
+@pytest.mark.parametrize("kind", ["transfer", "rank transfer", "inverted transfer"])
+def test_what_a_kind_of_model_has_learned(kind: str, files, tmp_path: Path) -> None:
+    """The other spaces have the same order; told that the slowest was the fastest, the opposite."""
+    models = learn_without_each(kind, list(files.values()), [], tmp_path, io.StringIO())
+    for name, path in models.items():
+        workload = read_space(files[name])
+        knowledge = Knowledge.load(path)
+        accuracy = pairwise_accuracy(knowledge.trees.predict(workload.features), workload.secs)
+        assert accuracy < 0.3 if kind == "inverted transfer" else accuracy > 0.7, name
+        expected = "rank" if kind == "rank transfer" else "regression"
+        assert knowledge.trees.objective == expected
 
 
 def test_nothing_to_learn_from(files, tmp_path: Path) -> None:

@@ -32,11 +32,12 @@ VERSION = 1
 
 KINDS = {
     f"{name} with {kind}": kind
-    for name in ("droplet", "evolutionary")
-    for kind in ("transfer", "xgb transfer")
+    for name in ("droplet", "droplet annealing", "droplet diverse", "evolutionary")
+    for kind in ("transfer", "rank transfer", "inverted transfer", "xgb transfer")
 }
 """Strategies whose cost model has learned from other spaces, with its kind: "transfer" for
-``TransferModel``, "xgb transfer" for MetaSchedule's own."""
+``TransferModel``, "rank transfer" where its objective is the order of pairs, "inverted transfer"
+where it was told that the slowest was the fastest, "xgb transfer" for MetaSchedule's own."""
 
 
 class CompareError(Exception):

@@ -19,12 +19,12 @@
 from collections import Counter
 from collections.abc import Container
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tvm.s_tir.meta_schedule.cost_model import CostModel, XGBModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
-from ...cost_model.transfer import TransferModel
+from ...cost_model import Knowledge, TransferModel
 from ...search_strategy import DropletStrategy
 from ...search_strategy.search import WITHOUT
 from ..baselines.post_opt_strategy import PostOptStrategy
@@ -50,6 +50,13 @@ STRATEGIES = ("droplet", *BASELINES)
 _POST_OPT = "post-opt"
 _DROPLET = "droplet"
 _WITHOUT = f"{_DROPLET} without "
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    _DROPLET: {},
+    f"{_DROPLET} annealing": {"explorer": "annealing"},
+    f"{_DROPLET} diverse": {"diversity": 0.02},
+}
+"""How ``DropletStrategy`` is configured."""
 
 ABLATIONS = tuple(_WITHOUT + part for part in WITHOUT if part != "cost model")
 """``DropletStrategy`` with one part off, each; its cost model here knows nothing anyway."""
@@ -125,8 +132,9 @@ def make_strategy(
 
 def _knowing(kind: str, model: Path | None) -> CostModel:
     """The cost model of a file; without one, such as it is before it has learned."""
-    if kind == "transfer":
-        return TransferModel() if model is None else TransferModel.load(model)
+    if kind != "xgb transfer":
+        knowledge = None if model is None else Knowledge.load(model)
+        return TransferModel(knowledge, objective="rank" if "rank" in kind else "regression")
     # Its warm-up is what would keep it from saying what it knows.
     own = XGBModel(num_warmup_samples=0, num_tuning_cores=1)
     if model is not None:
@@ -139,8 +147,8 @@ def _make(
 ) -> SearchStrategy:
     if name in _TVM:
         return SearchStrategy.create(name)
-    if name == _DROPLET:
-        return DropletStrategy(dropped=dropped)
+    if name in _OPTIONS:
+        return DropletStrategy(**_OPTIONS[name], dropped=dropped)
     if name.startswith(_WITHOUT):
         return DropletStrategy(without=(name.removeprefix(_WITHOUT),), dropped=dropped)
     if name.startswith(_POST_OPT):

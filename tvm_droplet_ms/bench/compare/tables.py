@@ -53,9 +53,9 @@ def format_report(comparison: Comparison) -> str:
     """
     caught_up = [
         part
-        for strategy, kind in KINDS.items()
-        if {strategy, strategy.removesuffix(f" with {kind}")} <= set(comparison.strategies)
-        for part in _catching_up(comparison, strategy.removesuffix(f" with {kind}"), strategy)
+        for strategy in KINDS
+        if {strategy, _untransferred(strategy)} <= set(comparison.strategies)
+        for part in _catching_up(comparison, _untransferred(strategy), strategy)
     ]
     parts = [
         "## Score, fraction of the optimum, and trials to reach it",
@@ -152,6 +152,11 @@ def format_differences(comparison: Comparison, reference: str) -> str:
         line += [_interval(_mean_interval([gain[:, n - 1] for gain in gains])) for n in counts]
         lines.append(line)
     return align(lines)
+
+
+def _untransferred(strategy: str) -> str:
+    """The search with its defaults and a cost model that knows nothing."""
+    return strategy.split(" ")[0]
 
 
 def _catching_up(comparison: Comparison, reference: str, strategy: str) -> list[str]:

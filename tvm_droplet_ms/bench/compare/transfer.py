@@ -18,6 +18,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TextIO
@@ -29,6 +30,7 @@ from tvm.s_tir.meta_schedule.cost_model import XGBModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
+from ...cost_model.experience import Workload
 from ...cost_model.knowledge import Knowledge
 from ..definitions import find_definition
 from ..experience import read_candidates, read_space_once
@@ -48,7 +50,7 @@ def learn_without_each(
     Parameters
     ----------
     kind : str
-        "transfer" for ``TransferModel``, "xgb transfer" for MetaSchedule's ``XGBModel``.
+        One of the kinds of ``results.KINDS``.
     space_files : Sequence[Path]
         The spaces that are compared on.
     others : Sequence[Path]
@@ -88,8 +90,25 @@ def learn_without_each(
 
 
 def _learn(files: Sequence[Path], cache: Path, model: Path) -> None:
-    workloads = [read_space_once(file, cache / f"{file_digest(file)}.npz") for file in files]
-    Knowledge.learn(workloads).save(model)
+    Knowledge.learn(_read(files, cache)).save(model)
+
+
+def _learn_ranks(files: Sequence[Path], cache: Path, model: Path) -> None:
+    Knowledge.learn(_read(files, cache), objective="rank").save(model)
+
+
+def _learn_inverted(files: Sequence[Path], cache: Path, model: Path) -> None:
+    """Learn the opposite of what was measured, but for what failed."""
+    inverted = [replace(one, secs=_inverted(one.secs)) for one in _read(files, cache)]
+    Knowledge.learn(inverted).save(model)
+
+
+def _inverted(secs: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(secs), 1.0 / secs, np.inf)
+
+
+def _read(files: Sequence[Path], cache: Path) -> list[Workload]:
+    return [read_space_once(file, cache / f"{file_digest(file)}.npz") for file in files]
 
 
 def _learn_xgb(files: Sequence[Path], _: Path, model: Path) -> None:
@@ -117,6 +136,8 @@ def _feature_group(file: Path) -> FeatureGroup:
 
 _LEARNERS: dict[str, Callable[[Sequence[Path], Path, Path], None]] = {
     "transfer": _learn,
+    "rank transfer": _learn_ranks,
+    "inverted transfer": _learn_inverted,
     "xgb transfer": _learn_xgb,
 }
 
