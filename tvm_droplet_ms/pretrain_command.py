@@ -19,11 +19,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .cost_model.experience import Workload
+    from .cost_model.features import Extractor
 
 
 def add_commands(commands: Any) -> None:
@@ -43,6 +45,13 @@ def add_commands(commands: Any) -> None:
     )
     command.add_argument("--out", type=Path, required=True, help="the file of the model")
     command.add_argument(
+        "--model",
+        choices=["trees", "treegru"],
+        default="trees",
+        help="boosted trees, or a recurrent network on the loop tree, which takes PyTorch "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
         "--objective",
         choices=["rank", "regression"],
         default="regression",
@@ -61,24 +70,29 @@ def _pretrain(options: argparse.Namespace) -> int:
 
     fast_start()
     from .bench.space import SpaceError
+    from .cost_model.knowledge import EXTRACTORS
     from .cost_model.pretrain import pretrain
 
     try:
+        if options.model == "treegru":
+            # Reading takes minutes: what is missing is to be told before.
+            import_module("tvm_droplet_ms.cost_model.tree_gru_training")
         pretrain(
-            _read(options.experience),
+            _read(options.experience, EXTRACTORS[options.model]()),
             options.out,
+            model=options.model,
             objective=options.objective,
             target=options.target,
             seed=options.seed,
         )
-    # ValueError: mixed-up targets, or a database that cannot be read.
-    except (ValueError, SpaceError) as error:
+    # ValueError: mixed-up targets, or a database that cannot be read. ImportError: no PyTorch.
+    except (ValueError, SpaceError, ImportError) as error:
         print(f"droplet-ms pretrain: error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _read(given: Sequence[str]) -> "list[Workload]":
+def _read(given: Sequence[str], extractor: "Extractor") -> "list[Workload]":
     """What the databases and the spaces hold."""
     from .bench.experience import read_space
     from .bench.library import find_space
@@ -86,4 +100,5 @@ def _read(given: Sequence[str]) -> "list[Workload]":
 
     directories = [Path(text) for text in given if not find_space(text).is_file()]
     spaces = [find_space(text) for text in given if find_space(text).is_file()]
-    return read_databases(directories) + [read_space(space) for space in spaces]
+    workloads = read_databases(directories, extractor=extractor)
+    return workloads + [read_space(space, extractor=extractor) for space in spaces]

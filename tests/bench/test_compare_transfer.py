@@ -155,10 +155,10 @@ def test_what_a_kind_of_model_has_learned(kind: str, files, tmp_path: Path) -> N
     for name, path in models.items():
         workload = read_space(files[name])
         knowledge = Knowledge.load(path)
-        accuracy = pairwise_accuracy(knowledge.trees.predict(workload.features), workload.secs)
+        accuracy = pairwise_accuracy(knowledge.model.predict(workload.features), workload.secs)
         assert accuracy < 0.3 if kind == "inverted transfer" else accuracy > 0.7, name
         expected = "rank" if kind == "rank transfer" else "regression"
-        assert knowledge.trees.objective == expected
+        assert knowledge.model.objective == expected
 
 
 def test_nothing_to_learn_from(files, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@
 # under the License.
 """Learning from databases: what is read, what is refused, and what is printed of it."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 from conformance.driving import drive
@@ -142,6 +144,23 @@ def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsy
         for one in (best, worst)
     ]
     assert predicted[0] > predicted[1]
+
+
+def test_pretrain_of_a_network(work_dir, tmp_path, capsys):
+    """Or what to install for one."""
+    out = tmp_path / "gru.model"
+    command = ["pretrain", str(work_dir), "--model", "treegru", "--out", str(out)]
+    if importlib.util.find_spec("torch") is None:
+        assert main(command) == 1
+        assert "pip install 'tvm-droplet-ms[torch]'" in capsys.readouterr().err
+        return
+    assert main([*command, "--objective", "rank"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert 0.6 < float(rows[-1].strip("| ").split("|")[2]) <= 1.0
+    record = open_database(work_dir).get_all_tuning_records()[0]
+    context = ms.TuneContext(record.workload.mod, target=LLVM)
+    predicted = TransferModel.load(str(out)).predict(context, [record.as_measure_candidate()])
+    assert np.isfinite(predicted).all()
 
 
 def test_pretrain_says_what_is_wrong(work_dir, tmp_path, capsys):

@@ -37,7 +37,7 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cost_model import Knowledge, ModelFileError, TransferModel
 from tvm_droplet_ms.cost_model.experience import Workload, target_text
-from tvm_droplet_ms.cost_model.features import ProgramFeatures
+from tvm_droplet_ms.cost_model.features import LoopTrees, ProgramFeatures
 from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 
@@ -56,8 +56,8 @@ class Task:
         self.candidates = [one.measure_candidate() for one in distinct.values()]
         self.secs = np.array([cost(decisions_of(one.sch)) for one in self.candidates])
 
-    def workload(self, secs=None) -> Workload:
-        features = ProgramFeatures().extract(self.context, self.candidates)
+    def workload(self, secs=None, extractor=None) -> Workload:
+        features = (extractor or ProgramFeatures()).extract(self.context, self.candidates)
         return Workload("made up", TARGET, features, self.secs if secs is None else secs)
 
     def results(self) -> list[RunnerResult]:
@@ -82,6 +82,22 @@ def test_ranks_a_workload_that_it_never_saw(objective):
     """Better than chance, which is 0.5, by a quarter."""
     model = TransferModel(Knowledge.learn(known(), objective=objective))
     assert unknown().accuracy(model) > 0.75
+
+
+def test_a_network_on_the_loop_tree(tmp_path):
+    """Ranks what it never saw, is kept, and is put right by what is measured."""
+    pytest.importorskip("torch")
+    tasks = [Task(32, 32, 32), Task(16, 64, 32)]
+    workloads = [task.workload(extractor=LoopTrees()) for task in tasks]
+    model = TransferModel(Knowledge.learn(workloads, model="treegru", objective="rank"))
+    model.save(str(tmp_path / "gru.model"))
+    model, task = TransferModel.load(tmp_path / "gru.model"), unknown()
+    before = task.accuracy(model)
+    assert before > 0.75
+    half = len(task.candidates) // 2
+    model.update(task.context, task.candidates[:half], task.results()[:half])
+    rest = model.predict(task.context, task.candidates[half:])
+    assert pairwise_accuracy(rest, task.secs[half:]) > 0.8
 
 
 def test_ranks_better_than_metaschedules_own_that_knows_nothing():

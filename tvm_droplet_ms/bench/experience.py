@@ -26,7 +26,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
 from ..cost_model.experience import Workload, target_text
-from ..cost_model.features import FEATURES, SCHEMA, ProgramFeatures
+from ..cost_model.features import Extractor, ProgramFeatures
 from .definitions import find_definition
 from .enumeration import replayer_of, sketches_of
 from .files import load, measured_modules
@@ -36,7 +36,13 @@ MOST_PROGRAMS = 1024
 """How many programs of a space to learn from: more of one teach little of another."""
 
 
-def read_space(path: Path, *, most: int = MOST_PROGRAMS, seed: int = 0) -> Workload:
+def read_space(
+    path: Path,
+    *,
+    most: int = MOST_PROGRAMS,
+    seed: int = 0,
+    extractor: Extractor | None = None,
+) -> Workload:
     """Some of the measured programs of a space, drawn at random, with their features.
 
     Parameters
@@ -47,6 +53,8 @@ def read_space(path: Path, *, most: int = MOST_PROGRAMS, seed: int = 0) -> Workl
         How many programs.
     seed : int
         Decides which.
+    extractor : Extractor | None
+        What makes the features; None for ``ProgramFeatures``.
 
     Raises
     ------
@@ -54,7 +62,7 @@ def read_space(path: Path, *, most: int = MOST_PROGRAMS, seed: int = 0) -> Workl
         If the file is none, or this TVM makes other modules of its points.
     """
     space, context, candidates, kept = read_candidates(path, most=most, seed=seed)
-    features = ProgramFeatures().extract(context, candidates)
+    features = (extractor or ProgramFeatures()).extract(context, candidates)
     secs = np.array([space.times[index] for index in kept])
     return Workload(space.name, target_text(Target(dict(space.target))), features, secs)
 
@@ -97,7 +105,7 @@ def read_candidates(
     return space, context, list(_candidates(space, kept, context)), kept
 
 
-def read_space_once(path: Path, cache: Path) -> Workload:
+def read_space_once(path: Path, cache: Path, *, extractor: Extractor | None = None) -> Workload:
     """``read_space``, kept in a file: replaying a space takes minutes.
 
     Parameters
@@ -105,18 +113,21 @@ def read_space_once(path: Path, cache: Path) -> Workload:
     path : Path
         The file of a space or of a surrogate.
     cache : Path
-        Where to keep it, ``.npz``.
+        Where to keep it, ``.npz``. One that holds features of another kind is written again.
+    extractor : Extractor | None
+        What makes the features; None for ``ProgramFeatures``.
     """
+    used = extractor or ProgramFeatures()
     if cache.exists():
         with np.load(cache) as kept:
-            if str(kept["schema"]) == SCHEMA and kept["features"].shape[1] == FEATURES:
+            if str(kept["schema"]) == used.schema and kept["features"].shape[1] == used.width:
                 return Workload(
                     str(kept["name"]), str(kept["target"]), kept["features"], kept["secs"]
                 )
-    workload = read_space(path)
+    workload = read_space(path, extractor=used)
     cache.parent.mkdir(parents=True, exist_ok=True)
     partial = cache.with_name(f"{cache.stem}.partial.npz")
-    np.savez_compressed(partial, schema=SCHEMA, **vars(workload))
+    np.savez_compressed(partial, schema=used.schema, **vars(workload))
     partial.replace(cache)
     return workload
 

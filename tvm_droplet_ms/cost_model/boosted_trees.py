@@ -138,3 +138,14 @@ class Trees:
         """The relative throughputs of programs, of shape ``(programs,)``, float64."""
         scores = self.booster.predict(xgboost.DMatrix(features), output_margin=True)
         return np.asarray(self.intercept + self.slope * scores, dtype=np.float64)
+
+    def to_bytes(self) -> bytes:
+        """The trees, as xgboost's UBJSON."""
+        return bytes(self.booster.save_raw("ubj"))
+
+    @staticmethod
+    def from_bytes(content: bytes, objective: Objective, intercept: float, slope: float) -> "Trees":
+        """The trees of ``to_bytes``."""
+        booster = xgboost.Booster({"nthread": 1})
+        booster.load_model(bytearray(content))
+        return Trees(booster, objective, intercept, slope)

@@ -31,7 +31,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
 from .boosted_trees import relative_throughput
-from .features import ProgramFeatures
+from .features import Extractor, ProgramFeatures
 
 _FAILED_SECS = 1e10
 """What TVM's ``AddToDatabase`` stores for a failed measurement (``add_to_database.cc``)."""
@@ -55,7 +55,7 @@ class Workload:
     target : str
         The target, as JSON with sorted keys.
     features : np.ndarray
-        Those of each program, of shape ``(programs, FEATURES)``, float32.
+        Those of each program, of shape ``(programs, width)`` of the extractor, float32.
     secs : np.ndarray
         Their times in seconds, of shape ``(programs,)``; infinity for a failure.
     """
@@ -76,13 +76,15 @@ def target_text(target: Target) -> str:
     return json.dumps(json.loads(str(target)), sort_keys=True)
 
 
-def read_database(database: Database) -> list[Workload]:
+def read_database(database: Database, *, extractor: Extractor | None = None) -> list[Workload]:
     """What a MetaSchedule database holds, its features computed again from the stored traces.
 
     Parameters
     ----------
     database : Database
         With records of one workload or several.
+    extractor : Extractor | None
+        What makes the features; None for ``ProgramFeatures``.
 
     Returns
     -------
@@ -103,11 +105,13 @@ def read_database(database: Database) -> list[Workload]:
                 "remove it"
             )
         groups.setdefault((name, target_text(record.target)), []).append(record)
-    return [_workload(name, target, records) for (name, target), records in groups.items()]
+    used = extractor or ProgramFeatures()
+    return [_workload(name, target, group, used) for (name, target), group in groups.items()]
 
 
-def _workload(name: str, target: str, records: Sequence[TuningRecord]) -> Workload:
-    extractor = ProgramFeatures()
+def _workload(
+    name: str, target: str, records: Sequence[TuningRecord], extractor: Extractor
+) -> Workload:
     context = TuneContext(records[0].workload.mod, target=records[0].target, num_threads=1)
     parts = []
     for start in range(0, len(records), _AT_ONCE):

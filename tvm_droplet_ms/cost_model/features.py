@@ -20,6 +20,7 @@
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from .loop_context import loop_nests
 from .loop_nest import LOOP_NEST_FEATURES, loop_nest_features
+from .loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
 from .relation import RELATIONS, relations
 from .stores import STORE_FEATURES, pooled_stores
 
@@ -39,9 +41,28 @@ FEATURES = STORE_FEATURES + RELATIONS + LOOP_NEST_FEATURES
 SCHEMA = f"1: {STORE_FEATURES} of stores, {RELATIONS} relations, {LOOP_NEST_FEATURES} of loops"
 """What the features are: to be changed whenever one of them changes its meaning."""
 
+TREE_SCHEMA = f"tree 1: {MAX_NODES} nodes, {WIDTH} of each"
+"""The same of ``LoopTrees``."""
+
+
+class Extractor(Protocol):
+    """Makes numbers of programs."""
+
+    schema: str
+    """What the numbers mean."""
+
+    width: int
+    """How many there are of a program."""
+
+    def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
+        """Those of some candidates of one task, of shape ``(candidates, width)``, float32."""
+
 
 class ProgramFeatures:
     """Extracts the features of scheduled programs."""
+
+    schema = SCHEMA
+    width = FEATURES
 
     def __init__(self) -> None:
         self._of_stores = PerStoreFeature()
@@ -68,6 +89,33 @@ class ProgramFeatures:
         for row, candidate, of_stores in zip(features, candidates, stores, strict=True):
             row[:STORE_FEATURES] = pooled_stores(of_stores.numpy())
             row[STORE_FEATURES:] = _of_loops(candidate.sch.mod)
+        return features
+
+
+class LoopTrees:
+    """Extracts the loop trees of scheduled programs; see ``loop_tree.loop_tree``."""
+
+    schema = TREE_SCHEMA
+    width = TREE_FEATURES
+
+    def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
+        """The loop trees of some candidates of one task.
+
+        Parameters
+        ----------
+        context : TuneContext
+            The task; nothing of it is used.
+        candidates : Sequence[MeasureCandidate]
+            The candidates.
+
+        Returns
+        -------
+        features : np.ndarray
+            Of shape ``(candidates, TREE_FEATURES)``, float32.
+        """
+        features = np.zeros((len(candidates), TREE_FEATURES), dtype=np.float32)
+        for row, candidate in zip(features, candidates, strict=True):
+            row[:] = loop_tree(loop_nests(candidate.sch.mod))
         return features
 
 

@@ -19,18 +19,19 @@
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xgboost
 
 from .boosted_trees import Objective, Trees
 from .experience import Workload
-from .features import SCHEMA
+from .features import Extractor, LoopTrees, ProgramFeatures
+from .tree_gru import TreeGRU
 
 FORMAT = "tvm-droplet-ms cost model"
 
@@ -38,6 +39,16 @@ _MOST_PROGRAMS = 1024
 """How many programs of one workload to learn from: more of one teach little of another."""
 
 _ROUNDS = 200
+
+ModelKind = Literal["trees", "treegru"]
+
+EXTRACTORS: dict[ModelKind, Callable[[], Extractor]] = {
+    "trees": ProgramFeatures,
+    "treegru": LoopTrees,
+}
+"""What each kind of model sees of a program."""
+
+_FILES: dict[ModelKind, str] = {"trees": "trees.ubj", "treegru": "treegru.npz"}
 
 
 class ModelFileError(ValueError):
@@ -50,7 +61,7 @@ class Knowledge:
 
     Parameters
     ----------
-    trees : Trees
+    model : Trees | TreeGRU
         The model.
     target : str
         The target, as ``experience.target_text``.
@@ -58,14 +69,39 @@ class Knowledge:
         What it was trained on, as JSON.
     """
 
-    trees: Trees
+    model: Trees | TreeGRU
     target: str
     summary: Mapping[str, Any]
+
+    @property
+    def kind(self) -> ModelKind:
+        """Which kind of model it is."""
+        return "trees" if isinstance(self.model, Trees) else "treegru"
+
+    def extractor(self) -> Extractor:
+        """What makes the features that the model was trained on."""
+        return EXTRACTORS[self.kind]()
+
+    def represent(self, features: np.ndarray) -> np.ndarray:
+        """What a model of a single run may learn from: features, or what the network keeps of them.
+
+        Parameters
+        ----------
+        features : np.ndarray
+            Those of the extractor, of shape ``(programs, width)``.
+
+        Returns
+        -------
+        represented : np.ndarray
+            Of shape ``(programs, numbers)``, float32.
+        """
+        return self.model.embed(features) if isinstance(self.model, TreeGRU) else features
 
     @staticmethod
     def learn(
         workloads: Sequence[Workload],
         *,
+        model: ModelKind = "trees",
         objective: Objective = "regression",
         seed: int = 0,
         rounds: int = _ROUNDS,
@@ -75,59 +111,78 @@ class Knowledge:
         Parameters
         ----------
         workloads : Sequence[Workload]
-            At least one, all of one target.
+            At least one, all of one target, with the features of ``EXTRACTORS[model]``.
+        model : str
+            "trees", or "treegru" for a recurrent network on the loop tree.
         objective : Objective
             "rank" or "regression".
         seed : int
-            Of the trees, and of the choice among the programs of a workload that has many.
+            Of the model, and of the choice among the programs of a workload that has many.
         rounds : int
             The number of trees.
+
+        Raises
+        ------
+        ImportError
+            If "treegru" is to be trained and PyTorch is not installed.
+        ValueError
+            If the model is of no such kind, or the features are another's.
         """
+        if model not in EXTRACTORS:
+            raise ValueError(f"model is {model!r}, expected one of {', '.join(EXTRACTORS)}")
+        _check_width(workloads, model)
         generator = np.random.default_rng(seed)
         rows = [np.sort(generator.permutation(len(one.secs))[:_MOST_PROGRAMS]) for one in workloads]
         counts = [len(row) for row in rows]
+        pairs = list(zip(workloads, rows, strict=True))
+        features = np.concatenate([one.features[row] for one, row in pairs])
+        throughput = np.concatenate([one.throughput[row] for one, row in pairs])
+        numbers = np.repeat(np.arange(len(workloads)), counts)
+        summary: dict[str, Any] = {
+            "workloads": [
+                {"name": one.name, "records": len(one.secs), "learned from": count}
+                for one, count in zip(workloads, counts, strict=True)
+            ],
+            "seed": seed,
+        }
+        if model == "treegru":
+            network = TreeGRU.fit(features, throughput, numbers, objective=objective, seed=seed)
+            return Knowledge(network, workloads[0].target, summary)
         trees = Trees.fit(
-            np.concatenate([one.features[row] for one, row in zip(workloads, rows, strict=True)]),
-            np.concatenate([one.throughput[row] for one, row in zip(workloads, rows, strict=True)]),
-            np.repeat(np.arange(len(workloads)), counts),
+            features,
+            throughput,
+            numbers,
             objective=objective,
             rounds=rounds,
             seed=seed,
             weights=np.repeat([sum(counts) / len(counts) / count for count in counts], counts),
         )
-        summary = {
-            "workloads": [
-                {"name": one.name, "records": len(one.secs), "learned from": count}
-                for one, count in zip(workloads, counts, strict=True)
-            ],
-            "rounds": rounds,
-            "seed": seed,
-        }
-        return Knowledge(trees, workloads[0].target, summary)
+        return Knowledge(trees, workloads[0].target, summary | {"rounds": rounds})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a ZIP archive of ``header.json`` and ``trees.ubj``; whole or not there."""
+        """Write a ZIP archive of ``header.json`` and the model; whole or not there."""
         header = {
             "format": FORMAT,
-            "schema": SCHEMA,
+            "model": self.kind,
+            "schema": self.extractor().schema,
             "target": json.loads(self.target),
             "tvm": metadata.version("apache-tvm"),
             "xgboost": xgboost.__version__,
-            "objective": self.trees.objective,
-            "intercept": self.trees.intercept,
-            "slope": self.trees.slope,
+            "objective": self.model.objective,
+            "intercept": self.model.intercept,
+            "slope": self.model.slope,
             "summary": dict(self.summary),
         }
         partial = Path(f"{os.fspath(path)}.partial")
         partial.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("header.json", json.dumps(header, indent=1))
-            archive.writestr("trees.ubj", bytes(self.trees.booster.save_raw("ubj")))
+            archive.writestr(_FILES[self.kind], self.model.to_bytes())
         partial.replace(path)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Knowledge":
-        """Read what ``save`` has written.
+        """Read what ``save`` has written, also before there was another model than trees.
 
         Raises
         ------
@@ -137,19 +192,35 @@ class Knowledge:
         try:
             with zipfile.ZipFile(path) as archive:
                 header = json.loads(archive.read("header.json"))
-                raw = archive.read("trees.ubj")
-            if header["format"] != FORMAT:
-                raise ValueError(f"its format is {header['format']!r}, expected {FORMAT!r}")
+                if header["format"] != FORMAT:
+                    raise ValueError(f"its format is {header['format']!r}, expected {FORMAT!r}")
+                kind = header.get("model", "trees")
+                if kind not in _FILES:
+                    raise ValueError(f"its model is {kind!r}, expected {' or '.join(_FILES)}")
+                content = archive.read(_FILES[kind])
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ModelFileError(
                 f"{os.fspath(path)} is no cost model: {error}; make one with droplet-ms pretrain"
             ) from error
-        if header["schema"] != SCHEMA:
+        schema = EXTRACTORS[kind]().schema
+        if header["schema"] != schema:
             raise ModelFileError(
                 f"{os.fspath(path)} was trained on features of schema {header['schema']!r} with "
-                f"TVM {header['tvm']}, expected {SCHEMA!r}; train it again with droplet-ms pretrain"
+                f"TVM {header['tvm']}, expected {schema!r}; train it again with droplet-ms pretrain"
             )
-        booster = xgboost.Booster({"nthread": 1})
-        booster.load_model(bytearray(raw))
-        trees = Trees(booster, header["objective"], header["intercept"], header["slope"])
-        return Knowledge(trees, json.dumps(header["target"], sort_keys=True), header["summary"])
+        read = Trees.from_bytes if kind == "trees" else TreeGRU.from_bytes
+        try:
+            model = read(content, header["objective"], header["intercept"], header["slope"])
+        except ValueError as error:
+            raise ModelFileError(f"{os.fspath(path)} is no cost model: {error}") from error
+        return Knowledge(model, json.dumps(header["target"], sort_keys=True), header["summary"])
+
+
+def _check_width(workloads: Sequence[Workload], model: ModelKind) -> None:
+    width = EXTRACTORS[model]().width
+    for one in workloads:
+        if one.features.shape[1] != width:
+            raise ValueError(
+                f"programs of {one.name} have {one.features.shape[1]} features, expected the "
+                f"{width} that {model} learn from"
+            )

@@ -16,7 +16,7 @@
 # under the License.
 """The loops around each block of a scheduled module, and the memory that they touch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ import numpy as np
 
 from tvm import s_tir, sym, tirx
 from tvm.ir import IRModule
+
+from .operations import operations
 
 _UNROLL = "pragma_auto_unroll_max_step"
 
@@ -42,11 +44,14 @@ class Access:
         How many bytes of it each loop and those within it touch, the innermost loop first, of shape
         ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs" (Chen et al.,
         2018).
+    runs : np.ndarray
+        How many of these bytes lie side by side, of the same shape.
     """
 
     buffer: str
     is_write: bool
     touched: np.ndarray
+    runs: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,18 @@ class LoopNest:
         To how many steps TVM may unroll within; 0 for none.
     accesses : tuple[Access, ...]
         The writes of the block, then its reads.
+    loops : tuple[int, ...]
+        Which loop of the module each is, the innermost first: nests may share the outer ones.
+    operations : np.ndarray
+        What one run of the block computes; see ``operations.operations``.
     """
 
     extents: np.ndarray
     kinds: np.ndarray
     unroll_limit: int
     accesses: tuple[Access, ...]
+    loops: tuple[int, ...]
+    operations: np.ndarray
 
     @property
     def iterations(self) -> np.ndarray:
@@ -86,7 +97,13 @@ def loop_nests(mod: IRModule) -> list[LoopNest]:
     mod : IRModule
         A scheduled module whose one function is ``main``.
     """
-    return [_nest(realize, loops) for realize, loops in _blocks(mod["main"].body, ())]
+    numbers: dict[int, int] = {}
+    # A loop is the same object around each of its blocks, and this list keeps all of them alive.
+    blocks = list(_blocks(mod["main"].body, ()))
+    for _, loops in blocks:
+        for loop in loops:
+            numbers.setdefault(id(loop), len(numbers))
+    return [_nest(realize, loops, numbers) for realize, loops in blocks]
 
 
 def _blocks(stmt: Any, loops: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -101,7 +118,7 @@ def _blocks(stmt: Any, loops: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any,
         yield from _blocks(stmt.body, (*loops, stmt))
 
 
-def _nest(realize: Any, loops: tuple[Any, ...]) -> LoopNest:
+def _nest(realize: Any, loops: tuple[Any, ...], numbers: Mapping[int, int]) -> LoopNest:
     limits = [int(loop.annotations[_UNROLL]) for loop in loops if _UNROLL in loop.annotations]
     inner_first = loops[::-1]
     return LoopNest(
@@ -109,6 +126,8 @@ def _nest(realize: Any, loops: tuple[Any, ...]) -> LoopNest:
         np.array([int(loop.kind) for loop in inner_first], dtype=int),
         max(limits, default=0),
         tuple(_accesses(realize, inner_first)),
+        tuple(numbers[id(loop)] for loop in inner_first),
+        operations(realize.block.body),
     )
 
 
@@ -121,7 +140,7 @@ def _accesses(realize: Any, loops: tuple[Any, ...]) -> Iterator[Access]:
     block = realize.block
     regions = [(region, True) for region in block.writes]
     regions += [(region, False) for region in block.reads]
-    touched = np.zeros((len(regions), len(loops)))
+    touched, runs = np.zeros((2, len(regions), len(loops)))
     analyzer = sym.Analyzer()
     for loop in loops:
         analyzer.update(loop.loop_var, sym.ConstIntBound(0, 0), True)
@@ -131,19 +150,24 @@ def _accesses(realize: Any, loops: tuple[Any, ...]) -> Iterator[Access]:
         for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
             analyzer.update(axis.var, analyzer.const_int_bound(value), True)
         for row, (region, _) in enumerate(regions):
-            touched[row, column] = _bytes(region, analyzer)
-    for (region, is_write), of_region in zip(regions, touched, strict=True):
-        yield Access(str(region.source.name), is_write, of_region)
+            touched[row, column], runs[row, column] = _bytes(region, analyzer)
+    for (region, is_write), *of_region in zip(regions, touched, runs, strict=True):
+        yield Access(str(region.source.name), is_write, *of_region)
 
 
-def _bytes(region: Any, analyzer: Any) -> float:
-    """The size of what a region covers while the variables it depends on turn."""
-    size = float(region.source.dtype.itemsize)
-    for length, axis in zip(region.source.shape, region.region, strict=True):
+def _bytes(region: Any, analyzer: Any) -> tuple[float, float]:
+    """What a region covers while the variables it depends on turn, and what lies side by side."""
+    size = run = float(region.source.dtype.itemsize)
+    unbroken = True
+    for length, axis in zip(region.source.shape[::-1], region.region[::-1], strict=True):
         bound = analyzer.const_int_bound(axis.min)
         covered = bound.max_value - bound.min_value + _constant(axis.extent)
-        size *= min(covered, _constant(length))
-    return size
+        covered = min(covered, _constant(length))
+        size *= covered
+        if unbroken:
+            run *= covered
+            unbroken = covered == _constant(length)
+    return size, run
 
 
 def _constant(value: Any) -> int:

@@ -27,7 +27,8 @@ from ..database import open_database
 from ..report import align
 from .boosted_trees import Objective
 from .experience import ExperienceError, Workload, of_one_target, read_database
-from .knowledge import Knowledge
+from .features import Extractor
+from .knowledge import Knowledge, ModelKind
 from .ranking import pairwise_accuracy, top_k_score
 
 _FOLDS = 5
@@ -37,6 +38,7 @@ def pretrain(
     workloads: Sequence[Workload],
     out: Path,
     *,
+    model: ModelKind = "trees",
     objective: Objective = "regression",
     target: str | None = None,
     seed: int = 0,
@@ -50,6 +52,8 @@ def pretrain(
         What to learn from.
     out : Path
         The file to write.
+    model : str
+        "trees" or "treegru"; the features are those of ``knowledge.EXTRACTORS``.
     objective : Objective
         "rank" or "regression".
     target : str | None
@@ -75,14 +79,16 @@ def pretrain(
         raise ExperienceError("every measurement failed, so that there is nothing to learn")
     records = sum(len(one.secs) for one in chosen)
     print(f"{records} records of {len(chosen)} workloads on {chosen[0].target}", file=printed)
-    print(f"\n{format_held_out(chosen, objective, seed)}\n", file=printed)
-    knowledge = Knowledge.learn(chosen, objective=objective, seed=seed)
+    print(f"\n{format_held_out(chosen, objective, seed, model)}\n", file=printed)
+    knowledge = Knowledge.learn(chosen, model=model, objective=objective, seed=seed)
     knowledge.save(out)
     print(f"wrote {out}, {out.stat().st_size / 1024:.0f} KiB", file=printed)
     return knowledge
 
 
-def format_held_out(workloads: Sequence[Workload], objective: Objective, seed: int) -> str:
+def format_held_out(
+    workloads: Sequence[Workload], objective: Objective, seed: int, model: ModelKind = "trees"
+) -> str:
     """How well a model ranks each workload when it has learned from others only.
 
     The workloads are held out in turns, a fifth of them at once.
@@ -95,6 +101,8 @@ def format_held_out(workloads: Sequence[Workload], objective: Objective, seed: i
         "rank" or "regression".
     seed : int
         Of the training.
+    model : str
+        "trees" or "treegru".
     """
     if len(workloads) < 2:
         return "there is one workload, and none to hold out: how well it ranks others is not known"
@@ -102,9 +110,9 @@ def format_held_out(workloads: Sequence[Workload], objective: Objective, seed: i
     folds = min(_FOLDS, len(workloads))
     for fold in range(folds):
         others = [one for index, one in enumerate(workloads) if index % folds != fold]
-        trees = Knowledge.learn(others, objective=objective, seed=seed).trees
+        learned = Knowledge.learn(others, model=model, objective=objective, seed=seed).model
         for index in range(fold, len(workloads), folds):
-            predicted[index] = trees.predict(workloads[index].features)
+            predicted[index] = learned.predict(workloads[index].features)
     lines = [["held out", "records", "pairwise accuracy", "top-1", "top-5"]]
     for index, one in enumerate(workloads):
         lines.append([one.name, str(len(one.secs)), *_quality([predicted[index]], [one.secs])])
@@ -119,8 +127,17 @@ def _quality(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray]) -> list[s
     return [f"{accuracy:.3f}", *(f"{top_k_score(scores, secs, k):.3f}" for k in (1, 5))]
 
 
-def read_databases(directories: Sequence[Path]) -> list[Workload]:
+def read_databases(
+    directories: Sequence[Path], *, extractor: Extractor | None = None
+) -> list[Workload]:
     """What the MetaSchedule databases of some work directories hold, one workload once.
+
+    Parameters
+    ----------
+    directories : Sequence[Path]
+        The ``work_dir`` of each run.
+    extractor : Extractor | None
+        What makes the features; None for ``ProgramFeatures``.
 
     Raises
     ------
@@ -136,7 +153,7 @@ def read_databases(directories: Sequence[Path]) -> list[Workload]:
                 f"{directory} holds no database_workload.json; expected the work_dir of a run, or "
                 "a measured space"
             )
-        for workload in read_database(open_database(directory)):
+        for workload in read_database(open_database(directory), extractor=extractor):
             merged.setdefault((workload.name, workload.target), []).append(workload)
     return [_merge(parts) for parts in merged.values()]
 

@@ -66,7 +66,7 @@ class _Task:
         """
         if knowledge is None or not self.secs:
             return 1.0
-        expected = knowledge.trees.predict(np.array(self.features))
+        expected = knowledge.model.predict(np.array(self.features))
         accuracy = pairwise_accuracy(expected, np.array(self.secs))
         if np.isnan(accuracy):
             return 1.0
@@ -132,7 +132,7 @@ class TransferModel(PyCostModel):
         self._learns = bool(learns)
         self._seed = int(seed)
         self._generator = np.random.default_rng(self._seed)
-        self._extractor = ProgramFeatures()
+        self._extractor = ProgramFeatures() if knowledge is None else knowledge.extractor()
         self._tasks: dict[int, _Task] = {}
         self._local: Trees | None = None
         self._fitted_to = 0
@@ -244,13 +244,16 @@ class TransferModel(PyCostModel):
         task = self._tasks.get(structural_hash(context.mod), _Task())
         scores = self._global(features, task)
         if self._local is not None and len(features):
-            scores += self._local.predict(features)
+            scores += self._local.predict(self._represent(features))
         return np.asarray(np.maximum(scores, 0.0))
 
     def _global(self, features: np.ndarray, task: _Task) -> np.ndarray:
         if self._knowledge is None or not len(features):
             return np.zeros(len(features))
-        return task.weight(self._knowledge) * self._knowledge.trees.predict(features)
+        return task.weight(self._knowledge) * self._knowledge.model.predict(features)
+
+    def _represent(self, features: np.ndarray) -> np.ndarray:
+        return features if self._knowledge is None else self._knowledge.represent(features)
 
     def _fit(self) -> None:
         """Fit the local part to what the global one leaves, if there is enough that is new."""
@@ -264,7 +267,7 @@ class TransferModel(PyCostModel):
             for task, of_task in zip(tasks, features, strict=True)
         ]
         self._local = Trees.fit(
-            np.concatenate(features),
+            self._represent(np.concatenate(features)),
             np.concatenate(left),
             np.repeat(np.arange(len(tasks)), [len(task.secs) for task in tasks]),
             objective=self._objective,

@@ -1,0 +1,138 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The programs of measured spaces as each cost model sees them, for compare_models.py."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tvm_ffi import structural_hash
+
+from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
+from tvm_droplet_ms.bench.compare.results import file_digest
+from tvm_droplet_ms.bench.experience import read_candidates
+from tvm_droplet_ms.cost_model.experience import Workload
+from tvm_droplet_ms.cost_model.features import LoopTrees, ProgramFeatures
+
+BATCH = 64
+"""How many candidates are encoded, and scored, at once."""
+
+
+@dataclass(frozen=True)
+class SpaceData:
+    """Some programs of one space.
+
+    Parameters
+    ----------
+    name : str
+        The space.
+    workload : int
+        The structural hash of its workload.
+    secs : np.ndarray
+        The times in seconds, of shape ``(programs,)``; infinity for a failure.
+    trees, treegru : np.ndarray
+        What boosted trees and what a TreeGRU sees, of shape ``(programs, width)``.
+    stores : list[np.ndarray]
+        What MetaSchedule's model sees of each, of shape ``(stores, 164)``.
+    encode_us : dict[str, float]
+        What it took to make each of the three, in microseconds per candidate in batches of
+        ``BATCH``: the median batch.
+    """
+
+    name: str
+    workload: int
+    secs: np.ndarray
+    trees: np.ndarray
+    treegru: np.ndarray
+    stores: list[np.ndarray]
+    encode_us: dict[str, float]
+
+    def as_workload(self, kind: str, rows: np.ndarray | None = None) -> Workload:
+        """Programs for ``Knowledge.learn`` of a kind of model; all, where no rows are given."""
+        chosen = np.arange(len(self.secs)) if rows is None else rows
+        return Workload(self.name, "{}", getattr(self, kind)[chosen], self.secs[chosen])
+
+
+def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
+    """Read a space and encode some of its programs, once.
+
+    Parameters
+    ----------
+    path : Path
+        The file of the space.
+    programs : int
+        The most programs, drawn at random.
+    directory : Path
+        Where it is kept.
+    """
+    schemas = f"{ProgramFeatures.schema}; {LoopTrees.schema}"
+    kept = directory / f"{file_digest(path)}-{programs}.npz"
+    if kept.exists():
+        with np.load(kept) as content:
+            if str(content["schemas"]) == schemas:
+                return _unpack({name: content[name] for name in content.files})
+    space, context, candidates, modules = read_candidates(path, most=programs)
+    encoders: dict[str, Callable[[Any, Any], Any]] = {
+        "trees": ProgramFeatures().extract,
+        "treegru": LoopTrees().extract,
+        "stores": _stores,
+    }
+    encoded, micros = {}, {}
+    for kind, encode in encoders.items():
+        parts, secs = [], []
+        for start in range(0, len(candidates), BATCH):
+            batch = candidates[start : start + BATCH]
+            begun = time.perf_counter()
+            parts.append(encode(context, batch))
+            secs.append((time.perf_counter() - begun) / len(batch))
+        encoded[kind], micros[kind] = parts, 1e6 * float(np.median(secs))
+    stores = [one for part in encoded["stores"] for one in part]
+    content = {
+        "name": np.array(space.name),
+        "workload": np.array(f"{structural_hash(context.mod):x}"),
+        "secs": np.array([space.times[module] for module in modules]),
+        "trees": np.concatenate(encoded["trees"]),
+        "treegru": np.concatenate(encoded["treegru"]),
+        "stores": np.concatenate(stores),
+        "counts": np.array([len(one) for one in stores]),
+        "encode_us": np.array(list(micros.values())),
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_name("partial.npz")
+    np.savez_compressed(partial, schemas=schemas, **content)
+    partial.replace(kept)
+    return _unpack(content)
+
+
+def _stores(context: Any, candidates: Sequence[Any]) -> list[np.ndarray]:
+    found = PerStoreFeature().extract_from(context, list(candidates))
+    return [one.numpy().astype("float32") for one in found]
+
+
+def _unpack(content: dict[str, np.ndarray]) -> SpaceData:
+    return SpaceData(
+        str(content["name"]),
+        int(str(content["workload"]), 16),
+        content["secs"],
+        content["trees"],
+        content["treegru"],
+        np.split(content["stores"], np.cumsum(content["counts"])[:-1]),
+        dict(zip(("trees", "treegru", "stores"), content["encode_us"].tolist(), strict=True)),
+    )

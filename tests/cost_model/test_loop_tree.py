@@ -1,0 +1,169 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The loop trees of small modules, worked by hand."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from conformance.workloads import LLVM, matmul, tiled_matmul
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import MeasureCandidate, TuneContext
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm_droplet_ms.cost_model.features import LoopTrees
+from tvm_droplet_ms.cost_model.loop_context import loop_nests
+from tvm_droplet_ms.cost_model.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
+from tvm_droplet_ms.measure import fast_start
+
+N = 16
+SERIAL, PARALLEL, VECTORIZED = 0, 1, 2
+
+
+@dataclass
+class Access:
+    buffer: str
+    is_write: bool
+    touched: np.ndarray
+    runs: np.ndarray
+
+
+@dataclass
+class Nest:
+    """``loops`` has, the innermost first, the number, the extent and the kind of each loop."""
+
+    turns: list[tuple[int, int, int]]
+    accesses: list[Access] = field(default_factory=list)
+    unroll_limit: int = 0
+
+    @property
+    def loops(self):
+        return [number for number, _, _ in self.turns]
+
+    @property
+    def extents(self):
+        return np.array([extent for _, extent, _ in self.turns], dtype=int)
+
+    @property
+    def kinds(self):
+        return np.array([kind for _, _, kind in self.turns], dtype=int)
+
+    @property
+    def operations(self):
+        return np.array([3.0, 1.0, 0.0, 0.0, 0.0])
+
+    @property
+    def iterations(self):
+        return np.cumprod(self.extents, dtype=float)
+
+
+def rows(features: np.ndarray) -> np.ndarray:
+    found = features.reshape(MAX_NODES, 1 + WIDTH)
+    count = int((found[:, 0] >= 0).sum())
+    assert (found[count:, 0] == -1).all() and not found[count:, 1:].any()
+    return found[:count]
+
+
+def parents(features: np.ndarray) -> list[int]:
+    return rows(features)[:, 0].astype(int).tolist()
+
+
+def access(name: str, touched: list[int], runs: list[int], is_write: bool = False) -> Access:
+    return Access(name, is_write, np.array(touched, dtype=float), np.array(runs, dtype=float))
+
+
+def test_by_hand():
+    """A parallel loop of 12 around a vectorized one of 4, that writes C and reads A twice."""
+    accesses = [
+        access("C", [16, 192], [16, 192], is_write=True),
+        access("A", [64, 768], [4, 768]),
+        access("A", [64, 768], [4, 768]),
+    ]
+    found = rows(loop_tree([Nest([(1, 4, VECTORIZED), (0, 12, PARALLEL)], accesses, 7)]))
+    log = np.log2
+    # The extent and its power of two, the kind, whether a block; within, outside, unroll, bytes.
+    outer = [log(12), 2, 0, 1, 0, 0, 0, 0, log(48), 0, 3, log(961)]
+    inner = [2, 2, 0, 0, 1, 0, 0, 0, 2, log(12), 3, log(81)]
+    block = [0, 0, 0, 0, 0, 0, 0, 1, 0, log(48), 0, 0]
+    module = [0, 0, 0, 0, 0, 0, 0, 0, log(48), 0, 3, log(961)]
+    np.testing.assert_allclose(found[:, 0], [0, 0, 1, 2])
+    np.testing.assert_allclose(found[:, 1:13], [module, outer, inner, block], rtol=1e-6)
+    # The operations, of the block alone.
+    np.testing.assert_allclose(found[:, 13:18], [[0] * 5] * 3 + [[2, 1, 0, 0, 0]])
+    # A, which is larger, before C: bytes, accesses for each, bytes side by side, written.
+    outer = [log(768), log(96 / 768), log(768), 0, log(192), log(48 / 192), log(192), 1]
+    inner = [6, log(8 / 64), 2, 0, 4, log(4 / 16), 4, 1]
+    of_buffers = [[*one, *[0] * 8] for one in (outer, outer, inner, [0] * 8)]
+    np.testing.assert_allclose(found[:, 18:], of_buffers, rtol=1e-6)
+
+
+def test_loops_of_one_turn_are_left_out():
+    assert parents(loop_tree([Nest([(2, 1, SERIAL), (1, 4, SERIAL), (0, 1, PARALLEL)])])) == [
+        0,
+        0,
+        1,
+    ]
+    assert parents(loop_tree([Nest([]), Nest([(0, 1, SERIAL)])])) == [0, 0, 0]
+    assert parents(loop_tree([])) == [0]
+
+
+def test_nests_share_their_outer_loops():
+    nests = [Nest([(1, 4, SERIAL), (0, 2, SERIAL)]), Nest([(2, 8, SERIAL), (0, 2, SERIAL)])]
+    found = rows(loop_tree([*nests, Nest([(3, 4, SERIAL)])]))
+    assert found[:, 0].tolist() == [0, 0, 1, 2, 1, 4, 0, 6]
+    # The most iterations of the nests within; those outside.
+    assert found[:, 9].tolist() == [4, 4, 2, 0, 3, 0, 2, 0]
+    assert found[:, 10].tolist() == [0, 0, 1, 3, 1, 4, 0, 2]
+
+
+def test_of_too_many_nests_those_of_most_iterations_are_kept():
+    nests = [Nest([(place, 2 + place, SERIAL)]) for place in range(MAX_NODES)]
+    found = rows(loop_tree(nests))
+    # The module, and two nodes of each nest.
+    kept = (MAX_NODES - 1) // 2
+    assert len(found) == 1 + 2 * kept
+    extents = np.exp2(found[found[:, 1] > 0, 1]).round().astype(int).tolist()
+    assert extents == list(range(2 + MAX_NODES - kept, 2 + MAX_NODES))
+
+
+def test_a_scheduled_module():
+    schedule = tiled_matmul(N)
+    nests = loop_nests(schedule.mod)
+    assert parents(loop_tree(nests)) == [0, 0, 1, 2, 3, 4, 2, 6, 7, 8]
+    init, update = nests
+    assert init.loops[-2:] == update.loops[-2:] and not set(init.loops[:-2]) & set(
+        update.loops[:-2]
+    )
+    runs = {one.buffer: one.runs.tolist() for one in update.accesses}
+    # Four whole rows of A, once k turns; of B, half a row until j is whole.
+    row = 4 * N
+    assert runs["A"] == [4, 4, 4 * row, 4 * row, N * row]
+    assert runs["B"] == [8, 8, 8, N * row, N * row]
+
+
+def test_the_extractor():
+    fast_start()
+    schedule = Schedule(matmul(N, N, N))
+    arguments = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    context = TuneContext(schedule.mod, target=LLVM, num_threads=1)
+    candidates = [MeasureCandidate(schedule, arguments)] * 2
+    found = LoopTrees().extract(context, candidates)
+    assert found.shape == (2, TREE_FEATURES) and found.dtype == np.float32
+    np.testing.assert_array_equal(found[0], loop_tree(loop_nests(schedule.mod)))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert LoopTrees().extract(context, []).shape == (0, LoopTrees.width)
+    assert np.isfinite(found).all() and found[0].max() == pytest.approx(12)

@@ -1,0 +1,58 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a block computes, against counting it by eye."""
+
+import pytest
+from conformance.workloads import tiled_matmul
+
+from tvm import te, tirx
+from tvm.ir import IRModule
+from tvm_droplet_ms.cost_model.loop_context import loop_nests
+from tvm_droplet_ms.cost_model.operations import KINDS
+
+N = 16
+
+
+def counted(function) -> dict[str, float]:
+    """The operations of an element-wise function of one tensor."""
+    a = te.placeholder((N, N), name="A")
+    mod = IRModule(
+        {"main": te.create_prim_func([a, te.compute((N, N), lambda *i: function(a, *i))])}
+    )
+    (nest,) = loop_nests(mod)
+    return {kind: count for kind, count in zip(KINDS, nest.operations, strict=True) if count}
+
+
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        (lambda a, i, j: a[i, j], {}),
+        (lambda a, i, j: a[i, j] * 2.0 - a[j, i], {"additions": 1, "multiplications": 1}),
+        (lambda a, i, j: tirx.exp(a[i, j] / 3.0), {"divisions": 1, "calls": 1}),
+        (lambda a, i, j: tirx.Select(i < 3, tirx.max(a[i, j], 0.0), 1.0), {"choices": 2}),
+        # What an index takes is no operation of the block.
+        (lambda a, i, j: a[i // 2, j * 2 % N], {}),
+    ],
+)
+def test_element_wise(function, expected):
+    assert counted(function) == expected
+
+
+def test_a_reduction_and_its_init():
+    init, update = loop_nests(tiled_matmul(N).mod)
+    assert init.operations.tolist() == [0] * 5
+    assert update.operations.tolist() == [1, 1, 0, 0, 0]

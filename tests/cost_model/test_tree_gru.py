@@ -1,0 +1,229 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""TreeGRU, on made-up trees whose order is known."""
+
+import sys
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.cost_model import Knowledge, ModelFileError, TransferModel
+from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES, relative_throughput
+from tvm_droplet_ms.cost_model.experience import Workload
+from tvm_droplet_ms.cost_model.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH
+from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.tree_batch import TreeBatch
+from tvm_droplet_ms.cost_model.tree_gru import HIDDEN, SHAPES, SLOTS, TreeGRU
+
+TREES = 480
+
+
+def random_tree(generator: np.random.Generator) -> np.ndarray:
+    """From 2 to 12 nodes in preorder, of random shape, with three random numbers each."""
+    count = int(generator.integers(2, 13))
+    rows = np.full((MAX_NODES, 1 + WIDTH), 0.0, dtype=np.float32)
+    rows[:, 0] = -1.0
+    path = [0]
+    for node in range(count):
+        path = path[: int(generator.integers(1, len(path) + 1))] if node else []
+        rows[node, 0] = path[-1] if path else 0
+        path.append(node)
+    rows[:count, 1:4] = generator.normal(size=(count, 3))
+    return rows
+
+
+def time_of(rows: np.ndarray) -> float:
+    """Depends on the shape of the tree: what a child has counts with what its parent has."""
+    parents = rows[:, 0].astype(int)
+    nodes = np.flatnonzero(parents >= 0)[1:]
+    return float(np.exp(np.tanh(rows[nodes, 1] * (1.0 + rows[parents[nodes], 2])).sum()))
+
+
+def made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    trees = [random_tree(generator) for _ in range(TREES)]
+    return np.stack(trees).reshape(TREES, -1), np.array([time_of(rows) for rows in trees])
+
+
+def fitted(objective: str, seed: int = 0) -> TreeGRU:
+    pytest.importorskip("torch")
+    features, secs = made_up(0)
+    workloads = np.repeat([0, 1], TREES // 2)
+    throughput = np.concatenate([relative_throughput(part) for part in np.split(secs, 2)])
+    return TreeGRU.fit(features, throughput, workloads, objective=objective, seed=seed)
+
+
+@lru_cache
+def known(objective: str) -> TreeGRU:
+    return fitted(objective)
+
+
+def untrained() -> TreeGRU:
+    """A network of random parameters, which needs no PyTorch."""
+    generator = np.random.default_rng(0)
+    parameters = {
+        name: generator.normal(0.0, 0.2, shape).astype(np.float32) for name, shape in SHAPES.items()
+    }
+    parameters["mean"] = generator.normal(size=WIDTH).astype(np.float32)
+    parameters["scale"] = generator.uniform(0.5, 2.0, WIDTH).astype(np.float32)
+    return TreeGRU(parameters, "regression")
+
+
+# The squared error of the throughput does not care for the order of those that have hardly any.
+@pytest.mark.parametrize("objective, least", [("rank", 0.8), ("regression", 0.65)])
+def test_ranks_what_it_has_not_seen(objective, least):
+    """Chance is 0.5."""
+    features, secs = made_up(1)
+    assert pairwise_accuracy(known(objective).predict(features), secs) > least
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_predictions_are_throughputs(objective):
+    """Whatever the unit of the objective's own scores."""
+    features, secs = made_up(0)
+    expected = np.concatenate([relative_throughput(part) for part in np.split(secs, 2)])
+    predicted = known(objective).predict(features)
+    assert predicted.mean() == pytest.approx(expected.mean(), abs=0.05)
+
+
+def test_the_same_seed_makes_the_same_network():
+    first, again, other = (fitted("rank", seed).parameters for seed in (0, 0, 1))
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, again[name])
+    assert not np.array_equal(first["output"], other["output"])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_single_program_is_enough(objective):
+    pytest.importorskip("torch")
+    features = made_up(0)[0][:2]
+    one = np.zeros(1, dtype=int)
+    model = TreeGRU.fit(features[:1], np.ones(1), one, objective=objective, seed=0)
+    assert np.isfinite(model.predict(features)).all()
+
+
+def test_in_a_batch_as_alone():
+    features, _ = made_up(2)
+    model = untrained()
+    alone = np.concatenate([model.predict(one[None]) for one in features])
+    np.testing.assert_allclose(model.predict(features), alone, atol=1e-5)
+    assert np.ptp(alone) > 0.1
+    assert model.predict(features[:0]).shape == (0,)
+    assert model.embed(features).shape == (TREES, SLOTS * HIDDEN)
+
+
+def test_the_order_of_siblings_does_not_matter():
+    """But who is whose child does."""
+    contexts = np.random.default_rng(0).normal(size=(5, WIDTH))
+
+    def tree(parents, order):
+        rows = np.zeros((MAX_NODES, 1 + WIDTH), dtype=np.float32)
+        rows[:, 0] = -1
+        rows[: len(parents), 0] = parents
+        rows[: len(parents), 1:] = contexts[order]
+        return rows.ravel()
+
+    # 1 and 2 within 0, 3 and 4 within 1; then 2 first, and 4 before 3; then 4 within 2.
+    trees = [
+        tree([0, 0, 1, 1, 0], [0, 1, 3, 4, 2]),
+        tree([0, 0, 0, 2, 2], [0, 2, 1, 4, 3]),
+        tree([0, 0, 1, 0, 3], [0, 1, 3, 2, 4]),
+    ]
+    same, moved, other = untrained().embed(np.stack(trees))
+    np.testing.assert_allclose(same, moved, atol=1e-5)
+    assert np.abs(same - other).max() > 1e-2
+
+
+def test_the_network_by_hand():
+    """A chain of two nodes, one update at a time."""
+    features = random_tree(np.random.default_rng(0))
+    features[:, 0] = [0, 0, *[-1] * (MAX_NODES - 2)]
+    model = untrained()
+    given = model.parameters
+    hidden, nodes = np.zeros(HIDDEN), []
+    for row in (features[1], features[0]):
+        context = (row[1:] - given["mean"]) / given["scale"]
+        update, reset, candidate = np.split(context @ given["input"] + given["bias"], 3)
+        gates = np.split(hidden @ given["gates"], 2)
+        update, reset = (
+            1 / (1 + np.exp(-value)) for value in (update + gates[0], reset + gates[1])
+        )
+        candidate = np.tanh(candidate + (reset * hidden) @ given["candidate"])
+        hidden = (1 - update) * hidden + update * candidate
+        nodes.append(hidden)
+    spread = [np.exp(node @ given["scatter"]) for node in nodes]
+    kept = sum(np.outer(one / one.sum(), node) for one, node in zip(spread, nodes, strict=True))
+    np.testing.assert_allclose(model.embed(features.reshape(1, -1))[0], kept.ravel(), atol=1e-5)
+
+
+def test_a_batch_has_each_node_once():
+    features, _ = made_up(3)
+    batch = TreeBatch.of(features)
+    rows = features.reshape(TREES, MAX_NODES, 1 + WIDTH)
+    assert len(batch.contexts) == (rows[:, :, 0] >= 0).sum() == batch.levels[-1].nodes.stop
+    assert batch.levels[-1].count == batch.count == TREES
+    for below, level in zip(batch.levels, batch.levels[1:], strict=False):
+        assert len(level.parents) == below.count
+        assert (np.diff(level.parents) >= 0).all() and level.parents[-1] < level.count
+    np.testing.assert_array_equal(batch.contexts[batch.levels[-1].nodes], rows[:, 0, 1:])
+
+
+def test_bytes_there_and_back():
+    features, _ = made_up(2)
+    model = untrained()
+    again = TreeGRU.from_bytes(model.to_bytes(), "rank", 0.25, 2.0)
+    assert again.to_bytes() == model.to_bytes()
+    np.testing.assert_array_equal(again.predict(features), 0.25 + 2.0 * model.predict(features))
+    with pytest.raises(ValueError, match="shapes"):
+        TreeGRU.from_bytes(TreeGRU({"output": np.zeros(3)}, "rank").to_bytes(), "rank", 0.0, 1.0)
+
+
+def test_other_features_are_refused():
+    with pytest.raises(ValueError, match=f"have 7 features, expected the {TREE_FEATURES} of loop"):
+        TreeGRU.fit(np.zeros((3, 7)), np.ones(3), np.zeros(3, dtype=int), objective="rank", seed=0)
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "tvm_droplet_ms.cost_model.tree_gru_training", False)
+    features, secs = made_up(0)
+    with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[torch\]'"):
+        TreeGRU.fit(features, relative_throughput(secs), np.zeros(TREES), objective="rank", seed=0)
+
+
+def test_kept_as_what_is_known(tmp_path):
+    """And told from boosted trees."""
+    features, secs = made_up(2)
+    knowledge = Knowledge(untrained(), "{}", {"seed": 0})
+    knowledge.save(tmp_path / "gru.model")
+    again = Knowledge.load(tmp_path / "gru.model")
+    assert (again.kind, again.summary) == ("treegru", knowledge.summary)
+    assert again.extractor().width == TREE_FEATURES
+    np.testing.assert_array_equal(again.model.predict(features), knowledge.model.predict(features))
+    assert TransferModel.load(tmp_path / "gru.model") is not None
+    with pytest.raises(ValueError, match=f"{TREE_FEATURES} features, expected the 1471"):
+        Knowledge.learn([Workload("made up", "{}", features, secs)])
+    with pytest.raises(ValueError, match="model is 'forest', expected one of trees, treegru"):
+        Knowledge.learn([Workload("made up", "{}", features, secs)], model="forest")
+
+
+def test_parameters_of_another_network_are_refused(tmp_path):
+    odd = TreeGRU({"output": np.zeros(3)}, "rank")
+    Knowledge(odd, "{}", {}).save(tmp_path / "odd.model")
+    with pytest.raises(ModelFileError, match=r"odd.model is no cost model: its parameters"):
+        Knowledge.load(tmp_path / "odd.model")

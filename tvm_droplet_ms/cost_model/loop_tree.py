@@ -1,0 +1,214 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The loops of a scheduled module as a tree of context vectors, for a model that reads trees.
+
+After "Learning to Optimize Tensor Programs" (Chen et al., 2018): a node of the tree is a loop, and
+says of it how long it is, how it is run, how often what is within and outside turns, and what it
+touches of each buffer. Imports no TVM.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+MAX_NODES = 48
+"""How many nodes of a module are kept."""
+
+KINDS = 5
+"""How many kinds of loops there are: serial, parallel, vectorized, unrolled, bound to a thread."""
+
+OPERATIONS = 5
+"""How many kinds of operations a block is described by."""
+
+BUFFERS = 4
+"""Of how many buffers a node tells what it touches: the largest."""
+
+_OF_BUFFER = 4
+
+WIDTH = 2 + KINDS + 1 + 4 + OPERATIONS + BUFFERS * _OF_BUFFER
+"""How many numbers a context vector has."""
+
+TREE_FEATURES = MAX_NODES * (1 + WIDTH)
+"""How many numbers ``loop_tree`` has."""
+
+
+class _Access(Protocol):
+    @property
+    def buffer(self) -> str: ...
+    @property
+    def is_write(self) -> bool: ...
+    @property
+    def touched(self) -> np.ndarray: ...
+    @property
+    def runs(self) -> np.ndarray: ...
+
+
+class _Nest(Protocol):
+    @property
+    def extents(self) -> np.ndarray: ...
+    @property
+    def kinds(self) -> np.ndarray: ...
+    @property
+    def unroll_limit(self) -> int: ...
+    @property
+    def accesses(self) -> Sequence[_Access]: ...
+    @property
+    def loops(self) -> Sequence[int]: ...
+    @property
+    def operations(self) -> np.ndarray: ...
+    @property
+    def iterations(self) -> np.ndarray: ...
+
+
+@dataclass
+class _Node:
+    """A loop or a block.
+
+    ``nests`` has the nests that it is of, each with which of its loops it is; a block is none.
+    """
+
+    parent: int
+    outer: float
+    extent: int = 1
+    kind: int | None = None
+    operations: np.ndarray | None = None
+    nests: list[tuple[_Nest, int]] = field(default_factory=list)
+
+
+@dataclass
+class _Touched:
+    """What a loop and those within it touch of a buffer, in bytes."""
+
+    size: float = 0.0
+    run: float = 0.0
+    accesses: float = 0.0
+    written: bool = False
+
+
+def loop_tree(nests: Sequence[_Nest]) -> np.ndarray:
+    """The tree of a module: its loops of more than one turn, and its blocks as leaves.
+
+    Of a node: which node it is within; then, in logarithms to base 2 where it is no flag,
+
+    - the extent; the largest power of two that divides it; the kind, one-hot (nothing for the
+      module and a block); whether it is a block;
+    - the iterations of it and all within it, the most of its nests; those of the loops outside; the
+      unroll limit, plus one; the bytes of all buffers that it touches, plus one;
+    - of a block, its operations of each kind, plus one;
+    - for each of the ``BUFFERS`` largest buffers that it touches, in the same order in all nodes of
+      a module: the bytes touched; the accesses for each of these bytes; the bytes that lie side
+      by side; and whether it is written.
+
+    Parameters
+    ----------
+    nests : Sequence[LoopNest]
+        The loop nests of a module, in its order. Where they have more than ``MAX_NODES`` nodes,
+        those of the fewest iterations are left out.
+
+    Returns
+    -------
+    features : np.ndarray
+        Of shape ``(TREE_FEATURES,)``, float32: ``MAX_NODES`` rows of the parent and ``WIDTH``
+        numbers each, a parent before its children. Row 0 is the module, its own parent; a row
+        that is no node has the parent -1.
+    """
+    kept = list(nests)
+    nodes = _nodes(kept)
+    while len(nodes) > MAX_NODES and len(kept) > 1:
+        del kept[min(reversed(range(len(kept))), key=lambda place: _turns(kept[place]))]
+        nodes = _nodes(kept)
+    rows = np.zeros((MAX_NODES, 1 + WIDTH), dtype=np.float32)
+    rows[:, 0] = -1.0
+    sizes = _sizes(kept)
+    for row, node in zip(rows, nodes, strict=False):
+        row[0] = node.parent
+        row[1:] = _context(node, sizes)
+    return rows.ravel()
+
+
+def _turns(nest: _Nest) -> float:
+    return float(nest.iterations[-1]) if len(nest.iterations) else 1.0
+
+
+def _nodes(nests: Sequence[_Nest]) -> list[_Node]:
+    """The module, its loops and its blocks, each before what is within it."""
+    nodes = [_Node(0, 1.0)]
+    places: dict[int, int] = {}
+    for nest in nests:
+        parent, outer = 0, 1.0
+        if len(nest.extents):
+            nodes[0].nests.append((nest, len(nest.extents) - 1))
+        for position in reversed(range(len(nest.extents))):
+            extent, loop = int(nest.extents[position]), nest.loops[position]
+            if extent == 1:
+                continue
+            if loop not in places:
+                places[loop] = len(nodes)
+                nodes.append(_Node(parent, outer, extent, int(nest.kinds[position])))
+            parent = places[loop]
+            nodes[parent].nests.append((nest, position))
+            outer *= extent
+        nodes.append(_Node(parent, outer, operations=nest.operations))
+    return nodes
+
+
+def _sizes(nests: Sequence[_Nest]) -> dict[str, float]:
+    """The most bytes that a nest touches of each buffer."""
+    sizes: dict[str, float] = {}
+    for nest in nests:
+        for access in nest.accesses:
+            if len(access.touched):
+                sizes[access.buffer] = max(sizes.get(access.buffer, 0.0), float(access.touched[-1]))
+    return sizes
+
+
+def _context(node: _Node, sizes: dict[str, float]) -> np.ndarray:
+    kind = np.zeros(KINDS)
+    if node.kind is not None:
+        kind[node.kind] = 1.0
+    computed = np.zeros(OPERATIONS) if node.operations is None else node.operations
+    touched = _touched(node)
+    inner = max((float(nest.iterations[at]) for nest, at in node.nests), default=1.0)
+    unroll = max((nest.unroll_limit for nest, _ in node.nests), default=0)
+    working_set = sum(each.size for each in touched.values())
+    extent = np.log2([node.extent, node.extent & -node.extent])
+    products = np.log2([inner, node.outer, 1.0 + unroll, 1.0 + working_set])
+    of_buffers = np.zeros((BUFFERS, _OF_BUFFER))
+    # A stable sort: of equal sizes, the first of the module comes first.
+    largest = sorted(touched, key=lambda name: -sizes[name])
+    for row, name in zip(of_buffers, largest, strict=False):
+        one = touched[name]
+        row[:3] = np.log2([one.size, one.accesses / one.size, one.run])
+        row[3] = one.written
+    is_block = float(node.operations is not None)
+    parts = (extent, kind, [is_block], products, np.log2(1.0 + computed), of_buffers.ravel())
+    return np.concatenate(parts)
+
+
+def _touched(node: _Node) -> dict[str, _Touched]:
+    """What the node touches of each buffer, in the order of the module."""
+    found: dict[str, _Touched] = {}
+    for nest, at in node.nests:
+        for access in nest.accesses:
+            one = found.setdefault(access.buffer, _Touched())
+            one.size = max(one.size, float(access.touched[at]))
+            one.run = max(one.run, float(access.runs[at]))
+            one.accesses += float(nest.iterations[at])
+            one.written |= access.is_write
+    return found

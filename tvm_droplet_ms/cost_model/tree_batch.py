@@ -1,0 +1,108 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Trees of loops, put together so that a network reads a level of all of them at once.
+
+Imports no TVM.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from .loop_tree import MAX_NODES, WIDTH
+
+
+@dataclass(frozen=True)
+class Level:
+    """The nodes of one depth, of all trees.
+
+    Parameters
+    ----------
+    nodes : slice
+        Which nodes they are.
+    parents : np.ndarray
+        For each node of the level below, which node of this level is its parent, ascending, of
+        shape ``(nodes below,)``.
+    """
+
+    nodes: slice
+    parents: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are."""
+        return int(self.nodes.stop - self.nodes.start)
+
+
+@dataclass(frozen=True)
+class TreeBatch:
+    """Some trees, the deepest nodes of all of them first.
+
+    Parameters
+    ----------
+    contexts : np.ndarray
+        The context vectors of the nodes, of shape ``(nodes, WIDTH)``, float32.
+    levels : tuple[Level, ...]
+        The deepest first.
+    by_tree : np.ndarray
+        The order in which the nodes are those of the first tree, of the second, and so on, of shape
+        ``(nodes,)``.
+    trees : np.ndarray
+        The tree of each node in that order, of the same shape.
+    count : int
+        How many trees there are.
+    """
+
+    contexts: np.ndarray
+    levels: tuple[Level, ...]
+    by_tree: np.ndarray
+    trees: np.ndarray
+    count: int
+
+    @staticmethod
+    def of(features: np.ndarray) -> "TreeBatch":
+        """Put trees together.
+
+        Parameters
+        ----------
+        features : np.ndarray
+            Those of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
+        """
+        rows = features.reshape(len(features), MAX_NODES, 1 + WIDTH)
+        parents = rows[:, :, 0].astype(int)
+        depths = np.zeros_like(parents)
+        everyone = np.arange(len(rows))
+        for column in range(1, MAX_NODES):
+            depths[:, column] = depths[everyone, parents[:, column]] + 1
+        trees, nodes = np.nonzero(parents >= 0)
+        # In preorder the nodes of a level stand in the order of their parents.
+        order = np.lexsort((nodes, trees, -depths[trees, nodes]))
+        tree, node = trees[order], nodes[order]
+        depth = depths[tree, node]
+        bounds = np.flatnonzero(np.diff(depth, prepend=-1, append=-1))
+        place = np.zeros_like(parents)
+        levels: list[Level] = []
+        for start, stop in pairwise(bounds.tolist()):
+            of_level = tree[start:stop], node[start:stop]
+            place[of_level] = np.arange(stop - start)
+            below = levels[-1].nodes if levels else slice(0, 0)
+            above = place[tree[below], parents[tree[below], node[below]]]
+            levels.append(Level(slice(start, stop), above))
+        by_tree = np.argsort(tree, kind="stable")
+        contexts = np.ascontiguousarray(rows[tree, node, 1:], dtype=np.float32)
+        return TreeBatch(contexts, tuple(levels), by_tree, tree[by_tree], len(rows))
