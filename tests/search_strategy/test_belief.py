@@ -92,8 +92,8 @@ def test_the_first_trials_are_the_best_of_what_was_drawn(seed):
     assert sorted(bowl(trial.decisions) for trial in driven.trials) == costs[:4]
 
 
-def test_the_exploration_is_shorter_than_without():
-    """Four trials, then the descent, which begins near the best of what was drawn."""
+def test_what_is_good_is_found_sooner_than_without():
+    """Half of the exploration, and with it the descent, begins near the best of what was drawn."""
     informed, alone = [], []
     for seed in range(4):
         informed.append(first_within(run(Oracle(throughput), seed=seed), 1.5))

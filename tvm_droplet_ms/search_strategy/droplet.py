@@ -89,9 +89,9 @@ class DropletStrategy(StrategyLifecycle):
 
     Parameters
     ----------
-    explore_trials : int | None
+    explore_trials : int
         How many trials of a task to explore for before the descent, the records of its database
-        included. At least 1; None for 8, or 4 where the cost model knows something.
+        included. At least 1.
     descent_batch_size : int
         The most candidates of a descent's batch. A batch is no larger than an eighth of what was
         measured, and no smaller than 4 unless this is. At least 1.
@@ -108,7 +108,8 @@ class DropletStrategy(StrategyLifecycle):
         Where a cost model chooses what to explore: how much of the best throughput one more value
         of a decision is worth to a batch. At least 0.
     epsilon : float
-        The share of such a batch that is random, from 0 to 1.
+        The share of such a batch that is random, from 0 to 1. What the model thinks little of tells
+        how far it can be trusted.
     without : Sequence[str]
         Parts of the search to switch off, to see what each is worth: "exploration", "descent",
         "model", "joint steps", "random points", "small batches", "parallel annotation" and "cost
@@ -145,20 +146,19 @@ class DropletStrategy(StrategyLifecycle):
     def __init__(
         self,
         *,
-        explore_trials: int | None = None,
+        explore_trials: int = 8,
         descent_batch_size: int = 16,
         stop_when_converged: bool = False,
         explorer: str = "random",
         evolutionary: Mapping[str, Any] | None = None,
         diversity: float = 0.0,
-        epsilon: float = 0.05,
+        epsilon: float = 0.5,
         without: Sequence[str] = (),
         dropped: Counter[str] | None = None,
     ) -> None:
         """Constructor"""
         super().__init__()
-        if explore_trials is not None:
-            check_at_least("explore_trials", explore_trials, 1)
+        check_at_least("explore_trials", explore_trials, 1)
         check_at_least("descent_batch_size", descent_batch_size, 1)
         if explorer not in _EXPLORERS:
             raise ValueError(f"explorer is {explorer!r}, expected one of {', '.join(_EXPLORERS)}")
@@ -181,7 +181,7 @@ class DropletStrategy(StrategyLifecycle):
         if not 0.0 <= epsilon <= 1.0:
             raise ValueError(f"epsilon is {epsilon!r}, expected a share from 0 to 1")
         self._options = SearchOptions(
-            explore_trials=None if explore_trials is None else int(explore_trials),
+            explore_trials=int(explore_trials),
             descent_batch_size=int(descent_batch_size),
             stop_when_converged=bool(stop_when_converged),
             explorer=str(explorer),
@@ -245,7 +245,6 @@ class DropletStrategy(StrategyLifecycle):
             explorer = InformedExplorer(sampling, belief, places, selection, _DRAWN)
         search = DropletSearch(
             options=self._options,
-            explore_trials=self._options.explored(belief is not None),
             budget=start.budget,
             replayer=replayer,
             history=history,

@@ -18,8 +18,9 @@
 
 import math
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -41,9 +42,10 @@ _JOINT_STEPS = 75
 _RANDOM_POINTS = 500
 """How many points of the whole space to consider."""
 
-_ASKED_OF_STEPS = _ASKED_OF_RANDOM = 32
-"""Of how many new steps and new random points, for each batch, a cost model is asked: that takes a
-replay of each. What it was asked about before is considered again."""
+_DRAFTED, _ASKED_OF_STEPS, _ASKED_OF_RANDOM = 32, 8, 16
+"""Of how many points, for each batch, a cost model is asked, which takes a replay of each: those
+that the measurements alone promise most of, steps, and random points. What it was asked about
+before is considered again."""
 
 _MOST_MEASUREMENTS = 256
 """To how many measurements the model is fitted; fitting takes time with their cube."""
@@ -195,13 +197,15 @@ class ModelDescent:
 
         With a cost model only some of either, and all that it was asked about before.
         """
+        steps = self._steps(best)
         if self._belief is None:
-            pool = self._steps(best) | self._random_points(_RANDOM_POINTS)
+            pool = steps | self._random_points(_RANDOM_POINTS)
         else:
             known = self._belief.expected
-            steps = [place for place in self._steps(best) if place not in known]
-            steps = self._generator.sample(steps, min(_ASKED_OF_STEPS, len(steps)))
-            self._ask([*secs, *steps, *self._random_points(_ASKED_OF_RANDOM)])
+            drafted = self._drafted(secs, steps | self._random_points(_RANDOM_POINTS))
+            new = [place for place in steps if place not in known]
+            new = self._generator.sample(new, min(_ASKED_OF_STEPS, len(new)))
+            self._ask([*secs, *drafted, *new, *self._random_points(_ASKED_OF_RANDOM)])
             pool = dict.fromkeys(known)
         return [place for place in pool if not self._is_tried(place)]
 
@@ -220,6 +224,23 @@ class ModelDescent:
         if "random points" in self._without:
             return {}
         return dict.fromkeys(self._random_place() for _ in range(count))
+
+    def _drafted(self, secs: dict[Place, float], pool: Iterable[Place]) -> list[Place]:
+        """What the measurements alone promise most of, and the cost model was not asked about."""
+        assert self._belief is not None
+        new = [
+            place
+            for place in pool
+            if place not in self._belief.expected and not self._is_tried(place)
+        ]
+        if not new:
+            return []
+        values = self._values(secs)
+        process = GaussianProcess.fit(
+            self._places.vectors(list(values)), np.array(list(values.values()))
+        )
+        drafted = by_expected_improvement(process.predict(self._places.vectors(new)), -1.0)
+        return [new[index] for index, _ in islice(drafted, _DRAFTED)]
 
     def _ask(self, places: Sequence[Place]) -> None:
         """Ask the cost model about the places that it was not asked about."""
@@ -246,18 +267,21 @@ class ModelDescent:
     def _by_model(
         self, secs: dict[Place, float], pool: Sequence[Place]
     ) -> Generator[tuple[int, float], bool, None]:
-        """The pool's indices by what a Gaussian process expects of them.
+        """The pool's indices by what a Gaussian process expects of them."""
+        with Profiler.timeit("Droplet/Model"):
+            prediction = self._predict(self._values(secs), pool)
+        return by_expected_improvement(prediction, -1.0)
 
-        It models the throughput relative to the best, negated: what failed has none, and how slow
-        the slow ones are does not matter much.
+    def _values(self, secs: dict[Place, float]) -> dict[Place, float]:
+        """What is modelled: the throughput relative to the best, negated.
+
+        What failed or was rejected has none, and how slow the slow ones are does not matter much.
         """
         best = min(secs.values())
         values = {place: -best / sec for place, sec in _most_telling(secs).items()}
         rejected = [place for place, module in self._modules.items() if module is None]
         values.update(dict.fromkeys(rejected[-len(values) :], 0.0))
-        with Profiler.timeit("Droplet/Model"):
-            prediction = self._predict(values, pool)
-        return by_expected_improvement(prediction, -1.0)
+        return values
 
     def _predict(self, values: dict[Place, float], pool: Sequence[Place]) -> Prediction:
         points, wanted = self._places.vectors(list(values)), self._places.vectors(pool)

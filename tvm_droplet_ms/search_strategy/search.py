@@ -45,9 +45,6 @@ WITHOUT = (
 )
 """The parts that can be switched off, to see what each is worth."""
 
-_EXPLORED, _EXPLORED_INFORMED = 8, 4
-"""The trials before the descent, and those where a cost model chooses them."""
-
 _SMALLEST_BATCH = 4
 
 _GROWTH = 8
@@ -65,7 +62,7 @@ _DRAWN_FROM_EMPTY = 8
 class SearchOptions:
     """What ``DropletStrategy`` is configured with; see there."""
 
-    explore_trials: int | None
+    explore_trials: int
     descent_batch_size: int
     stop_when_converged: bool
     explorer: str
@@ -73,13 +70,10 @@ class SearchOptions:
     epsilon: float
     without: frozenset[str] = frozenset()
 
-    def explored(self, informed: bool) -> int:
-        """The trials before the descent, where a cost model knows something and where not."""
-        if "exploration" in self.without:
-            return 1
-        if self.explore_trials is not None:
-            return self.explore_trials
-        return _EXPLORED_INFORMED if informed else _EXPLORED
+    @property
+    def explored(self) -> int:
+        """The trials before the descent."""
+        return 1 if "exploration" in self.without else self.explore_trials
 
 
 class DropletSearch:
@@ -93,8 +87,6 @@ class DropletSearch:
     ----------
     options : SearchOptions
         The configuration.
-    explore_trials : int
-        The trials before the descent.
     budget : Budget
         The trials.
     replayer : Replayer
@@ -114,7 +106,6 @@ class DropletSearch:
     def __init__(
         self,
         options: SearchOptions,
-        explore_trials: int,
         budget: Budget,
         replayer: Replayer,
         history: History,
@@ -124,7 +115,6 @@ class DropletSearch:
         design_spaces: Sequence[Trace],
     ) -> None:
         self._options = options
-        self._explore_trials = explore_trials
         self._budget = budget
         self._replayer = replayer
         self._history = history
@@ -136,7 +126,7 @@ class DropletSearch:
 
     def batches(self) -> Iterator[Batch]:
         """The batches to measure, one after the other."""
-        yield from self._explore(self._explore_trials - len(self._history))
+        yield from self._explore(self._options.explored - len(self._history))
         if "descent" not in self._options.without:
             yield from self._descend()
         else:
