@@ -20,6 +20,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tvm import te
@@ -91,3 +92,39 @@ def test_the_interval_of_the_live_comparison_draws_layers(monkeypatch: pytest.Mo
     # Of 16 values of +-0.223, the deviation of the mean is 0.223 / 4: 0.896 to 1.116 for 95%.
     assert float(low) == pytest.approx(0.896, abs=0.02)
     assert float(high) == pytest.approx(1.116, abs=0.02)
+
+
+@pytest.mark.parametrize("sign, accuracy", [(-1.0, 1.0), (1.0, 0.0)])
+@pytest.mark.parametrize("own", [0, 5])
+def test_a_model_is_judged_on_what_it_has_not_learned(
+    sign: float, accuracy: float, own: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import compare_models
+    from _model_data import SpaceData
+
+    def make(name: str) -> SpaceData:
+        secs = np.arange(1.0, 21.0)
+        return SpaceData(name, hash(name), secs, secs[:, None], secs[:, None], [], {"trees": 7.0})
+
+    learned: list[tuple[str, set[int]]] = []
+    tested: set[int] = set()
+
+    def learn(learning, seed):
+        learned.extend((data.name, set(rows.tolist())) for data, rows in learning)
+
+        def score(data: SpaceData, rows: np.ndarray) -> np.ndarray:
+            tested.update(rows.tolist())
+            return sign * data.secs[rows]
+
+        return score
+
+    model = compare_models.Model("trees", learn)
+    found = compare_models.judge(make("held out"), [make("other")], model, own, seed=0)
+    ((name, rows),) = learned
+    assert name == ("held out" if own else "other")
+    assert not own or (len(rows) == own and not rows & tested and len(rows | tested) == 20)
+    assert found["programs"] == len(tested) == 20 - own
+    assert found["pairwise"] == accuracy
+    assert (found["top_1"] == 1.0) == (accuracy == 1.0)
+    assert found["encode_us"] == 7.0
