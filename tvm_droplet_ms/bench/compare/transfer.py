@@ -33,13 +33,10 @@ from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from ...cost_model.experience import Workload
 from ...cost_model.knowledge import Knowledge
 from ..definitions import find_definition
-from ..experience import read_candidates, read_space_once
+from ..experience import MOST_PROGRAMS, read_candidates, read_space_once
 from ..files import measured_modules
 from .results import CompareError, file_digest
 from .runs import load_space
-
-_XGB_PROGRAMS = 256
-"""How many programs of a space MetaSchedule's model learns from: it trains for minutes."""
 
 
 def learn_without_each(
@@ -126,7 +123,7 @@ def _learn_xgb(files: Sequence[Path], _: Path, model: Path) -> None:
 
 @cache
 def _feature_group(file: Path) -> FeatureGroup:
-    space, context, candidates, kept = read_candidates(file, most=_XGB_PROGRAMS)
+    space, context, candidates, kept = read_candidates(file, most=MOST_PROGRAMS)
     stores = PerStoreFeature().extract_from(context, candidates)
     costs = np.array([space.times[index] for index in kept], dtype=np.float32)
     # What the model takes for the time of a failure.
