@@ -34,14 +34,15 @@ def add_commands(commands: Any) -> None:
         "pretrain",
         help="train a cost model from the databases of earlier runs",
         description="Train a cost model from MetaSchedule databases, the work_dir of each run, and "
-        "from measured spaces. Prints how well it ranks workloads that it has not learned from, "
-        "each held out in turn.",
+        "from measured spaces and samples. Prints how well it ranks workloads that it has not "
+        "learned from, each held out in turn.",
     )
     command.add_argument(
         "experience",
         nargs="+",
         metavar="DB",
-        help="a work_dir, or the file or the name of a measured space",
+        help="a work_dir, the file or the name of a measured space or sample, or `shipped` for all "
+        "that come with the package",
     )
     command.add_argument("--out", type=Path, required=True, help="the file of the model")
     command.add_argument(
@@ -95,10 +96,15 @@ def _pretrain(options: argparse.Namespace) -> int:
 def _read(given: Sequence[str], extractor: "Extractor") -> "list[Workload]":
     """What the databases and the spaces hold."""
     from .bench.experience import read_space
-    from .bench.library import find_space
+    from .bench.library import find_space, shipped_experience
     from .cost_model.pretrain import read_databases
 
-    directories = [Path(text) for text in given if not find_space(text).is_file()]
-    spaces = [find_space(text) for text in given if find_space(text).is_file()]
+    files = [
+        file
+        for text in given
+        for file in (shipped_experience() if text == "shipped" else [find_space(text)])
+    ]
+    directories = [file for file in files if not file.is_file()]
+    spaces = [file for file in files if file.is_file()]
     workloads = read_databases(directories, extractor=extractor)
     return workloads + [read_space(space, extractor=extractor) for space in spaces]

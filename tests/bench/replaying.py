@@ -23,7 +23,7 @@ from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_and
 
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.bench.building import space_points, target_as_data
-from tvm_droplet_ms.bench.definitions import Definition
+from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import MeasuredModule, Space
 from tvm_droplet_ms.bench.table import ReplayTable
@@ -31,6 +31,10 @@ from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.progress import quieten_tvm
 
 PASSES = 7
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """No progress."""
 
 
 def annotated() -> Definition:

@@ -28,7 +28,7 @@ from tvm import IRModule, te
 from tvm_droplet_ms.bench import building
 from tvm_droplet_ms.bench.building import SpaceBuilder, build_space, console_progress
 from tvm_droplet_ms.bench.collection import Collection
-from tvm_droplet_ms.bench.definitions import Definition
+from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.host import host_target

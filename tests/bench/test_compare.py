@@ -42,7 +42,7 @@ from tvm_droplet_ms.bench.compare.command import INTERRUPTED, run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
 from tvm_droplet_ms.bench.compare.runs import plan, replay
 from tvm_droplet_ms.bench.compare.strategies import STRATEGIES, UnknownStrategyError, make_strategy
-from tvm_droplet_ms.bench.definitions import Definition
+from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.space import (
     DecisionLayout,
     MeasuredModule,

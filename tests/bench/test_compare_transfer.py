@@ -30,7 +30,7 @@ from tvm.s_tir import Schedule
 from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
 from tvm_droplet_ms.bench.compare.transfer import learn_without_each
-from tvm_droplet_ms.bench.definitions import Definition
+from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.experience import read_space, read_space_once
 from tvm_droplet_ms.bench.space import (
     DecisionLayout,

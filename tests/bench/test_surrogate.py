@@ -17,17 +17,15 @@
 """Surrogates: what they answer, what they admit of their errors, and what refuses them."""
 
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conformance.workloads import LLVM, tiled_matmul
-from replaying import annotated, annotated_space, tiled, tune
+from replaying import annotated, annotated_space, silent, tiled, tune
 
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
-from tvm_droplet_ms.bench.collection import Collection
 from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError
 from tvm_droplet_ms.bench.definitions import find_definition
@@ -44,35 +42,6 @@ from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.cost_model.loop_context import loop_nests
 from tvm_droplet_ms.cost_model.loop_nest import BLOCKS, loop_nest_features
 from tvm_droplet_ms.cost_model.relation import relations
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """No progress."""
-
-
-@pytest.fixture
-def made_up_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure nothing: a module's time follows from the tiles that it has."""
-
-    def build(self: Collection, modules: dict, progress: object) -> None:
-        for name, make in modules.items():
-            if name not in self.builds:
-                loops = re.findall(
-                    r"T\.(?:grid|serial|vectorized|unroll)\(([\d, ]+)\)", str(make())
-                )
-                extents = [int(n) for loop in loops for n in loop.split(",")]
-                secs = 1e-6 * sum(extents)
-                self._add({"module": name, "build_secs": 0.5, "failure": None, "made_up": secs})
-
-    def measure(self: Collection, modules: list, passes: range, progress: object) -> None:
-        for number in passes:
-            for name in modules:
-                if number not in self.times[name]:
-                    secs = self.builds[name]["made_up"] * (1 + 0.01 * number)
-                    self._add({"module": name, "pass": number, "secs": secs, "run_secs": 0.1})
-
-    monkeypatch.setattr(Collection, "build", build)
-    monkeypatch.setattr(Collection, "measure", measure)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from tvm.target import Target
 from ..host import tvm_num_threads
 from ..search_strategy.neighbourhood import Point
 from .collection import Collection, Progress
-from .definitions import Definition
+from .definition import Definition
 from .enumeration import Enumeration, SketchTrace, enumerate_space, replayer_of
 from .space import Space, SpacePoint
 

@@ -22,11 +22,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .library import ASIDE, find_space, shipped_spaces
+from .library import ASIDE, find_space, shipped_experience, shipped_spaces
 
 PASSES = 5
 
 SAMPLE = 2750
+
+LEARNED_FROM = 128
 
 
 def add_commands(commands: Any) -> None:
@@ -38,6 +40,7 @@ def add_commands(commands: Any) -> None:
     )
     actions = space.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_build(actions)
+    _add_sample(actions)
     _add_show(actions)
     _add_compare(commands)
 
@@ -77,6 +80,38 @@ def _add_build(actions: Any) -> None:
         "--keep", action="store_true", help="keep the builds, to be able to add passes later"
     )
     build.set_defaults(run=_build)
+
+
+def _add_sample(actions: Any) -> None:
+    sample = actions.add_parser(
+        "sample",
+        help="time some schedules of workloads, to pretrain a cost model with",
+        description="Build and time some schedules of each workload's design space, half of them "
+        "at random and half near the best, and write a file of each that `droplet-ms pretrain` "
+        "learns from. The same command goes on where an interrupted one stopped. Let nothing else "
+        "run meanwhile.",
+    )
+    sample.add_argument(
+        "workloads",
+        nargs="+",
+        help="workloads of the package, or package.module:function; `list` lists them",
+    )
+    sample.add_argument(
+        "--points",
+        type=_positive,
+        default=LEARNED_FROM,
+        help="how many schedules of each (default: %(default)s)",
+    )
+    sample.add_argument(
+        "--passes",
+        type=_positive,
+        default=1,
+        help="how often every schedule is timed (default: %(default)s)",
+    )
+    sample.add_argument(
+        "--out", type=Path, default=Path("."), help="the directory of the files (default: this one)"
+    )
+    sample.set_defaults(run=_sample)
 
 
 def _add_show(actions: Any) -> None:
@@ -185,6 +220,53 @@ def _build(options: argparse.Namespace) -> int:
     return 0
 
 
+def _sample(options: argparse.Namespace) -> int:
+    from ..host import host_target
+    from ..measure import fast_start
+    from .building import console_progress
+    from .collection import CollectionError
+    from .definitions import UnknownDefinitionError, find_definition
+    from .layers import LAYERS
+    from .surrogates.samples import build_sample
+
+    if options.workloads == ["list"]:
+        for name, make in LAYERS.items():
+            print(f"{name}: {make().description}")
+        return 0
+    fast_start()
+    try:
+        definitions = {name: find_definition(name) for name in options.workloads}
+    except UnknownDefinitionError as error:
+        print(f"droplet-ms space: error: {error}", file=sys.stderr)
+        return 1
+    options.out.mkdir(parents=True, exist_ok=True)
+    status = 0
+    for name, definition in definitions.items():
+        out = options.out / f"{definition.name}.json"
+        if out.exists():
+            print(f"{out} is there already")
+            continue
+        directory = out.with_name(out.name + ".work")
+        try:
+            build_sample(
+                definition,
+                name,
+                host_target(),
+                directory,
+                out,
+                points=options.points,
+                passes=options.passes,
+                progress=console_progress(definition.name),
+            )
+        except CollectionError as error:
+            print(f"droplet-ms space: error: {name}: {error}", file=sys.stderr)
+            status = 1
+            continue
+        shutil.rmtree(directory)
+        print(f"wrote {out}")
+    return status
+
+
 def _show(options: argparse.Namespace) -> int:
     from .files import load
     from .landscape import landscape
@@ -226,7 +308,7 @@ def _compare(options: argparse.Namespace) -> int:
             ablate=options.ablate,
             num_trials_per_iter=options.batch,
             workers=options.workers,
-            experience=list(shipped_spaces().values()),
+            experience=shipped_experience(),
         )
     except (CompareError, SpaceError) as error:
         print(f"droplet-ms compare: error: {error}", file=sys.stderr)

@@ -14,11 +14,13 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The measured spaces that come with the package."""
+"""The measured spaces and samples that come with the package."""
 
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parent / "spaces"
+
+SAMPLES = Path(__file__).parent / "samples"
 
 ASIDE = frozenset({"conv1d", "conv2d_bn_relu", "conv2d_dilated", "dense_flat", "depthwise_stride2"})
 """Spaces on which nothing of a strategy is chosen: they show whether what was chosen on the others
@@ -30,6 +32,19 @@ def shipped_spaces() -> dict[str, Path]:
     return {path.name.removesuffix(".json"): path for path in sorted(DIRECTORY.glob("*.json"))}
 
 
+def shipped_samples() -> dict[str, Path]:
+    """The files of the samples of the package, by name, in alphabetical order.
+
+    A cost model learns from them; nothing can be searched in a sample.
+    """
+    return {path.name.removesuffix(".json"): path for path in sorted(SAMPLES.glob("*.json"))}
+
+
+def shipped_experience() -> list[Path]:
+    """All files of the package that a cost model can learn from."""
+    return [*shipped_spaces().values(), *shipped_samples().values()]
+
+
 def find_space(text: str) -> Path:
-    """The file of a space: the name of one of the package's, or a path."""
-    return shipped_spaces().get(text, Path(text))
+    """The file of a space or a sample: the name of one of the package's, or a path."""
+    return (shipped_samples() | shipped_spaces()).get(text, Path(text))

@@ -45,6 +45,8 @@ class Belief:
         The workload.
     target : Target
         The target.
+    num_threads : int
+        How many threads the model may see programs on.
 
     Attributes
     ----------
@@ -52,10 +54,12 @@ class Belief:
         What the model expected, by place.
     """
 
-    def __init__(self, model: CostModel, mod: IRModule, target: Target) -> None:
+    def __init__(
+        self, model: CostModel, mod: IRModule, target: Target, num_threads: int = 1
+    ) -> None:
         self.expected: dict[Place, float] = {}
         self._model = model
-        self._context = TuneContext(mod, target=target, num_threads=1)
+        self._context = TuneContext(mod, target=target, num_threads=num_threads)
 
     def is_informed(self, candidates: Sequence[Candidate]) -> bool:
         """Whether the model tells candidates apart, and always in the same way.

@@ -221,7 +221,7 @@ class DropletStrategy(StrategyLifecycle):
             )
         without = self._options.without
         places = Places(traces)
-        belief = self._belief(task, start, history)
+        belief = self._belief(task, start, history, replayer.dropped)
         sampling = RandomExplorer(replayer, start.design_spaces, history)
         explorer: Explorer = sampling
         selection = BatchSelection(self._options.diversity, self._options.epsilon)
@@ -229,7 +229,7 @@ class DropletStrategy(StrategyLifecycle):
         if self._evolution is not None:
             explorer = EvolutionaryExplorer(self._evolution, start.design_spaces, history, model)
         elif self._options.explorer == "annealing":
-            asked = Belief(model, task.mod, task.target)
+            asked = Belief(model, task.mod, task.target, task.num_threads)
             explorer = AnnealingExplorer(
                 sampling,
                 asked,
@@ -265,13 +265,15 @@ class DropletStrategy(StrategyLifecycle):
         )
         return _Run(search, explorer)
 
-    def _belief(self, task: Task, start: Start, history: History) -> Belief | None:
+    def _belief(
+        self, task: Task, start: Start, history: History, dropped: Counter[str]
+    ) -> Belief | None:
         """What the cost model expects; None where it knows nothing."""
         if start.cost_model is None or "cost model" in self._options.without:
             return None
-        belief = Belief(start.cost_model, task.mod, task.target)
+        belief = Belief(start.cost_model, task.mod, task.target, task.num_threads)
         # With a generator of its own: whoever passes no such model has the same search as ever.
-        probe = Replayer(task.mod, task.postprocs, random.Random(task.seed))
+        probe = Replayer(task.mod, task.postprocs, random.Random(task.seed), dropped)
         drawn = RandomExplorer(probe, start.design_spaces, history).ask(2)
         return belief if belief.is_informed(drawn) else None
 

@@ -52,6 +52,8 @@ class Task:
         The postprocessors of its design space.
     seed : int
         Of all random choices.
+    num_threads : int
+        How many threads a cost model may see programs on.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Task:
     target: Target
     postprocs: Sequence[Postproc]
     seed: int
+    num_threads: int
 
 
 @dataclass
@@ -136,6 +139,7 @@ class StrategyLifecycle(PySearchStrategy):
             context.target,
             list(context.space_generator.postprocs or []),
             int(context.rand_state),
+            int(context.num_threads),
         )
         self._run = None
 

@@ -20,7 +20,6 @@ import math
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +31,13 @@ from tvm.target import Target
 
 from ...search_strategy import DropletStrategy
 from ..baselines.strategy import AskTellStrategy
-from ..building import describe_machine, describe_versions, target_as_data
 from ..collection import Progress
-from ..definitions import Definition
-from ..space import Space, SpaceError, SpacePoint
+from ..definition import Definition
+from ..space import SpaceError
 from ..table import ReplayTable
 from .regressor import fit, predict
 from .sample_collection import SampleCollection, SampledModule
+from .samples import sampled_space
 from .surrogate import CROSS_VALIDATION, SEARCHES_TOGETHER, FitError, Surrogate
 
 FOLDS = 5
@@ -152,28 +151,11 @@ class SurrogateFitting:
             alone = [name for name in held_out if groups[name] == group]
             errors[group] = error(alone, predicted)
         return Surrogate(
-            sample=self._sample(names),
+            sample=sampled_space(self._definition, self._name, self._target, collection, names),
             groups=tuple(groups[name] for name in names),
             regressor=regressor,
             errors=errors,
             predicted=tuple(float(predicted[name]) for name in names),
-        )
-
-    def _sample(self, names: Sequence[int]) -> Space:
-        collection = self._collection
-        sampled = [collection.modules[name].sampled for name in names]
-        return Space(
-            name=self._definition.name,
-            description=self._definition.description,
-            definition=self._name,
-            target=target_as_data(self._target),
-            machine=describe_machine(),
-            versions=describe_versions(),
-            date=date.today().isoformat(),
-            sketches=tuple(sketch.layout() for sketch in collection.sampler.sketches),
-            points=tuple(SpacePoint(*point, i) for i, point in enumerate(sampled)),
-            modules=tuple(collection.measurements.measured(name) for name in names),
-            closed=False,
         )
 
 

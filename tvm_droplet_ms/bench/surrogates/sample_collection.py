@@ -30,8 +30,8 @@ import numpy as np
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from ..collection import Collection, Progress
-from ..definitions import Definition
+from ..collection import Collection, CollectionError, Progress
+from ..definition import Definition
 from .features import ModuleFeatures
 from .regressor import fit, predict
 from .sampling import Sampled, Sampler
@@ -44,6 +44,9 @@ BEST_POINTS = 64
 
 AT_RANDOM = 0.25
 """Which share of a round is chosen without regard to what the regressor predicts."""
+
+MOST_DRAWS = 50
+"""How many points are drawn at most for each that is wanted: a small space has no more."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +99,20 @@ class SampleCollection:
             self._take(SampledModule(entry["name"], (sketch, tuple(decisions)), entry["group"]))
 
     def add_uniform(self, count: int, progress: Progress) -> None:
-        """Draw points as TVM samples them until there are this many, and measure them once."""
-        while len(self._group("uniform")) < count:
+        """Draw points as TVM samples them until there are this many, and measure them once.
+
+        There are fewer where the space has no more.
+        """
+        for _ in range(MOST_DRAWS * count):
+            if len(self._group("uniform")) >= count:
+                break
             drawn = self.sampler.uniform()
             if drawn is not None and drawn[1].module not in self.modules:
                 self.add(SampledModule(drawn[1].module, drawn[0], "uniform"))
         self._measure_new(progress)
 
     def add_near(self, count: int, per_round: int, progress: Progress) -> None:
-        """Measure points near the best, in rounds, until there are this many.
+        """Measure points near the best, in rounds, until there are this many, or no more are found.
 
         A round draws points near the best measured ones and measures those that a regressor of
         what is known so far predicts to be the fastest, of each sketch as many, and some at random:
@@ -112,7 +120,10 @@ class SampleCollection:
         """
         while len(self._group("near")) < count:
             wanted = min(per_round, count - len(self._group("near")))
-            for module in self._choose_near(wanted):
+            found = self._choose_near(wanted)
+            if not found:
+                return
+            for module in found:
                 self.add(module)
             self._measure_new(progress)
 
@@ -161,14 +172,25 @@ class SampleCollection:
             for name, time in zip(self.modules, self.times(list(self.modules)), strict=True)
             if math.isfinite(time)
         ]
+        if not names:
+            failures = Counter(self.measurements.failures.values()).most_common()
+            listed = ", ".join(f"{number} of {kind}" for kind, number in failures)
+            raise CollectionError(
+                f"no schedule has a time, so that none is near the best; failed: {listed}; the "
+                "messages are in log.jsonl of the work directory"
+            )
         times = dict(zip(names, self.times(names), strict=True))
         best = of_each_sketch(names, times, lambda name: self.modules[name].sampled[0])
         best = best[:BEST_POINTS]
         drawn: dict[int, Any] = {}
-        while len(drawn) < DRAWN_PER_CHOSEN * count:
+        for _ in range(MOST_DRAWS * count):
+            if len(drawn) >= DRAWN_PER_CHOSEN * count:
+                break
             found = self.sampler.near([self.modules[name].sampled for name in best])
             if found is not None and found[1].module not in self.modules:
                 drawn[found[1].module] = found
+        if not drawn:
+            return []
         regressor = fit(self.features(names), [times[name] for name in names], self._seed)
         rows = self._extractor.of([candidate.schedule.mod for _, candidate in drawn.values()])
         self._features.update(zip(drawn, rows, strict=True))

@@ -1,0 +1,150 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Samples that cost models learn from: what is drawn, what is written, what is shipped."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance.workloads import LLVM
+from replaying import annotated, annotated_space, silent, tiled
+
+from tvm_droplet_ms import cli
+from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
+from tvm_droplet_ms.bench.experience import read_space
+from tvm_droplet_ms.bench.layers import LAYERS
+from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces
+from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.surrogates.samples import build_sample
+from tvm_droplet_ms.bench.surrogates.sampling import Sampler
+
+
+def sample_tiled(directory: Path, points: int = 48) -> Space:
+    (directory / "work").mkdir(exist_ok=True)
+    out = directory / "tiled.json"
+    build_sample(
+        tiled(),
+        "replaying:tiled",
+        LLVM,
+        directory / "work",
+        out,
+        points=points,
+        passes=1,
+        progress=silent,
+    )
+    return Space.load(out)
+
+
+def test_half_of_a_sample_is_random_and_half_better(made_up_times: None, tmp_path: Path):
+    space = sample_tiled(tmp_path)
+    assert len(space.modules) == len(set(space.index)) == 48
+    assert not space.closed
+    groups = [json.loads(line)["group"] for line in (tmp_path / "work/sample.jsonl").open()]
+    times = {
+        group: [time for time, one in zip(space.times, groups, strict=True) if one == group]
+        for group in ("uniform", "near")
+    }
+    assert [len(times["uniform"]), len(times["near"])] == [24, 24]
+    assert np.median(times["near"]) < np.median(times["uniform"])
+
+
+def test_a_stopped_run_goes_on(made_up_times: None, tmp_path: Path):
+    whole = sample_tiled(tmp_path)
+    work = tmp_path / "work/log.jsonl"
+    lines = work.read_text().splitlines(keepends=True)
+    work.write_text("".join(lines[:-5]) + lines[-5][:7])
+    assert sample_tiled(tmp_path) == whole
+
+
+def test_a_sample_can_be_learned_from(made_up_times: None, tmp_path: Path):
+    space = sample_tiled(tmp_path)
+    workload = read_space(tmp_path / "tiled.json")
+    assert workload.secs.tolist() == space.times
+    assert len(np.unique(workload.features, axis=0)) > 24
+
+
+def test_a_small_space_has_a_small_sample(made_up_times: None, tmp_path: Path):
+    modules = len(annotated_space().modules)
+    (tmp_path / "work").mkdir()
+    build_sample(
+        annotated(),
+        "replaying:annotated",
+        LLVM,
+        tmp_path / "work",
+        tmp_path / "annotated.json",
+        points=2 * modules + 20,
+        passes=1,
+        progress=silent,
+    )
+    space = Space.load(tmp_path / "annotated.json")
+    assert 1 <= len(space.modules) <= modules
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_has_a_space_to_sample(name: str):
+    definition = find_definition(name)
+    assert definition.name == name
+    assert name not in DEFINITIONS
+    sampler = Sampler(definition.context(LLVM, "replay-trace"), 0)
+    drawn = [sampler.uniform() for _ in range(4)]
+    assert len({one[1].module for one in drawn if one is not None}) >= 2
+
+
+def test_the_command_writes_a_file_of_each(
+    made_up_times: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    command = ["space", "sample", "replaying:tiled", "--points", "8", "--out", str(tmp_path / "s")]
+    assert cli.main(command) == 0
+    written = tmp_path / "s/tiled.json"
+    assert len(Space.load(written).modules) == 8
+    assert list((tmp_path / "s").iterdir()) == [written]
+    before = written.read_bytes()
+    assert cli.main(command) == 0
+    assert "is there already" in capsys.readouterr().out
+    assert written.read_bytes() == before
+
+
+def test_the_command_lists_and_names_what_it_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert cli.main(["space", "sample", "list"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{name}: " in out for name in LAYERS)
+    directory = tmp_path / "none"
+    command = ["space", "sample", "matmul_square", "no-such", "--out", str(directory)]
+    assert cli.main(command) == 1
+    assert "'no-such'" in capsys.readouterr().err
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("name", shipped_samples())
+def test_a_shipped_sample_is_of_this_tvm(name: str):
+    file = find_space(name)
+    space = Space.load(file)
+    assert space.name == space.definition == name
+    assert not space.closed
+    assert sum(np.isfinite(space.times)) >= 32
+    # Replays what it reads, and refuses what makes another module.
+    workload = read_space(file, most=2)
+    assert len(workload.secs) == 2
+
+
+def test_a_sample_is_for_learning_and_no_space():
+    assert not set(shipped_samples()) & set(shipped_spaces())
+    targets = {json.dumps(Space.load(find_space(name)).target) for name in shipped_samples()}
+    assert len(targets) == 1

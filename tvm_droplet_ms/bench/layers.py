@@ -1,0 +1,187 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Workloads to learn from: layers of common models, each with MetaSchedule's whole space.
+
+A sample of each is measured, and a cost model learns what they have in common. The more kinds of
+layers there are, the likelier is one like the user's.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tvm import te, tirx, topi
+from tvm.s_tir.meta_schedule.testing import te_workload as _t
+
+from .definition import Definition, define_whole
+
+
+def _placeholder(name: str, *shape: int) -> te.Tensor:
+    return te.placeholder(shape, name=name)
+
+
+def _layer_norm(rows: int, columns: int) -> list[te.Tensor]:
+    data, gamma, beta = (
+        _placeholder("data", rows, columns),
+        _placeholder("gamma", columns),
+        _placeholder("beta", columns),
+    )
+    return [data, gamma, beta, topi.nn.layer_norm(data, gamma, beta, axis=[1])]
+
+
+def _rms_norm(rows: int, columns: int) -> list[te.Tensor]:
+    data, weight = _placeholder("data", rows, columns), _placeholder("weight", columns)
+    return [data, weight, topi.nn.rms_norm(data, weight, axis=[1])]
+
+
+def _row_sum(rows: int, columns: int) -> list[te.Tensor]:
+    data = _placeholder("data", rows, columns)
+    return [data, topi.sum(data, axis=1)]
+
+
+def _global_average(channels: int, size: int) -> list[te.Tensor]:
+    data = _placeholder("data", 1, channels, size, size)
+    return [data, topi.nn.global_pool(data, "avg", "NCHW")]
+
+
+def _depthwise_nchw(channels: int, size: int, kernel: int) -> list[te.Tensor]:
+    data = _placeholder("data", 1, channels, size, size)
+    weight = _placeholder("weight", channels, 1, kernel, kernel)
+    return [data, weight, topi.nn.depthwise_conv2d_nchw(data, weight, 1, kernel // 2, 1)]
+
+
+def _transposed_convolution(channels: int, outputs: int, size: int) -> list[te.Tensor]:
+    data = _placeholder("data", 1, channels, size, size)
+    weight = _placeholder("weight", channels, outputs, 4, 4)
+    made = topi.nn.conv2d_transpose_nchw(data, weight, (2, 2), (1, 1), "float32", (0, 0))
+    return [data, weight, made]
+
+
+def _dense_gelu(rows: int, columns: int, inner: int) -> list[te.Tensor]:
+    data, weight = _placeholder("data", rows, inner), _placeholder("weight", columns, inner)
+    k = te.reduce_axis((0, inner), name="k")
+    product = te.compute(
+        (rows, columns), lambda i, j: te.sum(data[i, k] * weight[j, k], axis=k), name="dense"
+    )
+    made = te.compute(
+        (rows, columns),
+        lambda i, j: 0.5 * product[i, j] * (1.0 + tirx.erf(product[i, j] * 0.70710678)),
+        name="gelu",
+    )
+    return [data, weight, made]
+
+
+_LAYERS: list[tuple[str, str, Callable[[], Sequence[te.Tensor]]]] = [
+    ("matmul_square", "matrix product 256x256x256", lambda: _t.matmul(256, 256, 256)),
+    ("matmul_uneven", "matrix product 100x180x300", lambda: _t.matmul(100, 180, 300)),
+    ("matmul_token", "matrix product 1x1024x1024", lambda: _t.matmul(1, 1024, 1024)),
+    ("matmul_wide", "matrix product 16x768x384", lambda: _t.matmul(16, 768, 384)),
+    ("matmul_relu", "matrix product 128x192x256 with ReLU", lambda: _t.matmul_relu(128, 192, 256)),
+    (
+        "dense_gelu",
+        "matrix product 64x512x128 with a transposed weight and GELU",
+        lambda: _dense_gelu(64, 512, 128),
+    ),
+    (
+        "attention_scores",
+        "attention scores of 64 tokens, 8 heads of 32",
+        lambda: _t.transpose_batch_matmul(1, 64, 8, 32),
+    ),
+    (
+        "attention_values",
+        "8 matrix products 64x48x96",
+        lambda: _t.batch_matmul_nkkm(8, 64, 48, 96),
+    ),
+    ("softmax_scores", "softmax over the last axis of 512x64", lambda: _t.softmax_mn(512, 64)),
+    ("softmax_classes", "softmax over the last axis of 4x1000", lambda: _t.softmax_mn(4, 1000)),
+    ("layer_norm_wide", "layer norm over the last axis of 32x768", lambda: _layer_norm(32, 768)),
+    ("layer_norm_uneven", "layer norm over the last axis of 50x120", lambda: _layer_norm(50, 120)),
+    ("rms_norm", "RMS norm over the last axis of 64x512", lambda: _rms_norm(64, 512)),
+    ("row_sum", "sum over the last axis of 256x640", lambda: _row_sum(256, 640)),
+    ("norm", "Frobenius norm of 4 matrices 128x128", lambda: _t.norm_bmn(4, 128, 128)),
+    (
+        "global_average",
+        "global average pooling NCHW 14x14, 256 channels",
+        lambda: _global_average(256, 14),
+    ),
+    (
+        "max_pool",
+        "2x2 maximum pooling NCHW 56x56, 32 channels",
+        lambda: _t.max_pool2d_nchw(1, 56, 56, 32, 1),
+    ),
+    (
+        "convolution_stem",
+        "7x7 convolution NHWC 64x64 of stride 2, 3 to 32 channels",
+        lambda: _t.conv2d_nhwc(1, 64, 64, 3, 32, 7, 2, 3),
+    ),
+    (
+        "convolution_strided",
+        "3x3 convolution NHWC 28x28 of stride 2, 32 to 64 channels",
+        lambda: _t.conv2d_nhwc(1, 28, 28, 32, 64, 3, 2, 1),
+    ),
+    (
+        "convolution_projection",
+        "1x1 convolution NHWC 14x14, 96 to 192 channels",
+        lambda: _t.conv2d_nhwc(1, 14, 14, 96, 192, 1, 1, 0),
+    ),
+    (
+        "convolution_nchw",
+        "3x3 convolution NCHW 20x20, 48 to 32 channels",
+        lambda: _t.conv2d_nchw(1, 20, 20, 48, 32, 3, 3, 1, 1),
+    ),
+    (
+        "convolution_nchw_1x1",
+        "1x1 convolution NCHW 14x14, 128 to 128 channels",
+        lambda: _t.conv2d_nchw(1, 14, 14, 128, 128, 1, 1, 1, 0),
+    ),
+    (
+        "convolution_bn_relu",
+        "3x3 convolution NHWC 14x14, 32 to 48 channels, with batch norm and ReLU",
+        lambda: _t.conv2d_nhwc_bn_relu(1, 14, 14, 32, 48, 3, 1, 1),
+    ),
+    (
+        "convolution_grouped",
+        "3x3 convolution NHWC 14x14 of 4 groups, 64 to 64 channels",
+        lambda: _t.conv2d_nhwc(1, 14, 14, 64, 64, 3, 1, 1, 1, 4),
+    ),
+    (
+        "convolution_transposed",
+        "4x4 transposed convolution NCHW 8x8 of stride 2, 32 to 16 channels",
+        lambda: _transposed_convolution(32, 16, 8),
+    ),
+    (
+        "convolution_3d",
+        "3x3x3 convolution NDHWC 8x14x14, 16 to 16 channels",
+        lambda: _t.conv3d_ndhwc(1, 8, 14, 14, 16, 16, 3, 1, 1),
+    ),
+    (
+        "depthwise_5x5",
+        "5x5 depthwise convolution NHWC 28x28, 48 channels",
+        lambda: _t.depthwise_conv2d_nhwc(1, 28, 28, 48, 5, 1, 2),
+    ),
+    (
+        "depthwise_strided",
+        "3x3 depthwise convolution NHWC 56x56 of stride 2, 64 channels",
+        lambda: _t.depthwise_conv2d_nhwc(1, 56, 56, 64, 3, 2, 1),
+    ),
+    (
+        "depthwise_nchw",
+        "3x3 depthwise convolution NCHW 28x28, 64 channels",
+        lambda: _depthwise_nchw(64, 28, 3),
+    ),
+]
+
+LAYERS: dict[str, Callable[[], Definition]] = dict(define_whole(*layer) for layer in _LAYERS)
+"""The definitions of samples by name; each is made when asked for."""
