@@ -106,7 +106,10 @@ class Knowledge:
         seed: int = 0,
         rounds: int = _ROUNDS,
     ) -> "Knowledge":
-        """Train on the measurements of some workloads, each of which counts as much.
+        """Train on the measurements of some workloads.
+
+        For trees a workload counts with the square root of its programs: more of one teach more of
+        it, and little of another.
 
         Parameters
         ----------
@@ -155,7 +158,7 @@ class Knowledge:
             objective=objective,
             rounds=rounds,
             seed=seed,
-            weights=np.repeat([sum(counts) / len(counts) / count for count in counts], counts),
+            weights=_weights(counts),
         )
         return Knowledge(trees, workloads[0].target, summary | {"rounds": rounds})
 
@@ -214,6 +217,12 @@ class Knowledge:
         except ValueError as error:
             raise ModelFileError(f"{os.fspath(path)} is no cost model: {error}") from error
         return Knowledge(model, json.dumps(header["target"], sort_keys=True), header["summary"])
+
+
+def _weights(counts: Sequence[int]) -> np.ndarray:
+    """How much each program counts, one workload's after the other's, 1 on average."""
+    weights = np.repeat(np.array(counts, dtype=float) ** -0.5, counts)
+    return np.asarray(weights / weights.mean())
 
 
 def _check_width(workloads: Sequence[Workload], model: ModelKind) -> None:

@@ -1,0 +1,35 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What is learned of several workloads together."""
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.cost_model.experience import Workload
+from tvm_droplet_ms.cost_model.features import FEATURES
+from tvm_droplet_ms.cost_model.knowledge import Knowledge
+
+
+def test_a_workload_counts_with_the_root_of_its_programs():
+    """Programs that look alike: what is predicted is the mean, 2 : 1 for 4 times the programs."""
+    slow = np.full(400, 10.0)
+    slow[0] = 1.0
+    many = Workload("many", "{}", np.zeros((400, FEATURES), dtype=np.float32), slow)
+    few = Workload("few", "{}", np.zeros((100, FEATURES), dtype=np.float32), np.ones(100))
+    mean_of_many = (1.0 + 399 * 0.1) / 400
+    (predicted,) = Knowledge.learn([many, few]).model.predict(few.features[:1])
+    assert predicted == pytest.approx((2 * mean_of_many + 1.0) / 3, abs=0.01)
