@@ -46,7 +46,7 @@ from _model_data import BATCH, SpaceData, read_data
 from tvm.s_tir.meta_schedule.cost_model import XGBModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 from tvm_droplet_ms.bench.files import load
-from tvm_droplet_ms.bench.library import ASIDE, find_space, shipped_spaces
+from tvm_droplet_ms.bench.library import ASIDE, find_space, shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.cost_model.knowledge import Knowledge
 from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy, top_k_score
@@ -134,7 +134,8 @@ def judge(
 
 def run(options: argparse.Namespace) -> dict[tuple[str, str], list[dict]]:
     """The results of all spaces and seeds, by how it learned and by model; makes what is not."""
-    files = shipped_spaces() | {name: find_space(name) for name in options.spaces}
+    files = shipped_samples() | shipped_spaces()
+    files |= {name: find_space(name) for name in options.spaces}
     data = {
         name: read_data(file, options.programs, options.out / "features")
         for name, file in files.items()

@@ -79,7 +79,7 @@ def _pretrain(options: argparse.Namespace) -> int:
             # Reading takes minutes: what is missing is to be told before.
             import_module("tvm_droplet_ms.cost_model.tree_gru_training")
         pretrain(
-            _read(options.experience, EXTRACTORS[options.model]()),
+            read_experience(options.experience, EXTRACTORS[options.model]()),
             options.out,
             model=options.model,
             objective=options.objective,
@@ -93,8 +93,23 @@ def _pretrain(options: argparse.Namespace) -> int:
     return 0
 
 
-def _read(given: Sequence[str], extractor: "Extractor") -> "list[Workload]":
-    """What the databases and the spaces hold."""
+def read_experience(given: Sequence[str], extractor: "Extractor") -> "list[Workload]":
+    """What databases, spaces and samples hold.
+
+    Parameters
+    ----------
+    given : Sequence[str]
+        Work directories; files or names of spaces and samples; "shipped" for all of the package's.
+    extractor : Extractor
+        What makes the features.
+
+    Raises
+    ------
+    ValueError
+        If a directory holds no database, or one that cannot be read.
+    SpaceError
+        If a file is no space, or this TVM makes other modules of its points.
+    """
     from .bench.experience import read_space
     from .bench.library import find_space, shipped_experience
     from .cost_model.pretrain import read_databases
