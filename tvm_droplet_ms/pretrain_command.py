@@ -62,6 +62,11 @@ def add_commands(commands: Any) -> None:
     command.add_argument(
         "--target", help="of which target, by a part of its text, where the records are of several"
     )
+    command.add_argument(
+        "--mix-targets",
+        action="store_true",
+        help="learn from the records of other targets too; the model is for --target",
+    )
     command.add_argument("--seed", type=int, default=0, help="of the training (default: 0)")
     command.set_defaults(run=_pretrain)
 
@@ -84,6 +89,7 @@ def _pretrain(options: argparse.Namespace) -> int:
             model=options.model,
             objective=options.objective,
             target=options.target,
+            mix_targets=options.mix_targets,
             seed=options.seed,
         )
     # ValueError: mixed-up targets, or a database that cannot be read. ImportError: no PyTorch.

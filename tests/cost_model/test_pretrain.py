@@ -35,7 +35,10 @@ from tvm_droplet_ms.cost_model.experience import (
     read_database,
     target_text,
 )
-from tvm_droplet_ms.cost_model.features import ProgramFeatures
+from tvm_droplet_ms.cost_model.features import FEATURES, ProgramFeatures
+from tvm_droplet_ms.cost_model.knowledge import Knowledge
+from tvm_droplet_ms.cost_model.pretrain import pretrain
+from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
 from tvm_droplet_ms.database import open_database
 
 SHAPES = [(32, 32, 32), (16, 64, 32), (64, 16, 16)]
@@ -120,6 +123,28 @@ def test_targets_are_kept_apart():
         of_one_target(mixed, "cuda")
     with pytest.raises(ExperienceError, match="no records"):
         of_one_target([])
+
+
+def test_targets_are_mixed_when_asked_to_be(tmp_path, capsys):
+    """The model is for one of them, and has learned of all."""
+    features = np.tile(np.linspace(0, 1, 64, dtype=np.float32)[:, None], (1, FEATURES))
+    secs = 1.0 / np.linspace(0.1, 1.0, 64)
+    mixed = [
+        Workload("few", target_text(LLVM), features[:2], secs[:2]),
+        # A machine a thousand times slower: only the order in a workload counts.
+        Workload("many", target_text(OTHER_LLVM), features, 1e3 * secs),
+    ]
+    apart, together = (
+        pretrain(mixed, tmp_path / "m", target="skylake", mix_targets=mix) for mix in (False, True)
+    )
+    assert "64 records of 1 workloads" in capsys.readouterr().out
+    assert apart.target == together.target == target_text(LLVM)
+    accuracies = [pairwise_accuracy(one.model.predict(features), secs) for one in (apart, together)]
+    assert accuracies[0] < 0.6
+    assert accuracies[1] > 0.9
+    assert [one["name"] for one in together.summary["workloads"]] == ["few", "many"]
+    assert apart.targets == {target_text(LLVM)}
+    assert Knowledge.load(tmp_path / "m").targets == {target_text(LLVM), target_text(OTHER_LLVM)}
 
 
 def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsys):

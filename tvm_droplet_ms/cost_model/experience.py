@@ -165,5 +165,5 @@ def of_one_target(workloads: Iterable[Workload], target: str | None = None) -> l
     reason = f"{len(groups)} targets" if target is None else f"{len(chosen)} like {target!r}"
     raise ExperienceError(
         f"expected records of one target, found {reason}: {listed}; choose with --target, by a "
-        "part of the text that only one has"
+        "part of the text that only one has, and add --mix-targets to learn from all"
     )

@@ -78,6 +78,12 @@ class Knowledge:
         """Which kind of model it is."""
         return "trees" if isinstance(self.model, Trees) else "treegru"
 
+    @property
+    def targets(self) -> set[str]:
+        """The target that it is for, and those of what it has learned."""
+        learned = (one.get("target") for one in self.summary["workloads"])
+        return {self.target, *(json.dumps(one, sort_keys=True) for one in learned if one)}
+
     def extractor(self) -> Extractor:
         """What makes the features that the model was trained on."""
         return EXTRACTORS[self.kind]()
@@ -105,6 +111,7 @@ class Knowledge:
         objective: Objective = "regression",
         seed: int = 0,
         rounds: int = _ROUNDS,
+        target: str | None = None,
     ) -> "Knowledge":
         """Train on the measurements of some workloads.
 
@@ -114,7 +121,8 @@ class Knowledge:
         Parameters
         ----------
         workloads : Sequence[Workload]
-            At least one, all of one target, with the features of ``EXTRACTORS[model]``.
+            At least one, with the features of ``EXTRACTORS[model]``. Only the programs of one
+            workload on one target are compared with each other.
         model : str
             "trees", or "treegru" for a recurrent network on the loop tree.
         objective : Objective
@@ -123,6 +131,8 @@ class Knowledge:
             Of the model, and of the choice among the programs of a workload that has many.
         rounds : int
             The number of trees.
+        target : str | None
+            What the model is for; None for the target of the first workload.
 
         Raises
         ------
@@ -143,14 +153,20 @@ class Knowledge:
         numbers = np.repeat(np.arange(len(workloads)), counts)
         summary: dict[str, Any] = {
             "workloads": [
-                {"name": one.name, "records": len(one.secs), "learned from": count}
+                {
+                    "name": one.name,
+                    "target": json.loads(one.target),
+                    "records": len(one.secs),
+                    "learned from": count,
+                }
                 for one, count in zip(workloads, counts, strict=True)
             ],
             "seed": seed,
         }
+        made_for = workloads[0].target if target is None else target
         if model == "treegru":
             network = TreeGRU.fit(features, throughput, numbers, objective=objective, seed=seed)
-            return Knowledge(network, workloads[0].target, summary)
+            return Knowledge(network, made_for, summary)
         trees = Trees.fit(
             features,
             throughput,
@@ -160,7 +176,7 @@ class Knowledge:
             seed=seed,
             weights=_weights(counts),
         )
-        return Knowledge(trees, workloads[0].target, summary | {"rounds": rounds})
+        return Knowledge(trees, made_for, summary | {"rounds": rounds})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a ZIP archive of ``header.json`` and the model; whole or not there."""

@@ -41,6 +41,7 @@ def pretrain(
     model: ModelKind = "trees",
     objective: Objective = "regression",
     target: str | None = None,
+    mix_targets: bool = False,
     seed: int = 0,
     stream: TextIO | None = None,
 ) -> Knowledge:
@@ -58,6 +59,10 @@ def pretrain(
         "rank" or "regression".
     target : str | None
         Of which target; None where there is only one.
+    mix_targets : bool
+        Whether to learn from what other targets have measured too. Times of different targets are
+        not compared with each other: a model learns how far a program is from the best of its
+        workload on its target.
     seed : int
         Of the training.
     stream : TextIO | None
@@ -74,13 +79,21 @@ def pretrain(
         If there is nothing to learn from, or the targets are mixed up.
     """
     printed = stream or sys.stdout
-    chosen = [one for one in of_one_target(workloads, target) if np.isfinite(one.secs).any()]
+    of_target = of_one_target(workloads, target)
+    made_for = of_target[0].target
+    chosen = [
+        one for one in (workloads if mix_targets else of_target) if np.isfinite(one.secs).any()
+    ]
     if not chosen:
         raise ExperienceError("every measurement failed, so that there is nothing to learn")
-    records = sum(len(one.secs) for one in chosen)
-    print(f"{records} records of {len(chosen)} workloads on {chosen[0].target}", file=printed)
+    for text in dict.fromkeys(one.target for one in chosen):
+        group = [one for one in chosen if one.target == text]
+        records = sum(len(one.secs) for one in group)
+        print(f"{records} records of {len(group)} workloads on {text}", file=printed)
     print(f"\n{format_held_out(chosen, objective, seed, model)}\n", file=printed)
-    knowledge = Knowledge.learn(chosen, model=model, objective=objective, seed=seed)
+    knowledge = Knowledge.learn(
+        chosen, model=model, objective=objective, seed=seed, target=made_for
+    )
     knowledge.save(out)
     print(f"wrote {out}, {out.stat().st_size / 1024:.0f} KiB", file=printed)
     return knowledge

@@ -280,7 +280,7 @@ class TransferModel(PyCostModel):
         if self._knowledge is None or self._warned:
             return
         target = target_text(context.target)
-        if target != self._knowledge.target:
+        if target not in self._knowledge.targets:
             self._warned = True
             warnings.warn(
                 f"the cost model was trained on {self._knowledge.target}, and tuning is for "

@@ -29,8 +29,9 @@ from tvm_ffi import structural_hash
 from tvm.s_tir.meta_schedule.cost_model import XGBModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
+from tvm.target import Target
 
-from ...cost_model.experience import Workload
+from ...cost_model.experience import Workload, target_text
 from ...cost_model.knowledge import Knowledge
 from ..definitions import find_definition
 from ..experience import MOST_PROGRAMS, read_candidates, read_space_once
@@ -81,23 +82,24 @@ def learn_without_each(
         if not model.exists():
             print(f"{kind}: learning from {len(taught)} spaces for {name}", file=out, flush=True)
             model.parent.mkdir(parents=True, exist_ok=True)
-            _LEARNERS[kind]([files[other] for other in taught], directory / "features", model)
+            learned_from = [files[other] for other in taught]
+            _LEARNERS[kind](learned_from, directory / "features", model, _target(file))
         models[name] = model
     return models
 
 
-def _learn(files: Sequence[Path], cache: Path, model: Path) -> None:
-    Knowledge.learn(_read(files, cache)).save(model)
+def _learn(files: Sequence[Path], cache: Path, model: Path, target: str) -> None:
+    Knowledge.learn(_read(files, cache), target=target).save(model)
 
 
-def _learn_ranks(files: Sequence[Path], cache: Path, model: Path) -> None:
-    Knowledge.learn(_read(files, cache), objective="rank").save(model)
+def _learn_ranks(files: Sequence[Path], cache: Path, model: Path, target: str) -> None:
+    Knowledge.learn(_read(files, cache), objective="rank", target=target).save(model)
 
 
-def _learn_inverted(files: Sequence[Path], cache: Path, model: Path) -> None:
+def _learn_inverted(files: Sequence[Path], cache: Path, model: Path, target: str) -> None:
     """Learn the opposite of what was measured, but for what failed."""
     inverted = [replace(one, secs=_inverted(one.secs)) for one in _read(files, cache)]
-    Knowledge.learn(inverted).save(model)
+    Knowledge.learn(inverted, target=target).save(model)
 
 
 def _inverted(secs: np.ndarray) -> np.ndarray:
@@ -108,7 +110,7 @@ def _read(files: Sequence[Path], cache: Path) -> list[Workload]:
     return [read_space_once(file, cache / f"{file_digest(file)}.npz") for file in files]
 
 
-def _learn_xgb(files: Sequence[Path], _: Path, model: Path) -> None:
+def _learn_xgb(files: Sequence[Path], _: Path, model: Path, __: str) -> None:
     """Train MetaSchedule's model on its own features, in its own way, and save it as it does."""
     learner = XGBModel._cls(num_tuning_cores=1, verbose_eval=0)
     groups = [_feature_group(file) for file in files]
@@ -131,12 +133,16 @@ def _feature_group(file: Path) -> FeatureGroup:
     return FeatureGroup(space.name, [one.numpy().astype("float32") for one in stores], costs)
 
 
-_LEARNERS: dict[str, Callable[[Sequence[Path], Path, Path], None]] = {
+_LEARNERS: dict[str, Callable[[Sequence[Path], Path, Path, str], None]] = {
     "transfer": _learn,
     "rank transfer": _learn_ranks,
     "inverted transfer": _learn_inverted,
     "xgb transfer": _learn_xgb,
 }
+
+
+def _target(file: Path) -> str:
+    return target_text(Target(dict(measured_modules(load_space(file)).target)))
 
 
 def _workload_hash(file: Path) -> int:
