@@ -161,6 +161,14 @@ def test_no_place_is_asked_about_twice():
     assert len(asked) - len(set(asked)) <= 4
 
 
+def test_no_model_is_asked_once_much_was_measured():
+    asked = {}
+    for trials in (32, 48, 64):
+        asked[trials] = []
+        run(Oracle(throughput, asked=asked[trials]), max_trials=trials)
+    assert 0 < len(asked[32]) == len(asked[48]) == len(asked[64])
+
+
 @pytest.mark.parametrize("options", [{"epsilon": 1.5}, {"epsilon": -0.1}, {"diversity": -1.0}])
 def test_options_out_of_range(options):
     ((name, value),) = options.items()

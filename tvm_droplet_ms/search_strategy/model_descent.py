@@ -47,6 +47,9 @@ _DRAFTED, _ASKED_OF_STEPS, _ASKED_OF_RANDOM = 32, 8, 16
 that the measurements alone promise most of, steps, and random points. What it was asked about
 before is considered again."""
 
+_ASKED_UNTIL = 32
+"""From how many measurements on no cost model is asked: they say more, and asking takes time."""
+
 _MOST_MEASUREMENTS = 256
 """To how many measurements the model is fitted; fitting takes time with their cube."""
 
@@ -77,7 +80,8 @@ class ModelDescent:
     It considers the adjacent steps of every decision, joint steps of two or three decisions, and
     random points of the whole space; and proposes those from which a Gaussian process of all
     measurements expects the largest improvement of the throughput. Where a cost model knows
-    something, the process is one of what the measurements differ by from what it expected.
+    something, and little was measured, the process is one of what the measurements differ by from
+    what it expected.
 
     Parameters
     ----------
@@ -138,6 +142,8 @@ class ModelDescent:
             best = min(secs, key=secs.__getitem__, default=None)
             if best is None or math.isinf(secs[best]):
                 return Proposals(improvement=math.inf)
+            if len(secs) >= _ASKED_UNTIL:
+                self._belief = None
             pool = self._considered(best, secs)
             if not pool:
                 return Proposals()
