@@ -49,10 +49,10 @@ def counting_kernel(length):
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    """Paths of kernels by how long they take: about 10 ns, 160 us and 30 ms."""
+    """Paths of kernels by how long they take: about 10 ns, 100 us and 100 ms."""
     folder = tmp_path_factory.mktemp("kernels")
     paths = {}
-    for name, length in (("tiny", 1), ("quick", 100_000), ("slow", 20_000_000)):
+    for name, length in (("tiny", 1), ("quick", 100_000), ("slow", 100_000_000)):
         paths[name] = str(folder / f"{name}.so")
         tvm.tirx.build(counting_kernel(length), target="llvm").export_library(paths[name])
     return paths
@@ -267,11 +267,13 @@ def test_tvm_flushes_the_cache(kernels):
 
 def test_a_hopeless_kernel_is_called_once(kernels):
     allocate = Allocate()
+    quick = min(timed(kernels["quick"], math.inf).secs)
 
     timing = timed(kernels["slow"], 1e-4, f_alloc_argument=allocate)
 
     assert (timing.verdict, len(timing.secs), allocate.count) == ("hopeless", 1, 1)
-    assert timing.secs[0] > 0.01
+    # It does 1000 times the work of the quick one, however fast this machine is.
+    assert timing.secs[0] > 500 * quick
 
 
 def test_a_hopeless_kernel_shorter_than_a_cold_start_is_called_a_few_times(kernels):
