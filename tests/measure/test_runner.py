@@ -194,7 +194,7 @@ def test_a_kernel_far_slower_than_the_best_is_given_up(artefacts):
 
         (secs,) = secs_of(result)
         # It does 1000 times the work, however fast this machine is.
-        assert secs > 500 * min(secs_of(good))
+        assert secs > 100 * min(secs_of(good))
         # LocalRunner would call it twice, and three times by its default configuration.
         assert runner.stats.timing_secs - before < 1.9 * secs
         assert (runner.stats.runs, runner.stats.hopeless, runner.stats.near_best) == (2, 1, 1)

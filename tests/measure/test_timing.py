@@ -273,7 +273,7 @@ def test_a_hopeless_kernel_is_called_once(kernels):
 
     assert (timing.verdict, len(timing.secs), allocate.count) == ("hopeless", 1, 1)
     # It does 1000 times the work of the quick one, however fast this machine is.
-    assert timing.secs[0] > 500 * quick
+    assert timing.secs[0] > 100 * quick
 
 
 def test_a_hopeless_kernel_shorter_than_a_cold_start_is_called_a_few_times(kernels):
