@@ -51,6 +51,7 @@ from tvm_droplet_ms.bench.space import (
     SpacePoint,
 )
 from tvm_droplet_ms.bench.table import Trial
+from tvm_droplet_ms.cost_model import TransferModel
 from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.search_strategy.search import WITHOUT
 
@@ -397,6 +398,21 @@ def test_an_ablated_strategy_is_made_without_that_part(part: str) -> None:
     made = make_strategy(f"droplet without {part}", 16)
     assert made.cost_model == "xgb"
     assert made.strategy._options.without == frozenset({part})
+
+
+@pytest.mark.parametrize(
+    ("how", "option", "value"),
+    [
+        ("", "explorer", "random"),
+        (" annealing", "explorer", "annealing"),
+        (" evolutionary", "explorer", "evolutionary"),
+        (" diverse", "diversity", 0.02),
+    ],
+)
+def test_what_a_strategy_with_a_model_explores_by(how: str, option: str, value: Any) -> None:
+    made = make_strategy(f"droplet{how} with transfer", 16)
+    assert getattr(made.strategy._options, option) == value
+    assert isinstance(made.cost_model, TransferModel)
 
 
 def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False) -> RunSettings:

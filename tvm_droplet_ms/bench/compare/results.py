@@ -32,7 +32,13 @@ VERSION = 1
 
 KINDS = {
     f"{name} with {kind}": kind
-    for name in ("droplet", "droplet annealing", "droplet diverse", "evolutionary")
+    for name in (
+        "droplet",
+        "droplet annealing",
+        "droplet diverse",
+        "droplet evolutionary",
+        "evolutionary",
+    )
     for kind in ("transfer", "rank transfer", "inverted transfer", "xgb transfer")
 }
 """Strategies whose cost model has learned from other spaces, with its kind: "transfer" for

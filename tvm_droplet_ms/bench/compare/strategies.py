@@ -54,6 +54,7 @@ _WITHOUT = f"{_DROPLET} without "
 _OPTIONS: dict[str, dict[str, Any]] = {
     _DROPLET: {},
     f"{_DROPLET} annealing": {"explorer": "annealing"},
+    f"{_DROPLET} evolutionary": {"explorer": "evolutionary"},
     f"{_DROPLET} diverse": {"diversity": 0.02},
 }
 """How ``DropletStrategy`` is configured."""
