@@ -117,6 +117,7 @@ class DropletStrategy(StrategyLifecycle):
     dropped : Counter[str] | None
         Where to count the proposals that were not in the space, by the postprocessor or the error
         that dropped them, for all tasks and clones together; None to count each task's for its log.
+        What TVM's evolution drops where it explores is not counted: it does not tell.
 
     Notes
     -----

@@ -75,7 +75,8 @@ def format_report(comparison: Comparison) -> str:
         "## Trials that failed, and choices that became no trial",
         format_losses(comparison),
         "Mean over the runs. A choice is no trial where it cannot be replayed; only the strategies "
-        "with a number there count such choices.",
+        "with a number there count such choices. Evolution counts none, so that where it explores "
+        "for DropletStrategy the number is that of the descent alone.",
     ]
     if failed := comparison.failed:
         parts += [f"## {len(failed)} runs failed", *map(_describe_failure, failed)]
