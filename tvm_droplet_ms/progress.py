@@ -28,7 +28,8 @@ from typing import TextIO
 
 from tvm.s_tir import Trace
 
-from .search_strategy.log import Phase, SearchProgress, logger
+from .search_strategy.log import Phase, SearchProgress
+from .search_strategy.logger import logger
 
 _TVM_LOGGER = "tvm.s_tir.meta_schedule"
 

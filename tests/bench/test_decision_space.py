@@ -120,7 +120,7 @@ def test_realised_as_it_was_asked_for():
     for _ in range(20):
         point = space.sample(random.Random(str(_)))
         candidate = space.realise(point)
-        assert Sketch.of(candidate.trace).read(candidate.trace) == space.decode(point)
+        assert Sketch.from_trace(candidate.trace).read(candidate.trace) == space.decode(point)
         assert space.encode(0, space.decode(point)) == point
 
 

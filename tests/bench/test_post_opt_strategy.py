@@ -181,7 +181,7 @@ def test_mended_moves_every_decision_and_shipped_does_not():
     for mended in (False, True):
         context = make_context(make(mended=mended, explore_trials=3), mod, tile_two_stages)
         trials = drive(context, timed(constant), max_trials=200).trials
-        sketch = Sketch.of(trials[0].trace)
+        sketch = Sketch.from_trace(trials[0].trace)
         start = sketch.read(trials[0].trace)
         points = [sketch.read(trial.trace) for trial in trials[3:]]
         moved[mended] = {
@@ -249,7 +249,7 @@ def test_modules_keep_a_shipped_descent_inside_where_postprocessors_can():
     replayer = Replayer(make_context(make_evolution()).mod, [Mark()], random.Random(1))
     sch = Schedule(replayer.mod, seed=1)
     tile_two(sch)
-    sketch = Sketch.of(sch.trace)
+    sketch = Sketch.from_trace(sch.trace)
     powers = [1, 2, 4, 8, 16]
     points = [(32 // j, j, 32 // k, k) for j in powers for k in powers]
     inside = {replayer.replay(sketch.write(sch.trace, point)).module for point in points}

@@ -22,8 +22,8 @@ import pytest
 
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy.decisions import PARALLEL
-from tvm_droplet_ms.search_strategy.gaussian_process import GaussianProcess
 from tvm_droplet_ms.search_strategy.search import WITHOUT
+from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import GaussianProcess
 
 from .driving import Drive, drive
 from .objectives import Decisions, bowl, rugged, timed

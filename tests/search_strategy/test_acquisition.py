@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from tvm_droplet_ms.search_strategy.acquisition import (
+from tvm_droplet_ms.search_strategy.surrogate.acquisition import (
     by_expected_improvement,
     expected_improvement,
 )
-from tvm_droplet_ms.search_strategy.gaussian_process import GaussianProcess, Kernel
+from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import GaussianProcess, Kernel
 
 KERNEL = Kernel(length=1.0, variance=1.0, noise=1e-4)
 

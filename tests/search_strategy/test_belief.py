@@ -31,7 +31,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy.belief import Belief
 from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.places import Places
+from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 
 BEST = 1e-3
 """The smallest time of ``bowl``."""
@@ -182,7 +182,7 @@ def test_what_is_not_finite_is_expected_to_be_worst():
     replayer = Replayer(context.mod, [], random.Random(1))
     candidate = replayer.replay(Trace(space.trace.insts, {}))
     belief = Belief(Oracle(lambda _: math.nan), context.mod, LLVM)
-    place = Places([space.trace]).find(candidate.trace)
+    place = DesignSpaces([space.trace]).find(candidate.trace)
     belief.expect([(place, candidate)])
     assert belief.expected == {place: 0.0}
     assert not belief.is_informed([candidate])

@@ -112,7 +112,7 @@ class Space:
         self.context, schedules = context(name)
         self.design = schedules[index].trace
         self.limit = largest_parallel_extent([self.design])
-        self.sketch = Sketch.of(self.design)
+        self.sketch = Sketch.from_trace(self.design)
         self.replayer = Replayer(
             self.context.mod,
             self.context.space_generator.postprocs,
@@ -200,7 +200,7 @@ def test_every_neighbour_replays_as_it_was_asked_for(every_space):
             assert asked != point
             neighbour = space.replayer.replay(sketch.write(candidate.trace, asked))
             assert neighbour is not None, space.replayer.dropped
-            assert Sketch.of(neighbour.trace) == sketch
+            assert Sketch.from_trace(neighbour.trace) == sketch
             realised = sketch.read(neighbour.trace)
             for decision in sketch.decisions:
                 place = slice(decision.start, decision.start + decision.length)

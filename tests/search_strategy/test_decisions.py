@@ -76,7 +76,7 @@ def neighbourhood(sketch, trace):
 
 
 def test_the_decisions_of_a_schedule():
-    sketch = Sketch.of(schedule(1).trace)
+    sketch = Sketch.from_trace(schedule(1).trace)
     assert [(decision.kind, decision.start, decision.length) for decision in sketch.decisions] == [
         ("SamplePerfectTile", 0, 3),
         ("SamplePerfectTile", 3, 3),
@@ -105,7 +105,7 @@ def test_the_point_is_what_the_trace_says(seed):
             expected += [int(v) for v in value] if hasattr(value, "__len__") else [int(value)]
         elif str(inst[0]) == "Annotate" and str(inst[2][0]) == PARALLEL:
             expected.append(int(inst[1][1]))
-    point = Sketch.of(trace).read(trace)
+    point = Sketch.from_trace(trace).read(trace)
     assert list(point) == expected
     for place, extent in enumerate(EXTENTS):
         assert prod(point[3 * place : 3 * place + 3]) == extent
@@ -115,7 +115,7 @@ def test_the_point_is_what_the_trace_says(seed):
 def test_what_is_written_is_what_is_read_after_a_replay(seed):
     """All neighbours of a point, and theirs, with extents that are prime, 1, 1470 and 8."""
     trace = schedule(seed).trace
-    sketch = Sketch.of(trace)
+    sketch = Sketch.from_trace(trace)
     generator = random.Random(seed)
     point = sketch.read(trace)
     location = sketch.decisions[-1].start
@@ -136,7 +136,7 @@ def test_what_is_written_is_what_is_read_after_a_replay(seed):
 
 def test_writing_the_present_point_changes_nothing():
     trace = schedule(1).trace
-    sketch = Sketch.of(trace)
+    sketch = Sketch.from_trace(trace)
     written = sketch.write(trace, sketch.read(trace))
     assert str(replayed(written)) == str(trace)
 
@@ -144,7 +144,7 @@ def test_writing_the_present_point_changes_nothing():
 def test_writing_leaves_the_trace_it_was_given_alone():
     trace = schedule(1).trace
     before = str(trace)
-    sketch = Sketch.of(trace)
+    sketch = Sketch.from_trace(trace)
     point = list(sketch.read(trace))
     point[12], point[13] = 3, 2
     changed = sketch.write(trace, tuple(point))
@@ -154,23 +154,23 @@ def test_writing_leaves_the_trace_it_was_given_alone():
 
 def test_instructions_of_postprocessors_are_no_decisions():
     sch = schedule(1)
-    before = Sketch.of(sch.trace)
+    before = Sketch.from_trace(sch.trace)
     sch.enter_postproc()
     value = sch.sample_categorical([1, 2, 4], [0.5, 0.25, 0.25])
     sch.annotate(sch.get_sblock("root"), "made up", value)
     sch.annotate(sch.get_sblock("C"), PARALLEL, 999)
-    assert Sketch.of(sch.trace) == before
+    assert Sketch.from_trace(sch.trace) == before
     assert largest_parallel_extent([sch.trace]) == 16
     written = before.write(sch.trace, before.read(sch.trace))
     assert "EnterPostproc" not in {inst.kind.name for inst in written.insts}
 
 
 def test_traces_of_one_space_share_a_sketch():
-    assert Sketch.of(schedule(1).trace) == Sketch.of(schedule(2).trace)
+    assert Sketch.from_trace(schedule(1).trace) == Sketch.from_trace(schedule(2).trace)
     trace = schedule(1).trace
-    assert Sketch.of(replayed(trace)) == Sketch.of(trace)
+    assert Sketch.from_trace(replayed(trace)) == Sketch.from_trace(trace)
     others = [schedule(1, tile_length=2), schedule(1, candidates=(1, 4, 16))]
-    keys = {Sketch.of(other.trace).key for other in others} | {Sketch.of(trace).key}
+    keys = {Sketch.from_trace(other.trace).key for other in others} | {Sketch.from_trace(trace).key}
     assert len(keys) == 3
 
 
@@ -181,7 +181,7 @@ def test_traces_that_work_on_other_loops_are_of_other_sketches():
         sch = Schedule(module(8, 8), seed=1, debug_mask="none")
         loop = sch.get_loops(sch.get_sblock("C"))[which]
         sch.split(loop, sch.sample_perfect_tile(loop, 2, 8, decision=[2, 4]))
-        return Sketch.of(sch.trace)
+        return Sketch.from_trace(sch.trace)
 
     assert split(0) == split(0)
     assert split(0).key != split(1).key
@@ -189,9 +189,12 @@ def test_traces_that_work_on_other_loops_are_of_other_sketches():
 
 
 def test_the_parallel_extent_is_a_decision_and_not_part_of_the_sketch():
-    assert Sketch.of(schedule(1, parallel=4).trace).key == Sketch.of(schedule(1).trace).key
+    assert (
+        Sketch.from_trace(schedule(1, parallel=4).trace).key
+        == Sketch.from_trace(schedule(1).trace).key
+    )
     trace = schedule(1, parallel=4).trace
-    assert Sketch.of(trace).read(trace)[12] == 4
+    assert Sketch.from_trace(trace).read(trace)[12] == 4
 
 
 @pytest.mark.parametrize(
@@ -206,7 +209,7 @@ def test_the_parallel_extent_is_a_decision_and_not_part_of_the_sketch():
 )
 def test_the_neighbours_of_a_categorical(candidates, neighbours):
     trace = schedule(1, candidates=candidates).trace
-    sketch = Sketch.of(trace)
+    sketch = Sketch.from_trace(trace)
     axis = neighbourhood(sketch, trace).axes[5]
     for index, expected in neighbours.items():
         point = (*sketch.read(trace)[:13], index, -1)
@@ -215,7 +218,7 @@ def test_the_neighbours_of_a_categorical(candidates, neighbours):
 
 def test_the_axes_of_a_schedule():
     trace = schedule(1).trace
-    sketch = Sketch.of(trace)
+    sketch = Sketch.from_trace(trace)
     here = sketch.read(trace)[-1]
     assert neighbourhood(sketch, trace).axes == (
         TileAxis(0, 3, MAX_INNERMOST),
@@ -230,7 +233,7 @@ def test_the_axes_of_a_schedule():
 
 def test_what_the_log_says_of_a_point_and_of_a_change():
     trace = schedule(1).trace
-    sketch = Sketch.of(trace)
+    sketch = Sketch.from_trace(trace)
     point = sketch.read(trace)
     described = sketch.describe(point)
     for decision in sketch.decisions:
@@ -253,7 +256,7 @@ def test_a_loop_of_unknown_extent_is_no_decision():
     outer, inner = sch.get_loops(sch.get_sblock("B"))
     sch.sample_perfect_tile(outer, 2)
     sch.sample_perfect_tile(inner, 2)
-    sketch = Sketch.of(sch.trace)
+    sketch = Sketch.from_trace(sch.trace)
     assert [decision.length for decision in sketch.decisions] == [2]
     assert prod(sketch.read(sch.trace)) == 8
 
@@ -262,7 +265,9 @@ def test_a_sampled_parallel_extent_is_one_decision():
     sch = Schedule(MODULE, seed=1)
     extent = sch.sample_categorical([4, 8], [0.5, 0.5])
     sch.annotate(sch.get_sblock("root"), PARALLEL, extent)
-    assert [decision.kind for decision in Sketch.of(sch.trace).decisions] == ["SampleCategorical"]
+    assert [decision.kind for decision in Sketch.from_trace(sch.trace).decisions] == [
+        "SampleCategorical"
+    ]
     assert largest_parallel_extent([sch.trace]) == 1
 
 
@@ -275,7 +280,7 @@ def test_the_largest_parallel_extent():
 
 def test_a_trace_that_samples_nothing():
     sch = Schedule(MODULE)
-    sketch = Sketch.of(sch.trace)
+    sketch = Sketch.from_trace(sch.trace)
     assert sketch.decisions == ()
     assert sketch.read(sch.trace) == ()
     assert list(neighbourhood(sketch, sch.trace).directions(())) == []

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.search_strategy.encoding import Encoding
+from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import pytest
 from scipy import optimize, stats
 
 from tvm_droplet_ms.search_strategy import gaussian_process
-from tvm_droplet_ms.search_strategy.gaussian_process import (
+from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import (
     GaussianProcess,
     Kernel,
     squared_distances,

@@ -19,8 +19,8 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.search_strategy.gaussian_process import GaussianProcess
-from tvm_droplet_ms.search_strategy.kriging import Kriging
+from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import GaussianProcess
+from tvm_droplet_ms.search_strategy.surrogate.kriging import Kriging
 
 GENERATOR = np.random.default_rng(0)
 POINTS = GENERATOR.uniform(0, 4, (40, 3))

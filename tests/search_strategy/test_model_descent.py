@@ -28,9 +28,9 @@ from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.decisions import largest_parallel_extent
+from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.history import History
 from tvm_droplet_ms.search_strategy.model_descent import ModelDescent
-from tvm_droplet_ms.search_strategy.places import Places
 
 
 class Search:
@@ -44,7 +44,7 @@ class Search:
         self.descent = ModelDescent(
             self.replayer,
             self.history,
-            Places(self.traces),
+            DesignSpaces(self.traces),
             random.Random(1),
             parallel_limit=largest_parallel_extent(self.traces),
             without=without,
@@ -167,14 +167,16 @@ def test_a_simplified_trace_of_a_record_is_in_the_model():
     """A database holds traces without their dead instructions."""
     search = Search(space=tile_and_annotate)
     candidate = search.replayer.replay(Trace(search.traces[0].insts, {}))
-    place = Places(search.traces).find(candidate.trace)
+    place = DesignSpaces(search.traces).find(candidate.trace)
     assert place is not None
-    assert Places(search.traces).find(candidate.trace.simplified(remove_postproc=True)) == place
+    assert (
+        DesignSpaces(search.traces).find(candidate.trace.simplified(remove_postproc=True)) == place
+    )
 
 
 def test_a_trace_of_another_space_is_left_out_of_the_model():
     other = Search(space=tile_and_annotate)
-    assert Places(Search().traces).find(other.traces[0]) is None
+    assert DesignSpaces(Search().traces).find(other.traces[0]) is None
 
 
 @pytest.mark.parametrize("count", [10, 300])

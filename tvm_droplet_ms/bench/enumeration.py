@@ -25,8 +25,15 @@ from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
 
 from ..search_strategy.candidates import Candidate, Replayer
+from ..search_strategy.decision_kinds import (
+    CATEGORICAL,
+    COMPUTE_LOCATION,
+    PARALLEL_EXTENT,
+    PERFECT_TILE,
+)
 from ..search_strategy.decisions import Decision, Sketch, largest_parallel_extent
 from ..search_strategy.neighbourhood import Point
+from ..search_strategy.probing import Prober
 from .space import DecisionLayout, SketchLayout
 
 
@@ -45,11 +52,11 @@ class SketchTrace:
         inst = self.trace.insts[decision.inst]
         kind = decision.kind
         return DecisionLayout(
-            kind,
+            kind.name,
             decision.start,
             decision.length,
-            int(inst.attrs[1]) if kind == "SamplePerfectTile" else -1,
-            tuple(float(c) for c in inst.attrs[0]) if kind == "SampleCategorical" else (),
+            int(inst.attrs[1]) if kind == PERFECT_TILE else -1,
+            tuple(float(c) for c in inst.attrs[0]) if kind == CATEGORICAL else (),
         )
 
 
@@ -83,7 +90,7 @@ def sketches_of(context: TuneContext) -> list[SketchTrace]:
     """The distinct sketches of a context's design space."""
     found: dict[Sketch, Trace] = {}
     for schedule in context.generate_design_space():
-        found.setdefault(Sketch.of(schedule.trace), schedule.trace)
+        found.setdefault(Sketch.from_trace(schedule.trace), schedule.trace)
     return [SketchTrace(sketch, trace) for sketch, trace in found.items()]
 
 
@@ -139,13 +146,13 @@ class _Enumerator:
         self._replayer = replayer
         self._sketch = sketch.sketch
         self._trace = sketch.trace
-        self._limit = parallel_limit
+        self._prober = Prober(replayer, parallel_limit)
 
     def complete(self, point: Point) -> Iterator[tuple[Point, Candidate | None]]:
         """All points that have the tiles and the categories of one."""
         decisions = self._sketch.decisions
-        locations = [d for d in decisions if d.kind == "SampleComputeLocation"]
-        parallel = [d for d in decisions if d.kind == "Annotate"]
+        locations = [d for d in decisions if d.kind == COMPUTE_LOCATION]
+        parallel = [d for d in decisions if d.kind == PARALLEL_EXTENT]
         for located in self._choose_locations(point, locations):
             for planned in self._choose_parallel(located, parallel):
                 yield planned, self._replayer.replay(self._sketch.write(self._trace, planned))
@@ -155,26 +162,18 @@ class _Enumerator:
             yield point
             return
         first, *rest = decisions
-        legal = self._replayer.compute_locations(
-            self._sketch, self._sketch.write(self._trace, point)
-        )
+        legal = self._prober.compute_locations(self._sketch, self._sketch.write(self._trace, point))
         for location in legal[first.inst]:
-            yield from self._choose_locations(_with(point, first, location), rest)
+            yield from self._choose_locations(first.replace(point, (location,)), rest)
 
     def _choose_parallel(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
         if not decisions:
             yield point
             return
         first, *rest = decisions
-        extents = self._replayer.parallel_extents(
-            self._sketch, self._trace, point, first, self._limit
-        )
+        extents = self._prober.parallel_extents(self._sketch, self._trace, point, first)
         for extent in extents:
-            yield from self._choose_parallel(_with(point, first, extent), rest)
-
-
-def _with(point: Point, decision: Decision, value: int) -> Point:
-    return (*point[: decision.start], value, *point[decision.start + 1 :])
+            yield from self._choose_parallel(first.replace(point, (extent,)), rest)
 
 
 def _free_combinations(sketch: SketchTrace) -> Iterator[Point]:
@@ -182,13 +181,13 @@ def _free_combinations(sketch: SketchTrace) -> Iterator[Point]:
     present = sketch.sketch.read(sketch.trace)
     values: list[list[Point]] = []
     for decision, layout in zip(sketch.sketch.decisions, sketch.layout().decisions, strict=True):
-        own = decision.of(present)
-        if decision.kind == "SamplePerfectTile":
+        own = decision.value(present)
+        if decision.kind == PERFECT_TILE:
             extent = 1
             for factor in own:
                 extent *= factor
             values.append(list(perfect_tiles(extent, len(own), layout.max_innermost_factor)))
-        elif decision.kind == "SampleCategorical":
+        elif decision.kind == CATEGORICAL:
             values.append([(choice,) for choice in range(len(layout.candidates))])
         else:
             values.append([own])

@@ -14,9 +14,16 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What to measure next."""
+"""The search strategy: what to measure next."""
 
 from .droplet import DropletStrategy
+from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer
 from .log import SearchProgress
 
-__all__ = ["DropletStrategy", "SearchProgress"]
+__all__ = [
+    "DropletStrategy",
+    "EvolutionaryExplorer",
+    "Explorer",
+    "RandomExplorer",
+    "SearchProgress",
+]

@@ -18,7 +18,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm_ffi import structural_hash
@@ -30,16 +30,10 @@ from tvm.s_tir.meta_schedule.postproc import Postproc
 from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
-from .decisions import Decision, Sketch
-from .neighbourhood import Neighbourhood, Point
-
-_BEYOND_ALL_LOOPS = 1 << 20
-"""A compute location that no loop nest has: TVM realises the innermost legal one in its place."""
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A scheduled module, known by what it is and not by what was asked for.
+    """A scheduled module, identified by its structural hash and not by the decisions asked for.
 
     Parameters
     ----------
@@ -53,7 +47,7 @@ class Candidate:
     module: int
 
     @staticmethod
-    def of(schedule: Schedule) -> "Candidate":
+    def from_schedule(schedule: Schedule) -> "Candidate":
         """The candidate of a schedule that has passed its postprocessors."""
         return Candidate(schedule, structural_hash(schedule.mod))
 
@@ -63,7 +57,7 @@ class Candidate:
         return self.schedule.trace
 
     def measure_candidate(self) -> MeasureCandidate:
-        """What a Builder and a Runner take."""
+        """The input of a Builder and a Runner."""
         args_info = ArgInfo.from_entry_func(self.schedule.mod, remove_preproc=True)
         return MeasureCandidate(self.schedule, args_info)
 
@@ -79,8 +73,6 @@ class Replayer:
         The postprocessors of the task.
     generator : random.Random
         Seeds the schedules, for postprocessors that sample.
-    dropped : Counter[str] | None
-        Where to count the traces that were dropped; None for a new counter.
 
     Attributes
     ----------
@@ -93,14 +85,14 @@ class Replayer:
         mod: IRModule,
         postprocs: Sequence[Postproc],
         generator: random.Random,
-        dropped: Counter[str] | None = None,
     ) -> None:
         self.mod = mod
-        self.dropped = Counter[str]() if dropped is None else dropped
+        self.dropped = Counter[str]()
         self._postprocs = list(postprocs)
         self._generator = generator
 
-    def _schedule(self, error_render_level: str = "none") -> Schedule:
+    def new_schedule(self, error_render_level: str = "none") -> Schedule:
+        """An unscheduled copy of the workload, with a seed of its own."""
         seed = self._generator.randint(1, 2**31 - 2)
         return Schedule(
             self.mod, seed=seed, debug_mask="none", error_render_level=error_render_level
@@ -115,7 +107,7 @@ class Replayer:
             None if the trace or a postprocessor fails; the reason is counted in ``dropped``.
         """
         with Profiler.timeit("Droplet/Replay"):
-            schedule = self._schedule()
+            schedule = self.new_schedule()
             culprit = "replay"
             # TVM raises errors of many types from a schedule primitive or a postprocessor, and
             # ThreadedTraceApply takes each of them for "not in the space".
@@ -130,7 +122,7 @@ class Replayer:
             except Exception as error:
                 self.dropped[f"{culprit}: {type(error).__name__}"] += 1
                 return None
-            return Candidate.of(schedule)
+            return Candidate.from_schedule(schedule)
 
     def restore(self, trace: Trace) -> Candidate:
         """Replay a recorded trace as it stands, its postprocessors' instructions included.
@@ -140,95 +132,6 @@ class Replayer:
         Exception
             Whatever TVM raises where the trace does not replay on this workload.
         """
-        schedule = self._schedule(error_render_level="fast")
+        schedule = self.new_schedule(error_render_level="fast")
         trace.apply_to_schedule(schedule, remove_postproc=False)
-        return Candidate.of(schedule)
-
-    def neighbourhood(self, sketch: Sketch, trace: Trace, parallel_limit: int) -> Neighbourhood:
-        """The neighbourhood of a replayed trace, with what can only be found by replaying.
-
-        Parameters
-        ----------
-        sketch : Sketch
-            The sketch of the trace.
-        trace : Trace
-            The trace.
-        parallel_limit : int
-            The largest parallel extent to try; 0 to leave the present one.
-        """
-        with Profiler.timeit("Droplet/Replay"):
-            locations = self.compute_locations(sketch, trace)
-        point = sketch.read(trace)
-        return sketch.neighbourhood(
-            trace,
-            locations,
-            lambda decision: self.parallel_extents(sketch, trace, point, decision, parallel_limit),
-        )
-
-    def compute_locations(self, sketch: Sketch, trace: Trace) -> dict[int, tuple[int, ...]]:
-        """The legal compute locations of each ``SampleComputeLocation``, by position.
-
-        TVM does not expose them. But it replaces a location that is not legal by the one before
-        it, and sampling changes no loop: so while the trace is replayed, sample at each of these
-        instructions from the innermost location outwards, and read back what was realised.
-        """
-        kind = "SampleComputeLocation"
-        positions = [decision.inst for decision in sketch.decisions if decision.kind == kind]
-        if not positions:
-            return {}
-        probe = self._schedule()
-        legal: list[tuple[int, ...]] = []
-
-        def enumerate_locations(inst, inputs, _attrs, decision):  # type: ignore[no-untyped-def]
-            if inst.kind.name == kind:
-                found: list[int] = []
-                wanted = _BEYOND_ALL_LOOPS
-                while True:
-                    probe.sample_compute_location(inputs[0], decision=wanted)
-                    realised = int(probe.trace.get_decision(probe.trace.insts[-1]))
-                    if found and realised >= found[-1]:
-                        break
-                    found.append(realised)
-                    wanted = realised - 1
-                legal.append(tuple(reversed(found)))
-            return decision
-
-        trace.apply_to_schedule(probe, remove_postproc=True, decision_provider=enumerate_locations)
-        return dict(zip(positions, legal, strict=True))
-
-    def parallel_extents(
-        self, sketch: Sketch, trace: Trace, point: Point, decision: Decision, limit: int
-    ) -> tuple[int, ...]:
-        """Parallel extents that give distinct modules, ascending, the present one among them."""
-
-        def module(extent: int) -> int | None:
-            changed = (*point[: decision.start], extent, *point[decision.start + 1 :])
-            candidate = self.replay(sketch.write(trace, changed))
-            return candidate.module if candidate else None
-
-        present = point[decision.start]
-        if limit < 1:
-            return (present,)
-        modules = _bisect(module, 1, max(limit, present))
-        distinct = {modules.get(present, module(present)): present}
-        for extent, found in sorted(modules.items()):
-            if found is not None:
-                distinct.setdefault(found, extent)
-        return tuple(sorted(distinct.values()))
-
-
-def _bisect(module: Callable[[int], int | None], low: int, high: int) -> dict[int, int | None]:
-    """Extents between two, with their modules, among them one for each distinct module.
-
-    A larger extent never fuses fewer loops, so where both ends of an interval give one module,
-    everything between them does.
-    """
-    found = {extent: module(extent) for extent in {low, high}}
-    intervals = [(low, high)]
-    while intervals:
-        low, high = intervals.pop()
-        middle = (low + high) // 2
-        if middle > low and found[low] != found[high]:
-            found[middle] = module(middle)
-            intervals += [(low, middle), (middle, high)]
-    return found
+        return Candidate.from_schedule(schedule)

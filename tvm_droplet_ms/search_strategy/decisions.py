@@ -16,82 +16,65 @@
 # under the License.
 """A trace's sampled decisions as a point, and back.
 
-Replaying a trace makes new instruction objects, so a decision is named by its instruction's
-position in ``trace.insts``.
+Replaying a trace makes new instruction objects, so a decision is named by the position of its
+instruction in ``trace.insts``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tvm.s_tir import Trace
 from tvm.s_tir.schedule import Instruction
-from tvm.tirx import IntImm
 
-from .neighbourhood import Axis, ChoiceAxis, Neighbourhood, OrderedAxis, Point, TileAxis
-
-PARALLEL = "meta_schedule.parallel"
-"""The annotation whose constant TVM's ``MutateParallel`` changes: a decision in all but name."""
+from .decision_kinds import DECISION_KINDS, PARALLEL_EXTENT, DecisionKind, LegalValues
+from .neighbourhood import Neighbourhood, Point
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision of a sketch, and its place in a point.
+    """One decision of a sketch, and its position in a point.
 
     Parameters
     ----------
     inst : int
         The position of its instruction in ``trace.insts``.
-    kind : str
-        The kind of that instruction.
+    kind : DecisionKind
+        What kind of decision it is.
     start : int
-        Where its value begins in a point.
+        The index of its first integer in a point.
     length : int
-        How many integers its value has: the positions of a tile, else 1.
+        The number of integers: one for each position of a tile, else 1.
     """
 
     inst: int
-    kind: str
+    kind: DecisionKind
     start: int
     length: int
 
-    def of(self, point: Point) -> Point:
+    def value(self, point: Point) -> Point:
         """The value of this decision in a point."""
         return point[self.start : self.start + self.length]
 
+    def replace(self, point: Point, value: Point) -> Point:
+        """A point with another value of this decision."""
+        return (*point[: self.start], *value, *point[self.start + self.length :])
+
+    def __str__(self) -> str:
+        """The kind and the position, as in ``"SamplePerfectTile#7"``."""
+        return f"{self.kind.name}#{self.inst}"
+
 
 def _search_insts(trace: Trace) -> Iterator[tuple[int, Instruction]]:
-    """The instructions before the postprocessors', with their positions."""
+    """The instructions before those of the postprocessors, with their positions."""
     for position, inst in enumerate(trace.insts):
         if inst.kind.name == "EnterPostproc":
             return
         yield position, inst
 
 
-def _parallel_extent(inst: Instruction) -> int | None:
-    """The constant of a parallel annotation; None for any other instruction."""
-    if inst.kind.name != "Annotate" or str(inst.attrs[0]) != PARALLEL:
-        return None
-    value = inst.inputs[1]
-    return int(value) if isinstance(value, int | IntImm) else None
-
-
-def _value(trace: Trace, inst: Instruction) -> Point | None:
-    """The decision made on an instruction; None where there is nothing to decide."""
-    kind = inst.kind.name
-    if kind == "SamplePerfectTile":
-        tile = tuple(int(factor) for factor in trace.decisions[inst])
-        # TVM writes -1 for the outermost factor of a loop of unknown extent.
-        return tile if tile[0] > 0 else None
-    if kind in ("SampleCategorical", "SampleComputeLocation"):
-        return (int(trace.decisions[inst]),)
-    extent = _parallel_extent(inst)
-    return None if extent is None else (extent,)
-
-
 @dataclass(frozen=True)
 class Sketch:
-    """What the traces of one design space share: everything but the decisions.
+    """The part that the traces of one design space share: everything but the decisions.
 
     Parameters
     ----------
@@ -105,63 +88,47 @@ class Sketch:
     decisions: tuple[Decision, ...]
 
     @staticmethod
-    def of(trace: Trace) -> "Sketch":
-        """Read the sketch of a trace that has all its decisions.
-
-        ``SamplePartitionedTile`` is left as it is: no schedule rule for a CPU or CUDA samples it.
-        """
+    def from_trace(trace: Trace) -> "Sketch":
+        """Read the sketch of a trace that has all its decisions."""
         key, decisions, start = [], [], 0
         made: dict[object, int] = {}
         for position, inst in _search_insts(trace):
-            value = _value(trace, inst)
-            is_extent = inst.kind.name == "Annotate" and value is not None
-            # Instructions of one kind may work on other blocks and loops: those of one level or
-            # of another, for one.
-            inputs = [
-                made.get(one, str(one)) for one in list(inst.inputs)[: 1 if is_extent else None]
-            ]
-            attrs = [str(attr) for attr in inst.attrs]
-            key.append(f"{inst.kind.name}{inputs}{attrs}")
+            kind = DECISION_KINDS.get(inst.kind.name)
+            value = None if kind is None else kind.read(trace, inst)
+            fixed = list(inst.inputs)
+            if kind is not None and value is not None:
+                fixed = list(kind.fixed_inputs(inst))
+                decisions.append(Decision(position, kind, start, len(value)))
+                start += len(value)
+            # Instructions of one kind may work on different blocks and loops.
+            inputs = [made.get(argument, str(argument)) for argument in fixed]
+            key.append(f"{inst.kind.name}{inputs}{[str(attr) for attr in inst.attrs]}")
             for output in inst.outputs:
                 made[output] = len(made)
-            if value is not None:
-                decisions.append(Decision(position, inst.kind.name, start, len(value)))
-                start += len(value)
         return Sketch(tuple(key), tuple(decisions))
 
     def read(self, trace: Trace) -> Point:
         """The point of a trace of this sketch."""
         point: Point = ()
         for decision in self.decisions:
-            point += _value(trace, trace.insts[decision.inst]) or ()
+            point += decision.kind.read(trace, trace.insts[decision.inst]) or ()
         return point
 
     def write(self, trace: Trace, point: Point) -> Trace:
-        """The trace of this sketch that has the decisions of a point, without postprocessors.
+        """The trace of this sketch with the decisions of a point, without postprocessors.
 
-        The point is what is asked for; what TVM makes of it is read back from the replay.
+        TVM repairs illegal decisions during replay: read the realised ones back afterwards.
         """
         insts = [inst for _, inst in _search_insts(trace)]
-        made = trace.decisions
-        decisions = {inst: made[inst] for inst in insts if inst in made}
+        sampled = trace.decisions
+        decisions = {inst: sampled[inst] for inst in insts if inst in sampled}
         for decision in self.decisions:
             inst = insts[decision.inst]
-            value = decision.of(point)
-            if decision.kind == "SamplePerfectTile":
-                decisions[inst] = list(value)
-            elif decision.kind == "Annotate":
-                insts[decision.inst] = Instruction(
-                    inst.kind, [inst.inputs[0], IntImm("int32", value[0])], inst.attrs, inst.outputs
-                )
-            else:
-                decisions[inst] = value[0]
+            decision.kind.write(inst, decision.value(point), insts, decision.inst, decisions)
         return Trace(insts, decisions)
 
     def neighbourhood(
-        self,
-        trace: Trace,
-        locations: Mapping[int, tuple[int, ...]],
-        parallel_extents: Callable[[Decision], tuple[int, ...]],
+        self, trace: Trace, legal_values: Callable[[Decision], LegalValues]
     ) -> Neighbourhood:
         """The "adjacent" neighbourhood of a trace of this sketch.
 
@@ -169,60 +136,48 @@ class Sketch:
         ----------
         trace : Trace
             A replayed trace.
-        locations : Mapping[int, tuple[int, ...]]
-            The legal values of each ``SampleComputeLocation``, by the instruction's position.
-        parallel_extents : Callable[[Decision], tuple[int, ...]]
-            The extents of a parallel annotation that give distinct plans, ascending.
+        legal_values : Callable[[Decision], LegalValues]
+            Finds the legal values of a decision that only a replay can tell.
         """
-        axes: list[Axis] = []
-        for decision in self.decisions:
-            inst = trace.insts[decision.inst]
-            if decision.kind == "SamplePerfectTile":
-                axes.append(TileAxis(decision.start, decision.length, int(inst.attrs[1])))
-            elif decision.kind == "SampleCategorical":
-                candidates = [int(candidate) for candidate in inst.attrs[0]]
-                axes.append(_categorical_axis(decision.start, candidates))
-            elif decision.kind == "SampleComputeLocation":
-                axes.append(OrderedAxis(decision.start, locations[decision.inst]))
-            else:
-                axes.append(OrderedAxis(decision.start, parallel_extents(decision)))
-        return Neighbourhood(tuple(axes))
+        return Neighbourhood(
+            tuple(
+                decision.kind.axis(
+                    decision.start,
+                    decision.length,
+                    trace.insts[decision.inst],
+                    legal_values(decision),
+                )
+                for decision in self.decisions
+            )
+        )
 
     def describe(self, point: Point) -> str:
         """The decisions of a point, for the log: ``"SamplePerfectTile#7 [1, 4], ..."``."""
-        described = (
-            f"{decision.kind}#{decision.inst} {list(decision.of(point))}"
-            for decision in self.decisions
-        )
+        described = (f"{decision} {list(decision.value(point))}" for decision in self.decisions)
         return ", ".join(described) or "no decision"
 
     def describe_change(self, before: Point, after: Point) -> str:
-        """What changed between two points: ``"SamplePerfectTile#7 [1, 4] -> [2, 2]"``."""
+        """The decisions that differ: ``"SamplePerfectTile#7 [1, 4] -> [2, 2]"``."""
         changes = (
-            f"{decision.kind}#{decision.inst} "
-            f"{list(decision.of(before))} -> {list(decision.of(after))}"
+            f"{decision} {list(decision.value(before))} -> {list(decision.value(after))}"
             for decision in self.decisions
-            if decision.of(before) != decision.of(after)
+            if decision.value(before) != decision.value(after)
         )
         return ", ".join(changes) or "no decision"
 
 
-def _categorical_axis(slot: int, candidates: list[int]) -> Axis:
-    """Neighbouring indices where the candidates are ordered numbers, any index where not."""
-    ascending = all(a < b for a, b in pairwise(candidates))
-    descending = all(a > b for a, b in pairwise(candidates))
-    if ascending or descending:
-        return OrderedAxis(slot, tuple(range(len(candidates))))
-    return ChoiceAxis(slot, len(candidates))
-
-
 def largest_parallel_extent(traces: Iterable[Trace]) -> int:
-    """The largest parallel extent that the traces annotate: what ``MutateParallel`` stays within.
+    """The largest parallel extent that the traces annotate: the limit of ``MutateParallel``.
 
     Returns
     -------
     extent : int
         At least 1.
     """
-    extents = (_parallel_extent(inst) for trace in traces for _, inst in _search_insts(trace))
-    return max((extent for extent in extents if extent is not None), default=1)
+    extents = (
+        PARALLEL_EXTENT.read(trace, inst)
+        for trace in traces
+        for _, inst in _search_insts(trace)
+        if inst.kind.name == PARALLEL_EXTENT.name
+    )
+    return max((extent[0] for extent in extents if extent is not None), default=1)

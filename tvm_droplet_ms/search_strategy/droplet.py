@@ -16,53 +16,67 @@
 # under the License.
 """DropletStrategy: the object that TVM calls."""
 
+import os
 import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 
 from tvm_ffi import register_global_func
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.cost_model import RandomModel
+from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm.s_tir.meta_schedule.search_strategy import (
-    EvolutionarySearch,
-    MeasureCandidate,
-    SearchStrategy,
-)
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, SearchStrategy
 
-from .belief import Belief
 from .candidates import Replayer
-from .decisions import Sketch, largest_parallel_extent
-from .diversity import BatchSelection
-from .explorer import EvolutionaryExplorer, Explorer, RandomExplorer
-from .history import History
-from .journal import Journal
-from .lifecycle import Start, StrategyLifecycle, Task, TaskSearch, check_at_least
-from .log import logger
-from .model_descent import ModelDescent
-from .model_explorers import AnnealingExplorer, InformedExplorer
-from .places import Places
-from .search import WITHOUT, Batch, DropletSearch, SearchOptions
+from .decisions import largest_parallel_extent
+from .descents.base import Batch, Descent
+from .descents.coordinate import CoordinateDescent
+from .descents.surrogate import SurrogateDescent
+from .design_spaces import DesignSpaces
+from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
+from .history import History, is_unmeasured
+from .lifecycle import (
+    Budget,
+    PreTuningArgs,
+    StrategyLifecycle,
+    Task,
+    TaskSearch,
+    check_at_least,
+)
+from .log import SearchLogger
+from .logger import logger
+from .prior import CostModelPrior, check_prior, find_prior
+from .probing import Prober
+from .search import DropletSearch
 
-_EXPLORERS = ("random", "evolutionary", "annealing")
+EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
+    "random": RandomExplorer,
+    "evolutionary": EvolutionaryExplorer,
+}
+"""Explorers by the names that stand for them with their defaults."""
 
-_CHAINS, _STEPS = 128, 4
-"""The chains of annealing, as many as AutoTVM's, and their moves for a batch."""
+DESCENTS = ("surrogate", "coordinate")
 
-_DRAWN = 256
-"""Of how many random schedules a cost model chooses what to explore."""
+EXPLORE_TRIALS = {"surrogate": 8, "coordinate": 64}
+"""The default of ``explore_trials`` for each descent: the best that was measured at 128 trials."""
+
+MIN_BATCH = 4
+"""The smallest batch of a surrogate descent, unless ``descent_batch_size`` is smaller."""
+
+BATCH_SHARE = 8
+"""A batch of a surrogate descent has at most one candidate for this many measurements: the
+surrogate learns from each batch before it chooses the next."""
 
 
 class _Run:
     """A search, as the lifecycle of a strategy drives it."""
 
-    def __init__(self, search: DropletSearch, explorer: Explorer) -> None:
+    def __init__(self, search: DropletSearch, prior: CostModelPrior | None) -> None:
         self._search = search
-        self._explorer = explorer
+        self._prior = prior
         self._batches = search.batches()
         self._batch: Batch = []
 
@@ -70,60 +84,59 @@ class _Run:
         self._batch = next(self._batches, [])
         return [candidate.measure_candidate() for candidate in self._batch]
 
-    def tell(self, _: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
+    def tell(
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
         self._search.tell(self._batch, results)
+        if self._prior is not None:
+            measured = [
+                (candidate, result)
+                for candidate, result in zip(measure_candidates, results, strict=True)
+                if not is_unmeasured(result.run_secs)
+            ]
+            self._prior.update(*zip(*measured, strict=True)) if measured else None
 
     def end(self) -> None:
         self._search.conclude()
-        self._explorer.leave()
 
 
 @derived_object
 class DropletStrategy(StrategyLifecycle):
-    """Explore briefly, then descend coordinate by coordinate on a model of what was measured.
+    """Explore a few schedules that a pretrained cost model picks, then descend from the best.
 
     A MetaSchedule search strategy after "Explore as a Storm, Exploit as a Raindrop" (arXiv
-    2406.20037), inside the trial budget and over a trace's own sampled decisions: tile sizes,
-    categorical choices, compute locations and the extent of the parallel loop. Of the steps from
-    the best schedule, a Gaussian process tells which are worth measuring.
+    2406.20037), inside the trial budget and over a trace's sampled decisions: tile sizes,
+    categorical choices, compute locations and the extent of the parallel loop. By default a
+    Gaussian process of all measurements chooses the steps to measure; the published search, which
+    measures the neighbours of the best one decision at a time, is
+    ``DropletStrategy(explorer="evolutionary", descent="coordinate")``.
 
     Parameters
     ----------
-    explore_trials : int
-        How many trials of a task to explore for before the descent, the records of its database
-        included. At least 1.
+    explore_trials : int | None
+        The trials of a task to explore for before the descent, the records of its database
+        included. At least 1. None for 8, or 64 with ``descent="coordinate"``.
     descent_batch_size : int
-        The most candidates of a descent's batch. A batch is no larger than an eighth of what was
-        measured, and no smaller than 4 unless this is. At least 1.
+        The most candidates of a descent's batch. With ``descent="surrogate"`` a batch also has at
+        most an eighth as many candidates as were measured, and at least 4. At least 1.
     stop_when_converged : bool
-        Whether to end the task when the model expects nothing more of any step and every neighbour
-        of the best was measured, which leaves its trials to the scheduler's other tasks. Otherwise
-        the search goes on with what is most promising.
-    explorer : str
-        What explores: "random", TVM's sampling of the design spaces, of which a cost model that
-        knows something chooses; "evolutionary"; or "annealing" on the cost model's predictions.
-    evolutionary : Mapping[str, Any] | None
-        Options of TVM's ``EvolutionarySearch``, where that explores.
-    diversity : float
-        Where a cost model chooses what to explore: how much of the best throughput one more value
-        of a decision is worth to a batch. At least 0.
-    epsilon : float
-        The share of such a batch that is random, from 0 to 1. What the model thinks little of tells
-        how far it can be trusted.
-    without : Sequence[str]
-        Parts of the search to switch off, to see what each is worth: "exploration", "descent",
-        "model", "joint steps", "random points", "small batches", "parallel annotation" and "cost
-        model".
-    dropped : Counter[str] | None
-        Where to count the proposals that were not in the space, by the postprocessor or the error
-        that dropped them, for all tasks and clones together; None to count each task's for its log.
-        What TVM's evolution drops where it explores is not counted: it does not tell.
-
-    Notes
-    -----
-    A cost model that knows something before the first measurement, as ``TransferModel`` does,
-    chooses what to explore and is what the Gaussian process corrects. TVM's own answer at random
-    until they have samples of the run, and are not asked again then.
+        Whether to end the task at a local optimum: every neighbour of the best was tried, and the
+        surrogate expects no improvement elsewhere. Its trials are left to the scheduler's other
+        tasks. Otherwise the search goes on with the most promising points.
+    explorer : str | Explorer
+        ``"random"``, TVM's sampling of the design spaces, from which the prior picks;
+        ``"evolutionary"``, TVM's evolutionary search; or an explorer object with options, such as
+        ``RandomExplorer(pool_size=1024)`` or ``tvm_droplet_ms.autotvm.AnnealingExplorer()``.
+    descent : str
+        ``"surrogate"``, or ``"coordinate"`` for the published descent over one decision at a time
+        with its significance test.
+    prior : str | os.PathLike[str] | CostModel | None
+        A cost model that predicts before anything is measured, whatever cost model TVM trains
+        beside the search. ``"auto"``: the model that comes with the package, where there is one for
+        the kind of the target; none with ``descent="coordinate"``, which is as published. Else the
+        path of a model file, a cost model such as a ``TransferModel``, or None. The strategy feeds
+        it with the measurements. A file is loaded anew for each task; a cost model object is shared
+        by all tasks.
 
     Raises
     ------
@@ -138,7 +151,7 @@ class DropletStrategy(StrategyLifecycle):
         from tvm_droplet_ms import DropletStrategy
 
         database = ms.tune_tir(
-            mod, target, work_dir, max_trials_global=300, strategy=DropletStrategy()
+            mod, target, work_dir, max_trials_global=64, strategy=DropletStrategy()
         )
     """
 
@@ -147,155 +160,134 @@ class DropletStrategy(StrategyLifecycle):
     def __init__(
         self,
         *,
-        explore_trials: int = 8,
+        explore_trials: int | None = None,
         descent_batch_size: int = 16,
         stop_when_converged: bool = False,
-        explorer: str = "random",
-        evolutionary: Mapping[str, Any] | None = None,
-        diversity: float = 0.0,
-        epsilon: float = 0.5,
-        without: Sequence[str] = (),
-        dropped: Counter[str] | None = None,
+        explorer: str | Explorer = "random",
+        descent: Literal["surrogate", "coordinate"] = "surrogate",
+        prior: str | os.PathLike[str] | CostModel | None = "auto",
     ) -> None:
         """Constructor"""
         super().__init__()
+        if descent not in DESCENTS:
+            raise ValueError(f"descent is {descent!r}, expected one of {', '.join(DESCENTS)}")
+        if explore_trials is None:
+            explore_trials = EXPLORE_TRIALS[descent]
         check_at_least("explore_trials", explore_trials, 1)
         check_at_least("descent_batch_size", descent_batch_size, 1)
-        if explorer not in _EXPLORERS:
-            raise ValueError(f"explorer is {explorer!r}, expected one of {', '.join(_EXPLORERS)}")
-        if evolutionary and explorer != "evolutionary":
-            raise ValueError(
-                f"evolutionary is {dict(evolutionary)!r}, but explorer is {explorer!r} and nothing "
-                "evolves; leave it out, or pass explorer='evolutionary'"
-            )
         if not isinstance(stop_when_converged, bool | int):
             raise ValueError(
                 f"stop_when_converged is {stop_when_converged!r}, expected True or False"
             )
-        unknown = [part for part in without if part not in WITHOUT]
-        if isinstance(without, str) or unknown:
-            raise ValueError(
-                f"without is {without!r}, expected a sequence of some of {', '.join(WITHOUT)}"
-            )
-        if not diversity >= 0.0:
-            raise ValueError(f"diversity is {diversity!r}, expected at least 0")
-        if not 0.0 <= epsilon <= 1.0:
-            raise ValueError(f"epsilon is {epsilon!r}, expected a share from 0 to 1")
-        self._options = SearchOptions(
-            explore_trials=int(explore_trials),
-            descent_batch_size=int(descent_batch_size),
-            stop_when_converged=bool(stop_when_converged),
-            explorer=str(explorer),
-            diversity=float(diversity),
-            epsilon=float(epsilon),
-            without=frozenset(without),
-        )
-        self._dropped = dropped
-        self._evolutionary = dict(evolutionary or {})
-        self._evolution = (
-            _make_evolution(self._evolutionary) if explorer == "evolutionary" else None
-        )
+        check_prior(prior)
+        self._explore_trials = int(explore_trials)
+        self._descent_batch_size = int(descent_batch_size)
+        self._stop_when_converged = bool(stop_when_converged)
+        self._explorer = _make_explorer(explorer)
+        self._descent = descent
+        self._prior = prior
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         super()._initialize_with_tune_context(context)
-        if self._evolution is not None:
-            self._evolution._initialize_with_tune_context(context)
+        self._explorer.initialize_with_tune_context(context)
 
-    def _begin(self, task: Task, start: Start) -> TaskSearch:
-        traces = [space.trace for space in start.design_spaces]
-        if not any(Sketch.of(trace).decisions for trace in traces):
+    def _begin(self, task: Task, args: PreTuningArgs) -> TaskSearch:
+        traces = [schedule.trace for schedule in args.design_spaces]
+        generator = random.Random(task.seed)
+        replayer = Replayer(task.mod, task.postprocs, generator)
+        context = SearchContext(
+            replayer=replayer,
+            history=_load_history(task, args, replayer),
+            schedules=list(args.design_spaces),
+            spaces=DesignSpaces(traces),
+            generator=generator,
+            prior=self._make_prior(task),
+            cost_model=args.cost_model,
+            seed=task.seed,
+        )
+        if not any(sketch.decisions for sketch in context.spaces.sketches):
             logger.warning(
                 "%s: nothing to search: no design space samples a decision; each is measured once",
                 task.name,
             )
-        generator = random.Random(task.seed)
-        replayer = Replayer(task.mod, task.postprocs, generator, self._dropped)
-        history = History(task.mod, task.target)
-        if start.database is not None:
-            history.load(start.database, replayer)
-        if len(history) or history.ignored:
-            logger.info(
-                "%s: %d modules measured before; records ignored: %s",
-                task.name,
-                len(history),
-                ", ".join(f"{count} of {why}" for why, count in history.ignored.items()) or "none",
-            )
-        without = self._options.without
-        places = Places(traces)
-        belief = self._belief(task, start, history, replayer.dropped)
-        sampling = RandomExplorer(replayer, start.design_spaces, history)
-        explorer: Explorer = sampling
-        selection = BatchSelection(self._options.diversity, self._options.epsilon)
-        model = RandomModel() if start.cost_model is None else start.cost_model
-        if self._evolution is not None:
-            explorer = EvolutionaryExplorer(self._evolution, start.design_spaces, history, model)
-        elif self._options.explorer == "annealing":
-            asked = Belief(model, task.mod, task.target, task.num_threads)
-            explorer = AnnealingExplorer(
-                sampling,
-                asked,
-                places,
-                selection,
-                replayer,
-                history,
-                generator,
-                chains=_CHAINS,
-                steps=_STEPS,
-            )
-        elif belief is not None:
-            explorer = InformedExplorer(sampling, belief, places, selection, _DRAWN)
         search = DropletSearch(
-            options=self._options,
-            budget=start.budget,
-            replayer=replayer,
-            history=history,
-            explorer=explorer,
-            descent=ModelDescent(
-                replayer,
-                history,
-                places,
-                generator,
-                parallel_limit=(
-                    0 if "parallel annotation" in without else largest_parallel_extent(traces)
-                ),
-                without=without,
-                belief=belief,
-            ),
-            journal=Journal(task.name, history, replayer.dropped),
-            design_spaces=traces,
+            context=context,
+            budget=args.budget,
+            exploration=self._explorer.begin(context),
+            descent=self._make_descent(context, args.budget),
+            log=SearchLogger(task.name, context.history, replayer.dropped),
+            explore_trials=self._explore_trials,
+            stop_when_converged=self._stop_when_converged,
         )
-        return _Run(search, explorer)
+        return _Run(search, context.prior)
 
-    def _belief(
-        self, task: Task, start: Start, history: History, dropped: Counter[str]
-    ) -> Belief | None:
-        """What the cost model expects; None where it knows nothing."""
-        if start.cost_model is None or "cost model" in self._options.without:
+    def _make_prior(self, task: Task) -> CostModelPrior | None:
+        if self._prior == "auto" and self._descent == "coordinate":
             return None
-        belief = Belief(start.cost_model, task.mod, task.target, task.num_threads)
-        # With a generator of its own: whoever passes no such model has the same search as ever.
-        probe = Replayer(task.mod, task.postprocs, random.Random(task.seed), dropped)
-        drawn = RandomExplorer(probe, start.design_spaces, history).ask(2)
-        return belief if belief.is_informed(drawn) else None
+        model = find_prior(self._prior, task.target)
+        if model is None:
+            return None
+        return CostModelPrior(model, task.mod, task.target, task.num_threads)
+
+    def _make_descent(self, search: SearchContext, budget: Budget) -> Descent:
+        limit = largest_parallel_extent([schedule.trace for schedule in search.schedules])
+        prober = Prober(search.replayer, limit)
+        largest = self._descent_batch_size
+        if self._descent == "coordinate":
+            return CoordinateDescent(search, prober, lambda: min(largest, budget.room))
+        return SurrogateDescent(
+            search,
+            prober,
+            partial(_growing_batch, search.history, largest, budget),
+            stop_when_converged=self._stop_when_converged,
+        )
 
     def clone(self) -> SearchStrategy:
         """A strategy of the same configuration, without state."""
         return DropletStrategy(
-            **asdict(self._options), evolutionary=self._evolutionary, dropped=self._dropped
+            explore_trials=self._explore_trials,
+            descent_batch_size=self._descent_batch_size,
+            stop_when_converged=self._stop_when_converged,
+            explorer=self._explorer,
+            descent=self._descent,
+            prior=self._prior,
         )
 
 
-def _make_evolution(options: Mapping[str, Any]) -> EvolutionarySearch:
-    try:
-        return EvolutionarySearch(**options)
-    except TypeError as error:
+def _growing_batch(history: History, largest: int, budget: Budget) -> int:
+    """The batch size of a surrogate descent: it grows with the measurements."""
+    return min(max(MIN_BATCH, len(history) // BATCH_SHARE), largest, budget.room)
+
+
+def _make_explorer(explorer: str | Explorer) -> Explorer:
+    if isinstance(explorer, Explorer):
+        return explorer.clone()
+    if explorer not in EXPLORERS:
         raise ValueError(
-            f"evolutionary is {dict(options)!r}, expected options of TVM's EvolutionarySearch: "
-            f"{error}"
-        ) from error
+            f"explorer is {explorer!r}, expected one of {', '.join(EXPLORERS)}, or an Explorer"
+        )
+    return EXPLORERS[explorer]()
+
+
+def _load_history(task: Task, args: PreTuningArgs, replayer: Replayer) -> History:
+    """The measurements of the task that the database has."""
+    history = History(task.mod, task.target)
+    if args.database is not None:
+        history.load(args.database, replayer)
+    if len(history) or history.ignored:
+        logger.info(
+            "%s: %d modules measured before; records ignored: %s",
+            task.name,
+            len(history),
+            ", ".join(f"{count} of {why}" for why, count in history.ignored.items()) or "none",
+        )
+    return history
 
 
 @register_global_func("tvm_droplet_ms.DropletStrategy")
-def _make(options: Mapping[str, Any]) -> SearchStrategy:
-    """Make a strategy by name, from a map of its options: the FFI passes no keywords."""
-    return DropletStrategy(**{str(name): value for name, value in options.items()})
+def _make(options: Mapping[str, Any] | None = None) -> SearchStrategy:
+    """Make a strategy by name, from a map of its options: the FFI passes no keywords.
+
+    An explorer is named by a string there.
+    """
+    return DropletStrategy(**{str(name): value for name, value in (options or {}).items()})

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What has been measured for a task: by this run, and by the runs before it."""
+"""The measurements of a task: those of this run, and of the runs before it."""
 
 import math
 from collections import Counter
@@ -29,22 +29,30 @@ from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRec
 from tvm.target import Target
 
 from .candidates import Candidate, Replayer
-from .log import logger
+from .logger import logger
 
 _FAILED_SECS = 1e10
-"""What TVM's ``AddToDatabase`` stores for a failed measurement (``add_to_database.cc``)."""
+"""The time that TVM's ``AddToDatabase`` stores for a failure (``add_to_database.cc``)."""
 
 
 def valid_secs(run_secs: Sequence[object] | None) -> tuple[float, ...]:
-    """The times of a measurement, empty if it failed.
+    """The times of a measurement in seconds, empty if it failed.
 
-    A time that is not finite and positive is a failed measurement, whatever the runner says of it:
-    a zero would rank first for ever.
+    A time that is not finite and positive counts as a failure: a zero would rank first for ever.
     """
     secs = tuple(float(sec) for sec in run_secs or ())  # type: ignore[arg-type]
     if not all(math.isfinite(sec) and 0.0 < sec < _FAILED_SECS for sec in secs):
         return ()
     return secs
+
+
+def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
+    """Whether the machine failed and not the candidate: times are given, but there are none.
+
+    A failed candidate has no ``run_secs`` in its result, and one time of 1e10 in a database. A
+    candidate that could not be measured has an empty list in both, and may be tried again.
+    """
+    return run_secs is not None and len(run_secs) == 0
 
 
 def mean(secs: Sequence[float]) -> float:
@@ -53,17 +61,17 @@ def mean(secs: Sequence[float]) -> float:
 
 
 def is_for_target(record: TuningRecord, target: Target) -> bool:
-    """Whether a record was measured on a target; one that names none may have been.
+    """Whether a record was measured on a target; a record without a target may have been.
 
-    Neither identity nor text will do: a target that was read back from JSON is another object,
-    with its attributes in another order.
+    Targets are compared structurally: one read back from JSON is another object, with its
+    attributes in another order.
     """
     return record.target is None or bool(structural_equal(record.target, target))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A module that was measured with success.
+    """A successfully measured module.
 
     Parameters
     ----------
@@ -94,9 +102,9 @@ class History:
     Attributes
     ----------
     view : Database
-        The records that evolution may see.
+        The records that evolution may start from.
     ignored : Counter[str]
-        How many records of the database were skipped, by reason.
+        The number of skipped database records, by reason.
     """
 
     mod: IRModule
@@ -112,8 +120,8 @@ class History:
     def load(self, database: Database, replayer: Replayer) -> None:
         """Take over a database's records of this workload and target, failed ones included.
 
-        Records of another target and records that no longer replay are skipped and counted in
-        ``ignored``.
+        Records of another target, of candidates that could not be measured, and records that no
+        longer replay are skipped and counted in ``ignored``.
         """
         is_ours = _WorkloadFilter(self.mod, database.commit_workload(self.mod))
         for record in database.get_all_tuning_records():
@@ -121,6 +129,9 @@ class History:
                 continue
             if not is_for_target(record, self.target):
                 self.ignored["another target"] += 1
+                continue
+            if is_unmeasured(record.run_secs):
+                self.ignored["could not be measured"] += 1
                 continue
             # A trace that a newer TVM or another design space cannot replay fails in as many ways
             # as there are schedule primitives.
@@ -134,7 +145,16 @@ class History:
             self.add(candidate, valid_secs(record.run_secs))
 
     def add(self, candidate: Candidate, secs: tuple[float, ...]) -> None:
-        """Remember a measurement; without times it is a failure, never to be tried again."""
+        """Remember a measurement.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            The candidate.
+        secs : tuple[float, ...]
+            Its times in seconds; empty for a failure, which is never tried again. A database may
+            hold a module twice: its times are added to those before.
+        """
         before = self._times.get(candidate.module, ())
         self._times[candidate.module] = before + secs
         self._traces.setdefault(candidate.module, candidate.trace)
@@ -145,11 +165,11 @@ class History:
         )
 
     def __len__(self) -> int:
-        """The number of distinct modules that were measured, with success or not."""
+        """The number of distinct measured modules, failures included."""
         return len(self._times)
 
     def __contains__(self, candidate: Candidate) -> bool:
-        """Whether a candidate's module was measured, with success or not."""
+        """Whether a candidate's module was measured, failures included."""
         return candidate.module in self._times
 
     def secs(self, candidate: Candidate) -> tuple[float, ...]:
@@ -157,18 +177,18 @@ class History:
         return self._times.get(candidate.module, ())
 
     def ranking(self) -> Iterator[Measured]:
-        """What was measured with success, the fastest mean first."""
+        """The successfully measured modules, the fastest mean first."""
         means = {module: mean(secs) for module, secs in self._times.items() if secs}
         for module in sorted(means, key=means.__getitem__):
             yield Measured(self._traces[module], self._times[module])
 
     def measurements(self) -> Iterator[tuple[int, Trace, tuple[float, ...]]]:
-        """Each module that was measured, its trace, and its times in seconds, none if it failed."""
+        """Each measured module, its trace, and its times in seconds, none if it failed."""
         for module, secs in self._times.items():
             yield module, self._traces[module], secs
 
     def best(self) -> Measured | None:
-        """The fastest by its mean; None before there is one."""
+        """The module with the fastest mean; None before there is one."""
         return next(self.ranking(), None)
 
 

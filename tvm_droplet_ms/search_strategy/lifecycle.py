@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""When TVM may ask what of a strategy; what it answers is in the search of each run."""
+"""Lifecycle of a search strategy: call-order checks and the trial budget."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,12 +31,34 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchStrategy
 from tvm.target import Target
 
-from .budget import Budget
+
+@dataclass
+class Budget:
+    """The trials of a task.
+
+    Parameters
+    ----------
+    max_trials : int
+        The most that the task may measure.
+    num_trials_per_iter : int
+        The most that one batch may measure.
+    trials : int
+        The number measured so far.
+    """
+
+    max_trials: int
+    num_trials_per_iter: int
+    trials: int = 0
+
+    @property
+    def room(self) -> int:
+        """The most candidates that the next batch may have."""
+        return min(self.num_trials_per_iter, self.max_trials - self.trials)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is tuned: what a strategy needs of a ``TuneContext``.
+    """The tuning task: the parts of a ``TuneContext`` that a strategy needs.
 
     The context itself is not kept: it holds its strategy, and no collector would see the cycle.
 
@@ -47,13 +69,13 @@ class Task:
     mod : IRModule
         The workload.
     target : Target
-        What it is tuned for.
+        The target.
     postprocs : Sequence[Postproc]
         The postprocessors of its design space.
     seed : int
-        Of all random choices.
+        The seed of all random choices.
     num_threads : int
-        How many threads a cost model may see programs on.
+        The number of threads that a cost model may use.
     """
 
     name: str
@@ -65,8 +87,8 @@ class Task:
 
 
 @dataclass
-class Start:
-    """What a run begins with: the arguments of ``pre_tuning``.
+class PreTuningArgs:
+    """The arguments of ``pre_tuning``.
 
     Parameters
     ----------
@@ -75,9 +97,9 @@ class Start:
     design_spaces : Sequence[Schedule]
         At least one.
     database : Database | None
-        Where earlier measurements of the task are found; None for an empty one.
+        The earlier measurements of the task; None for an empty database.
     cost_model : CostModel | None
-        What predicts; None for nothing.
+        The cost model that TVM trains beside the search; None for none.
     """
 
     budget: Budget
@@ -98,7 +120,7 @@ class TaskSearch(Protocol):
         """Take the results of the last batch."""
 
     def end(self) -> None:
-        """Let go of what the search holds."""
+        """Release the resources of the search."""
 
 
 @dataclass
@@ -110,25 +132,24 @@ class _Run:
 
 
 class StrategyLifecycle(PySearchStrategy):
-    """A search strategy that makes a search of its own for every run.
+    """Base class of search strategies that make a new search for every run.
 
-    It keeps the budget, and refuses with a ``ValueError`` what is called out of turn: TVM's own
-    strategies fail an internal check there, or go on with the results of another batch.
+    It keeps the budget, and refuses calls out of turn with a ``ValueError``: TVM's own strategies
+    fail an internal check there, or go on with the results of another batch.
 
-    A strategy derives from it, is decorated with ``derived_object``, and has ``_begin`` and
-    ``clone``.
+    A subclass is decorated with ``derived_object``, and defines ``_begin`` and ``clone``.
     """
 
     _scope = ""
-    """What its profiler scopes begin with."""
+    """The prefix of its profiler scopes."""
 
     def __init__(self) -> None:
         """Constructor"""
         super().__init__()
         self._run: _Run | None = None
 
-    def _begin(self, task: Task, start: Start) -> TaskSearch:
-        """The search of a run that begins."""
+    def _begin(self, task: Task, args: PreTuningArgs) -> TaskSearch:
+        """Make the search of a run."""
         raise NotImplementedError
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
@@ -162,9 +183,9 @@ class StrategyLifecycle(PySearchStrategy):
         design_spaces : Sequence[Schedule]
             The design spaces of the task. At least one.
         database : Database | None
-            Where earlier measurements of the task are found; None for an empty one.
+            The earlier measurements of the task; None for an empty database.
         cost_model : CostModel | None
-            What predicts, for the strategies that ask; None for nothing.
+            The cost model that TVM trains beside the search; None for none.
 
         Raises
         ------
@@ -181,8 +202,8 @@ class StrategyLifecycle(PySearchStrategy):
             )
         check_at_least("num_trials_per_iter", num_trials_per_iter, 1)
         budget = Budget(int(max_trials), int(num_trials_per_iter))
-        start = Start(budget, design_spaces, database, cost_model)
-        self._run = _Run(self._begin(self._task, start), budget)
+        args = PreTuningArgs(budget, design_spaces, database, cost_model)
+        self._run = _Run(self._begin(self._task, args), budget)
 
     def post_tuning(self) -> None:
         """End the run and drop its state.
@@ -260,7 +281,7 @@ class StrategyLifecycle(PySearchStrategy):
 
 
 def check_at_least(name: str, value: object, least: int) -> None:
-    """Refuse what is not an integer of at least some value.
+    """Refuse anything but an integer of at least a minimum.
 
     Raises
     ------

@@ -16,184 +16,127 @@
 # under the License.
 """The search of one task: explore as a storm, then exploit as a raindrop."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from .budget import Budget
-from .candidates import Candidate, Replayer
 from .decisions import Sketch
-from .explorer import Explorer
-from .history import History, Measured, mean, valid_secs
-from .journal import Journal
-from .model_descent import ModelDescent
+from .descents.base import Batch, Descent
+from .explorers.base import Exploration, SearchContext
+from .history import Measured, is_unmeasured, mean, valid_secs
+from .lifecycle import Budget
+from .log import SearchLogger
 from .neighbourhood import Point
 
-Batch = list[Candidate]
-
-WITHOUT = (
-    "exploration",
-    "descent",
-    "model",
-    "joint steps",
-    "random points",
-    "small batches",
-    "parallel annotation",
-    "cost model",
-)
-"""The parts that can be switched off, to see what each is worth."""
-
-_SMALLEST_BATCH = 4
-
-_GROWTH = 8
-"""A batch is as large as this fraction of what was measured: what is known grows as slowly."""
-
-_CONVERGED = 1e-3
-"""The improvement expected of the most promising step, as a share of the best throughput, below
-which the model holds nothing more to be won."""
-
 _DRAWN_FROM_EMPTY = 8
-"""How many traces of each design space to draw, to tell why none is in the space."""
+"""Random traces of each design space that are drawn to tell why none is in the space."""
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """What ``DropletStrategy`` is configured with; see there."""
-
-    explore_trials: int
-    descent_batch_size: int
-    stop_when_converged: bool
-    explorer: str
-    diversity: float
-    epsilon: float
-    without: frozenset[str] = frozenset()
-
-    @property
-    def explored(self) -> int:
-        """The trials before the descent."""
-        return 1 if "exploration" in self.without else self.explore_trials
-
-
+@dataclass
 class DropletSearch:
     """Iterates over the batches that a task should measure.
 
     After each batch, ``tell`` must be called before the next is asked for. Iteration ends when the
-    space is exhausted, or has converged and ``stop_when_converged`` is set; the budget is the
-    caller's to enforce, who stops asking.
+    space is exhausted, or has converged and ``stop_when_converged`` is set. The caller enforces the
+    budget: it stops asking.
 
     Parameters
     ----------
-    options : SearchOptions
-        The configuration.
+    context : SearchContext
+        The run.
     budget : Budget
         The trials.
-    replayer : Replayer
-        Replays traces on the task's workload.
-    history : History
-        What was measured before.
-    explorer : Explorer
+    exploration : Exploration
         Proposes while exploring.
-    descent : ModelDescent
+    descent : Descent
         Proposes while descending.
-    journal : Journal
+    log : SearchLogger
         Tells the user.
-    design_spaces : Sequence[Trace]
-        The traces of the task's design spaces.
+    explore_trials : int
+        The trials to explore for, those of the database included.
+    stop_when_converged : bool
+        Whether to end at a local optimum.
     """
 
-    def __init__(
-        self,
-        options: SearchOptions,
-        budget: Budget,
-        replayer: Replayer,
-        history: History,
-        explorer: Explorer,
-        descent: ModelDescent,
-        journal: Journal,
-        design_spaces: Sequence[Trace],
-    ) -> None:
-        self._options = options
-        self._budget = budget
-        self._replayer = replayer
-        self._history = history
-        self._explorer = explorer
-        self._descent = descent
-        self._journal = journal
-        self._design_spaces = list(design_spaces)
+    context: SearchContext
+    budget: Budget
+    exploration: Exploration
+    descent: Descent
+    log: SearchLogger
+    explore_trials: int
+    stop_when_converged: bool
+
+    def __post_init__(self) -> None:
+        self._history = self.context.history
         self._results: list[RunnerResult] = []
 
     def batches(self) -> Iterator[Batch]:
         """The batches to measure, one after the other."""
-        yield from self._explore(self._options.explored - len(self._history))
-        if "descent" not in self._options.without:
-            yield from self._descend()
-        else:
-            yield from self._explore(self._budget.max_trials)
+        yield from self._explore(self.explore_trials - len(self._history), self.explore_trials)
+        while self._history.best() is not None:
+            self._log_descent()
+            converged = yield from self._descend()
+            if converged:
+                self.log.log("converged", f"local optimum; {self.log.drops()}")
+                if self.stop_when_converged:
+                    return
+            size = self.descent.batch_size()
+            found = yield from self._explore(size, size)
+            if not found:
+                return
         self._explain_if_empty()
 
-    def _explore(self, trials: int) -> Iterator[Batch]:
-        """Explore for a number of trials, and until something was measured with success."""
+    def _explore(self, trials: int, batch_size: int) -> Generator[Batch, None, bool]:
+        """Explore for a number of trials, and until something was measured with success.
+
+        Returns
+        -------
+        found : bool
+            Whether anything was left to explore.
+        """
+        found = False
         if trials <= 0 and self._history.best() is not None:
-            return
-        self._journal.begin("explore", f"exploring for {max(1, trials)} trials")
-        self._explorer.enter(min(max(1, trials), self._budget.num_trials_per_iter))
+            return found
+        # Where all trials failed, exploration goes on in batches of the same size.
+        size = trials if trials > 0 else batch_size
+        self.log.begin("explore", f"exploring for {size} trials")
+        self.exploration.enter(min(size, self.budget.num_trials_per_iter))
         while trials > 0 or self._history.best() is None:
-            batch = self._explorer.ask(min(max(1, trials), self._budget.room))
+            size = trials if trials > 0 else batch_size
+            batch = self.exploration.ask(min(size, self.budget.room))
             if not batch:
-                return
+                return found
+            found = True
             yield batch
-            self._explorer.tell(batch, self._results)
+            self.exploration.tell(batch, self._results)
             trials -= len(batch)
+        return found
 
-    def _descend(self) -> Iterator[Batch]:
-        """Step to where the model expects the largest improvement, until there is none."""
-        if self._history.best() is None:
-            return
-        self._begin_descent()
+    def _descend(self) -> Generator[Batch, None, bool]:
+        """Descend until nothing new is proposed, and log each new best."""
+        batches = self.descent.descend()
         while True:
-            proposals = self._descent.propose(self._batch_size())
-            if self._options.stop_when_converged and proposals.improvement < _CONVERGED:
-                batch = self._descent.untried_neighbours(self._batch_size())
-                if not batch:
-                    self._journal.log(
-                        "converged",
-                        f"local optimum, every neighbour of the best was tried; "
-                        f"{self._journal.drops()}",
-                    )
-                    return
-                yield from self._step(batch)
-            elif proposals.batch:
-                yield from self._step(proposals.batch)
-            else:
-                trials = len(self._history)
-                yield from self._explore(self._batch_size())
-                if len(self._history) == trials:
-                    return
-                self._begin_descent()
+            before = self._history.best()
+            try:
+                batch = next(batches)
+            except StopIteration as end:
+                return bool(end.value)
+            yield batch
+            self._log_step(before, self._history.best())
 
-    def _begin_descent(self) -> None:
+    def _log_descent(self) -> None:
         best = self._history.best()
         if best is not None:
             sketch, point = _read(best)
             start = f"{mean(best.secs) * 1e6:.4g} us, {sketch.describe(point)}"
-            self._journal.begin("descend", f"descending from {start}")
+            self.log.begin("descend", f"descending from {start}")
 
-    def _step(self, batch: Batch) -> Iterator[Batch]:
-        """Measure a batch, and log the step if it has a new best."""
-        before = self._history.best()
-        yield batch
-        after = self._history.best()
+    def _log_step(self, before: Measured | None, after: Measured | None) -> None:
         if before is not None and after is not None and after.trace is not before.trace:
             gain = 1.0 - mean(after.secs) / mean(before.secs)
-            self._journal.log("step", f"step {_change(before, after)}: -{gain:.1%}")
-
-    def _batch_size(self) -> int:
-        size = max(_SMALLEST_BATCH, len(self._history) // _GROWTH)
-        if "small batches" in self._options.without:
-            size = self._options.descent_batch_size
-        return min(size, self._options.descent_batch_size, self._budget.room)
+            self.log.log("step", f"step {_change(before, after)}: -{gain:.1%}")
 
     def tell(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
         """Take the results of the batch that was asked for last.
@@ -206,42 +149,49 @@ class DropletSearch:
             One for each.
         """
         self._results = list(results)
-        secs = [valid_secs(result.run_secs) for result in results]
-        for candidate, times in zip(batch, secs):
-            self._history.add(candidate, times)
-        failures = [_reason(result) for times, result in zip(secs, results) if not times]
-        self._journal.measured(len(batch), failures)
+        failures: list[str] = []
+        unmeasured: list[str] = []
+        for candidate, result in zip(batch, results, strict=True):
+            if is_unmeasured(result.run_secs):
+                unmeasured.append(_reason(result))
+                continue
+            secs = valid_secs(result.run_secs)
+            self._history.add(candidate, secs)
+            if not secs:
+                failures.append(_reason(result))
+        self.log.measured(len(batch), failures, unmeasured)
 
     def conclude(self) -> None:
-        """Say how the search ended, at the end of its run."""
-        self._journal.log("finished", f"the run ends; {self._journal.drops()}")
-        self._journal.warn_if_all_failed()
+        """Log how the search ended, at the end of its run, and release what it holds."""
+        self.log.log("finished", f"the run ends; {self.log.drops()}")
+        self.log.warn_if_all_failed()
+        self.exploration.leave()
 
     def _explain_if_empty(self) -> None:
         """Name the postprocessors that reject everything."""
         if len(self._history) > 0:
             return
-        for space in self._design_spaces:
+        for schedule in self.context.schedules:
             for _ in range(_DRAWN_FROM_EMPTY):
-                self._replayer.replay(Trace(space.insts, {}))
-        self._journal.warn_of_empty_space(_DRAWN_FROM_EMPTY * len(self._design_spaces))
+                self.context.replayer.replay(Trace(schedule.trace.insts, {}))
+        self.log.warn_of_empty_space(_DRAWN_FROM_EMPTY * len(self.context.schedules))
 
 
 def _read(measured: Measured) -> tuple[Sketch, Point]:
     """The sketch and the decisions of a trace."""
     trace = measured.trace.simplified(remove_postproc=True)
-    sketch = Sketch.of(trace)
+    sketch = Sketch.from_trace(trace)
     return sketch, sketch.read(trace)
 
 
 def _change(before: Measured, after: Measured) -> str:
-    """What changed between two traces."""
+    """The decisions that differ between two traces."""
     (sketch, point), (other, changed) = _read(before), _read(after)
     return sketch.describe_change(point, changed) if sketch == other else other.describe(changed)
 
 
 def _reason(result: RunnerResult) -> str:
-    """Why a measurement failed: the builder's or the runner's words."""
+    """Why a measurement failed, in the words of the builder or the runner."""
     if result.error_msg is None:
         return f"invalid times {[float(sec) for sec in result.run_secs or ()]}"
     return str(result.error_msg)

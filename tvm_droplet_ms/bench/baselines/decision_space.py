@@ -189,7 +189,7 @@ def _parallel_extents(limit: int) -> tuple[int, ...]:
 
 
 def _sketch_space(trace: Trace, replayer: Replayer, extents: tuple[int, ...]) -> _SketchSpace:
-    sketch = Sketch.of(trace)
+    sketch = Sketch.from_trace(trace)
     drawn = (
         replayer.replay(Trace(trace.insts, {})) for _ in range(_DRAWS if sketch.decisions else 0)
     )

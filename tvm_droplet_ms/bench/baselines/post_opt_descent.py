@@ -118,7 +118,7 @@ class ShippedDescent:
         except _REFUSALS as error:
             self._replayer.dropped[f"TVM's droplet: {type(error).__name__}"] += 1
             return None
-        candidate = Candidate.of(schedule)
+        candidate = Candidate.from_schedule(schedule)
         if self._modules is None or candidate.module in self._modules:
             return candidate
         return self._replayer.replay(recorded.trace) or candidate
@@ -178,7 +178,7 @@ class _ReplayedDecisions:
     def __init__(
         self, trace: Trace, replayer: Replayer, history: History, parallel_limit: int
     ) -> None:
-        self._sketch = Sketch.of(trace)
+        self._sketch = Sketch.from_trace(trace)
         self._replayer = replayer
         self._history = history
         self._parallel_limit = parallel_limit

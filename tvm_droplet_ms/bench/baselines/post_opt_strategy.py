@@ -36,13 +36,13 @@ from ...search_strategy.candidates import Candidate, Replayer
 from ...search_strategy.decisions import largest_parallel_extent
 from ...search_strategy.history import History, valid_secs
 from ...search_strategy.lifecycle import (
-    Start,
+    PreTuningArgs,
     StrategyLifecycle,
     Task,
     TaskSearch,
     check_at_least,
 )
-from ...search_strategy.log import logger
+from ...search_strategy.logger import logger
 from .post_opt_descent import MendedDescent, PostOptDescent, ShippedDescent
 
 
@@ -63,7 +63,7 @@ class _Run:
     """The search of one run: evolution, then the descent."""
 
     def __init__(
-        self, options: _Options, evolution: EvolutionarySearch, task: Task, start: Start
+        self, options: _Options, evolution: EvolutionarySearch, task: Task, start: PreTuningArgs
     ) -> None:
         self._options = options
         self._task = task
@@ -128,7 +128,7 @@ class _Run:
         self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
         for candidate, result in zip(measure_candidates, results, strict=True):
-            self._history.add(Candidate.of(candidate.sch), valid_secs(result.run_secs))
+            self._history.add(Candidate.from_schedule(candidate.sch), valid_secs(result.run_secs))
         if self._evolution is not None:
             self._evolution.notify_runner_results(measure_candidates, results)
             return
@@ -219,7 +219,7 @@ class PostOptStrategy(StrategyLifecycle):
         super()._initialize_with_tune_context(context)
         self._evolution._initialize_with_tune_context(context)
 
-    def _begin(self, task: Task, start: Start) -> TaskSearch:
+    def _begin(self, task: Task, start: PreTuningArgs) -> TaskSearch:
         return _Run(self._options, self._evolution, task, start)
 
     def clone(self) -> SearchStrategy:

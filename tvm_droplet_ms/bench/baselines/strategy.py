@@ -26,8 +26,8 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, SearchStra
 
 from ...search_strategy.candidates import Candidate, Replayer
 from ...search_strategy.history import mean, valid_secs
-from ...search_strategy.lifecycle import Start, StrategyLifecycle, Task, TaskSearch
-from ...search_strategy.log import logger
+from ...search_strategy.lifecycle import PreTuningArgs, StrategyLifecycle, Task, TaskSearch
+from ...search_strategy.logger import logger
 from .ask_tell import AskTell, Point, SearchSpace
 from .ask_tell.annealing import SimulatedAnnealing
 from .ask_tell.local_search import LocalSearch
@@ -56,7 +56,7 @@ ASK_TELL = tuple(_ALGORITHMS)
 class _Run:
     """An algorithm, as the lifecycle of a strategy drives it."""
 
-    def __init__(self, name: str, task: Task, start: Start) -> None:
+    def __init__(self, name: str, task: Task, start: PreTuningArgs) -> None:
         self._name = name
         self._task = task
         self._budget = start.budget
@@ -149,7 +149,7 @@ class AskTellStrategy(StrategyLifecycle):
             import_optuna()
         self._name = str(name)
 
-    def _begin(self, task: Task, start: Start) -> TaskSearch:
+    def _begin(self, task: Task, start: PreTuningArgs) -> TaskSearch:
         return _Run(self._name, task, start)
 
     def clone(self) -> SearchStrategy:

@@ -80,7 +80,7 @@ class Sampler:
     def point(self, trace: Trace) -> Sampled | None:
         """The point of a trace of this design space; None if it has none of its sketches."""
         trace = trace.simplified(remove_postproc=True)
-        index = self._by_sketch.get(Sketch.of(trace))
+        index = self._by_sketch.get(Sketch.from_trace(trace))
         return None if index is None else (index, self.sketches[index].sketch.read(trace))
 
     def _trace(self, sampled: Sampled) -> Trace:
@@ -118,4 +118,4 @@ class Sampler:
 def _simplified(sketch: SketchTrace) -> SketchTrace:
     """Without instructions that do nothing: a tuning record's trace comes without them."""
     trace = sketch.trace.simplified(remove_postproc=True)
-    return replace(sketch, sketch=Sketch.of(trace), trace=trace)
+    return replace(sketch, sketch=Sketch.from_trace(trace), trace=trace)

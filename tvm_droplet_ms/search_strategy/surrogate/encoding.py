@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Points of the design spaces as vectors, near where their schedules are alike. Imports no TVM."""
+"""Points of the design spaces as vectors. Imports no TVM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +22,21 @@ from typing import Protocol
 
 import numpy as np
 
-from .neighbourhood import Point
+from ..neighbourhood import Point
+
+
+class Kind(Protocol):
+    """A kind of decision, as ``decision_kinds.DecisionKind``."""
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Columns of shape ``(points, columns)`` for values of shape ``(points, length)``."""
 
 
 class Slot(Protocol):
-    """A decision and its place in a point, as ``decisions.Decision``."""
+    """A decision and its position in a point, as ``decisions.Decision``."""
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> Kind: ...
     @property
     def start(self) -> int: ...
     @property
@@ -44,32 +51,33 @@ class _Columns:
     begin: int
 
     def write(self, points: np.ndarray, vectors: np.ndarray) -> None:
-        values = points[:, self.slot.start : self.slot.start + self.slot.length]
-        if self.slot.kind in ("SamplePerfectTile", "Annotate"):
-            values = np.log2(np.maximum(values, 1))
-        if self.slot.length > 1:
-            within = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
-            values = np.hstack([values, within[:, 1:-1]])
+        values = self.slot.kind.encode(
+            points[:, self.slot.start : self.slot.start + self.slot.length]
+        )
         vectors[:, self.begin : self.begin + values.shape[1]] = values
 
 
 class Encoding:
-    """The vectors of points.
+    """Vectors in which points with similar schedules are close.
 
-    The unit is a step: a factor of two that goes from one tile position to another, the next
-    value of a choice, the next compute location, twice the parallel extent. A tile has the
-    logarithms to base 2 of its factors, and those of the products of the inner ones, which are what
-    a loop's body touches. The n-th decision of a kind has the same columns in all sketches, so that
-    one learns from the other; the sketch itself is one choice.
+    The unit is a step: a factor of two moved from one tile position to another, the next value of a
+    choice, the next compute location, twice the parallel extent. The n-th decision of a kind has
+    the same columns in all sketches, so that one sketch learns from the other. The sketch itself
+    is one-hot.
 
     Parameters
     ----------
     sketches : Sequence[Sequence[Slot]]
         The decisions of each sketch.
+
+    Attributes
+    ----------
+    width : int
+        The number of columns.
     """
 
     def __init__(self, sketches: Sequence[Sequence[Slot]]) -> None:
-        begins: dict[tuple[str, int, int], int] = {}
+        begins: dict[tuple[Kind, int, int], int] = {}
         self._columns: list[list[_Columns]] = []
         self.width = len(sketches)
         for slots in sketches:
@@ -86,12 +94,12 @@ class Encoding:
             self._columns.append(columns)
 
     def vectors(self, points: Sequence[tuple[int, Point]]) -> np.ndarray:
-        """The vectors of points.
+        """Encode points.
 
         Parameters
         ----------
         points : Sequence[tuple[int, Point]]
-            For each its sketch and its decisions.
+            The index of the sketch and the decisions of each point.
 
         Returns
         -------

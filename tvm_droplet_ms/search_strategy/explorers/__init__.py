@@ -14,30 +14,16 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The trials of a task. Imports no TVM."""
+"""Explorers: what to measure before there is anything to descend from."""
 
-from dataclasses import dataclass
+from .base import Exploration, Explorer, SearchContext
+from .evolutionary import EvolutionaryExplorer
+from .random_sampling import RandomExplorer
 
-
-@dataclass
-class Budget:
-    """The trials of a task.
-
-    Parameters
-    ----------
-    max_trials : int
-        The most that the task may measure.
-    num_trials_per_iter : int
-        The most that one batch may measure.
-    trials : int
-        Those measured so far.
-    """
-
-    max_trials: int
-    num_trials_per_iter: int
-    trials: int = 0
-
-    @property
-    def room(self) -> int:
-        """How many candidates the next batch may have."""
-        return min(self.num_trials_per_iter, self.max_trials - self.trials)
+__all__ = [
+    "EvolutionaryExplorer",
+    "Exploration",
+    "Explorer",
+    "RandomExplorer",
+    "SearchContext",
+]

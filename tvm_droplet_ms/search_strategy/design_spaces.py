@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Where traces lie: the design spaces' sketches, and points of decisions in them."""
+"""The design spaces of a task: their sketches, and points of decisions in them."""
 
 from collections.abc import Sequence
 
@@ -23,49 +23,49 @@ import numpy as np
 from tvm.s_tir import Trace
 
 from .decisions import Sketch
-from .encoding import Encoding
 from .neighbourhood import Point
+from .surrogate.encoding import Encoding
 
-Place = tuple[int, Point]
-"""A sketch and its decisions."""
+SpacePoint = tuple[int, Point]
+"""The index of a sketch, and the values of its decisions."""
 
 
-class Places:
+class DesignSpaces:
     """The points of a task's design spaces.
 
     Parameters
     ----------
-    design_spaces : Sequence[Trace]
-        The traces of the design spaces, with all their decisions.
+    traces : Sequence[Trace]
+        A trace of each design space, with all its decisions.
 
     Attributes
     ----------
     sketches : list[Sketch]
-        The decisions of each design space.
+        The sketch of each design space.
     """
 
-    def __init__(self, design_spaces: Sequence[Trace]) -> None:
-        self._traces = [trace.simplified(remove_postproc=True) for trace in design_spaces]
-        self.sketches = [Sketch.of(trace) for trace in self._traces]
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._traces = [trace.simplified(remove_postproc=True) for trace in traces]
+        self.sketches = [Sketch.from_trace(trace) for trace in self._traces]
         self._encoding = Encoding([sketch.decisions for sketch in self.sketches])
 
-    def find(self, trace: Trace) -> Place | None:
-        """Where a trace lies; None for one of another design space."""
+    def find(self, trace: Trace) -> SpacePoint | None:
+        """The point of a trace; None for a trace of another design space."""
         trace = trace.simplified(remove_postproc=True)
-        sketch = Sketch.of(trace)
+        sketch = Sketch.from_trace(trace)
         if sketch not in self.sketches:
             return None
         return self.sketches.index(sketch), sketch.read(trace)
 
     def start(self, sketch: int) -> Point:
-        """The decisions that a design space was drawn with."""
+        """The decisions that a design space was sampled with."""
         return self.sketches[sketch].read(self._traces[sketch])
 
-    def trace(self, place: Place) -> Trace:
-        """The trace of a place, without postprocessors."""
-        sketch, point = place
-        return self.sketches[sketch].write(self._traces[sketch], point)
+    def trace(self, point: SpacePoint) -> Trace:
+        """The trace of a point, without postprocessors."""
+        sketch, decisions = point
+        return self.sketches[sketch].write(self._traces[sketch], decisions)
 
-    def vectors(self, places: Sequence[Place]) -> np.ndarray:
-        """The vectors of places, near where their schedules are alike; see ``Encoding``."""
-        return self._encoding.vectors(places)
+    def vectors(self, points: Sequence[SpacePoint]) -> np.ndarray:
+        """The points as vectors of shape ``(points, width)``; see ``Encoding``."""
+        return self._encoding.vectors(points)

@@ -1,0 +1,85 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Points that a descent may propose: steps from the best, and random points."""
+
+import random
+
+from ..design_spaces import DesignSpaces, SpacePoint
+from ..neighbourhood import Neighbourhood, Point
+from ..probing import Prober
+
+JOINT_STEPS = 75
+"""Joint steps of two or three decisions among the steps from a point."""
+
+
+class LocalMoves:
+    """Finds steps from a point and random points, with each neighbourhood probed once.
+
+    Parameters
+    ----------
+    spaces : DesignSpaces
+        The points of the design spaces.
+    prober : Prober
+        Finds the neighbourhood of a point.
+    generator : random.Random
+        Makes all random choices.
+    """
+
+    def __init__(self, spaces: DesignSpaces, prober: Prober, generator: random.Random) -> None:
+        self._spaces = spaces
+        self._prober = prober
+        self._generator = generator
+        self._neighbourhoods: list[dict[Point, Neighbourhood]] = [{} for _ in spaces.sketches]
+
+    def neighbourhood(self, point: SpacePoint) -> Neighbourhood:
+        """The neighbourhood of a point."""
+        sketch, decisions = point
+        known = self._neighbourhoods[sketch]
+        if decisions not in known:
+            known[decisions] = self._prober.neighbourhood(
+                self._spaces.sketches[sketch], self._spaces.trace(point)
+            )
+        return known[decisions]
+
+    def adjacent(self, point: SpacePoint) -> dict[SpacePoint, None]:
+        """The points one step away, in a fixed order."""
+        sketch, decisions = point
+        adjacent = self.neighbourhood(point).adjacent(decisions)
+        return dict.fromkeys((sketch, near) for near in adjacent)
+
+    def steps(self, point: SpacePoint) -> dict[SpacePoint, None]:
+        """The points one step away, and those of random joint steps."""
+        sketch, decisions = point
+        steps = self.adjacent(point)
+        neighbourhood = self.neighbourhood(point)
+        for _ in range(JOINT_STEPS):
+            length = self._generator.randint(2, 3)
+            steps[sketch, neighbourhood.walk(decisions, length, self._generator)] = None
+        return steps
+
+    def random_points(self, count: int) -> dict[SpacePoint, None]:
+        """At most ``count`` random points of all sketches."""
+        return dict.fromkeys(self._random_point() for _ in range(count))
+
+    def _random_point(self) -> SpacePoint:
+        """A point of any sketch; its locations and extents are legal somewhere in it."""
+        sketch = self._generator.randrange(len(self._spaces.sketches))
+        known = self._neighbourhoods[sketch]
+        if not known:
+            self.neighbourhood((sketch, self._spaces.start(sketch)))
+        decisions, neighbourhood = self._generator.choice(list(known.items()))
+        return sketch, neighbourhood.redraw(decisions, self._generator)

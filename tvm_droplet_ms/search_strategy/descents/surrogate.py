@@ -1,0 +1,291 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Descent on a surrogate: measures the points of largest expected improvement."""
+
+import math
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from threadpoolctl import threadpool_limits
+
+from tvm.s_tir.meta_schedule.profiler import Profiler
+
+from ..candidates import Candidate
+from ..design_spaces import SpacePoint
+from ..explorers.base import SearchContext
+from ..probing import Prober
+from ..surrogate.acquisition import by_expected_improvement
+from ..surrogate.model import Surrogate
+from .base import Batch
+from .local_moves import LocalMoves
+from .tried_points import TriedPoints
+
+RANDOM_POINTS = 500
+"""Random points of the whole space among the points considered for a batch."""
+
+DRAFTED, ASKED_STEPS, ASKED_RANDOM = 32, 8, 16
+"""Points per batch that the prior is asked about, each of which costs a replay: those that the
+measurements alone rank first, steps from the best, and random points. Points asked about for
+earlier batches are considered again."""
+
+ASK_UNTIL = 32
+"""Measurements after which the prior is not asked: they say more, and asking takes time."""
+
+MAX_FIT_POINTS = 256
+"""The most measurements that the surrogate is fitted to; fitting is cubic in their number."""
+
+REPLAYS_PER_CANDIDATE = 16
+"""Replays per wanted candidate after which a smaller batch will do."""
+
+CONVERGED = 1e-3
+"""The expected improvement of the best point, as a share of the best throughput, below which the
+descent counts as converged once every neighbour was tried."""
+
+_Order = Generator[tuple[int, float], bool, None]
+"""Yields the index of a point with its expected improvement; is sent whether it was taken."""
+
+
+@dataclass
+class Proposals:
+    """A batch of candidates.
+
+    Parameters
+    ----------
+    batch : list[Candidate]
+        The candidates.
+    improvement : float
+        The largest expected improvement of a considered point, as a share of the best throughput;
+        infinite before anything was measured.
+    """
+
+    batch: list[Candidate] = field(default_factory=list)
+    improvement: float = 0.0
+
+
+class SurrogateDescent:
+    """Searches locally around the best on a surrogate of the measurements.
+
+    For each batch:
+
+    1. Collect the adjacent steps of every decision from the best, random joint steps of two or
+       three decisions, and random points of the whole space.
+    2. Fit a Gaussian process to the relative throughput of all measurements. With a prior, and
+       while few were measured, fit it to what the prior leaves unexplained.
+    3. Take the points of largest expected improvement, each as if those before had come out as
+       predicted.
+
+    Parameters
+    ----------
+    search : SearchContext
+        The run.
+    prober : Prober
+        Finds the neighbourhood of a point.
+    batch_size : Callable[[], int]
+        The most candidates of the next batch.
+    stop_when_converged : bool
+        Whether to end when no point promises an improvement and every neighbour of the best was
+        measured.
+    """
+
+    def __init__(
+        self,
+        search: SearchContext,
+        prober: Prober,
+        batch_size: Callable[[], int],
+        *,
+        stop_when_converged: bool,
+    ) -> None:
+        self.batch_size = batch_size
+        self._replayer = search.replayer
+        self._history = search.history
+        self._spaces = search.spaces
+        self._generator = search.generator
+        self._prior = search.prior
+        self._stop_when_converged = stop_when_converged
+        self._moves = LocalMoves(search.spaces, prober, search.generator)
+        self._tried = TriedPoints(search.history, search.spaces)
+
+    def descend(self) -> Generator[Batch, None, bool]:
+        """Propose batches until nothing new is found; see ``Descent``."""
+        while True:
+            proposals = self.propose(self.batch_size())
+            batch = proposals.batch
+            if self._stop_when_converged and proposals.improvement < CONVERGED:
+                batch = self.untried_neighbours(self.batch_size())
+                if not batch:
+                    return True
+            if not batch:
+                return False
+            yield batch
+
+    def propose(self, count: int) -> Proposals:
+        """Propose the points of largest expected improvement.
+
+        Parameters
+        ----------
+        count : int
+            The most candidates to propose.
+
+        Returns
+        -------
+        proposals : Proposals
+            Without candidates if every considered point was tried, or nothing was measured with
+            success.
+        """
+        # Matrices this small are slower on several threads, and far slower on a busy machine.
+        with Profiler.timeit("Droplet/Propose"), threadpool_limits(1, user_api="blas"):
+            secs = self._tried.seconds()
+            best = min(secs, key=secs.__getitem__, default=None)
+            if best is None or math.isinf(secs[best]):
+                return Proposals(improvement=math.inf)
+            if len(secs) >= ASK_UNTIL:
+                self._prior = None
+            pool = self._considered(best, secs)
+            if not pool:
+                return Proposals()
+            with Profiler.timeit("Droplet/Model"):
+                order = self._by_improvement(secs, pool)
+            return self._take(pool, order, count)
+
+    def untried_neighbours(self, count: int) -> list[Candidate]:
+        """Adjacent neighbours of the best that were not measured; empty at a local optimum.
+
+        Parameters
+        ----------
+        count : int
+            The most to return.
+        """
+        secs = self._tried.seconds()
+        best = min(secs, key=secs.__getitem__)
+        pool = [point for point in self._moves.adjacent(best) if not self._tried.is_tried(point)]
+        return self._take(pool, _in_order(len(pool)), count).batch
+
+    def _considered(self, best: SpacePoint, secs: dict[SpacePoint, float]) -> list[SpacePoint]:
+        """The untried points to choose from; with a prior, those that it was asked about."""
+        steps = self._moves.steps(best)
+        pool = steps | self._moves.random_points(RANDOM_POINTS)
+        if self._prior is not None:
+            drafted = self._draft(secs, pool)
+            new = [point for point in steps if point not in self._prior.means]
+            new = self._generator.sample(new, min(ASKED_STEPS, len(new)))
+            self._ask([*secs, *drafted, *new, *self._moves.random_points(ASKED_RANDOM)])
+            pool = dict.fromkeys(self._prior.means)
+        return [point for point in pool if not self._tried.is_tried(point)]
+
+    def _draft(self, secs: dict[SpacePoint, float], pool: Iterable[SpacePoint]) -> list[SpacePoint]:
+        """The points that the measurements alone rank first, if the prior does not know them."""
+        assert self._prior is not None
+        new = [
+            point
+            for point in pool
+            if point not in self._prior.means and not self._tried.is_tried(point)
+        ]
+        if not new:
+            return []
+        values = self._values(secs)
+        surrogate = Surrogate.fit(self._spaces.vectors(list(values)), list(values.values()))
+        prediction = surrogate.predict(self._spaces.vectors(new))
+        order = by_expected_improvement(prediction, -1.0)
+        return [new[index] for index, _ in islice(order, DRAFTED)]
+
+    def _ask(self, points: Sequence[SpacePoint]) -> None:
+        """Ask the prior about points that it was not asked about."""
+        assert self._prior is not None
+        asked = []
+        for point in dict.fromkeys(points):
+            if point in self._prior.means or self._tried.is_rejected(point):
+                continue
+            candidate = self._replayer.replay(self._spaces.trace(point))
+            self._tried.note_new(point, candidate)
+            if candidate is not None:
+                asked.append((point, candidate))
+        self._prior.ask(asked)
+
+    def _by_improvement(self, secs: dict[SpacePoint, float], pool: Sequence[SpacePoint]) -> _Order:
+        """The indices of the pool, the largest expected improvement first."""
+        values = self._values(secs)
+        points, measured = self._spaces.vectors(list(values)), list(values.values())
+        wanted = self._spaces.vectors(pool)
+        if self._prior is None:
+            prediction = Surrogate.fit(points, measured).predict(wanted)
+        else:
+            means = self._prior.means
+            known = [-means.get(point, 0.0) for point in values]
+            surrogate = Surrogate.fit(points, measured, known)
+            prediction = surrogate.predict(wanted, [-means[point] for point in pool])
+        return by_expected_improvement(prediction, -1.0)
+
+    def _values(self, secs: dict[SpacePoint, float]) -> dict[SpacePoint, float]:
+        """The modelled values: the throughput relative to the best, negated.
+
+        Failures and rejected points have none: 0. Differences among slow points matter little.
+        """
+        best = min(secs.values())
+        values = {point: -best / sec for point, sec in _fit_points(secs).items()}
+        rejected = self._tried.rejected()
+        values.update(dict.fromkeys(rejected[-len(values) :], 0.0))
+        return values
+
+    def _take(self, pool: Sequence[SpacePoint], order: _Order, count: int) -> Proposals:
+        """Take unmeasured candidates of the pool in an order that is told what was taken."""
+        proposals = Proposals()
+        modules: set[int] = set()
+        replays = 0
+        found = next(order, None)
+        while found is not None and len(proposals.batch) < count:
+            if proposals.batch and replays >= REPLAYS_PER_CANDIDATE * count:
+                break
+            index, improvement = found
+            proposals.improvement = max(proposals.improvement, improvement)
+            candidate = self._realise(pool[index])
+            replays += 1
+            is_new = candidate is not None and candidate.module not in modules
+            if candidate is not None and is_new:
+                modules.add(candidate.module)
+                proposals.batch.append(candidate)
+            found = _send(order, is_new)
+        return proposals
+
+    def _realise(self, point: SpacePoint) -> Candidate | None:
+        """The candidate of a point; None if it is rejected, or was measured."""
+        candidate = self._replayer.replay(self._spaces.trace(point))
+        self._tried.note(point, candidate)
+        return None if candidate is None or candidate in self._history else candidate
+
+
+def _fit_points(secs: dict[SpacePoint, float]) -> dict[SpacePoint, float]:
+    """All measurements, or of more than ``MAX_FIT_POINTS`` the best half and the latest."""
+    if len(secs) <= MAX_FIT_POINTS:
+        return secs
+    half = MAX_FIT_POINTS // 2
+    best = sorted(secs, key=secs.__getitem__)[:half]
+    kept = {*best, *list(secs)[-half:]}
+    return {point: sec for point, sec in secs.items() if point in kept}
+
+
+def _in_order(count: int) -> _Order:
+    """All indices, with no expectation of any."""
+    for index in range(count):
+        yield index, math.inf
+
+
+def _send(order: _Order, taken: bool) -> tuple[int, float] | None:
+    try:
+        return order.send(taken)
+    except StopIteration:
+        return None

@@ -1,0 +1,77 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The points of a run that were measured or rejected."""
+
+import math
+
+from ..candidates import Candidate
+from ..design_spaces import DesignSpaces, SpacePoint
+from ..history import History, mean
+
+
+class TriedPoints:
+    """Knows which points were measured, and with what time, and which are rejected.
+
+    Many points may give one module: a point is tried once its module is.
+
+    Parameters
+    ----------
+    history : History
+        The measurements.
+    spaces : DesignSpaces
+        The points of the design spaces.
+    """
+
+    def __init__(self, history: History, spaces: DesignSpaces) -> None:
+        self._history = history
+        self._spaces = spaces
+        self._measured: dict[int, SpacePoint | None] = {}
+        self._modules: dict[SpacePoint, int | None] = {}
+
+    def seconds(self) -> dict[SpacePoint, float]:
+        """The mean time of every measured point in seconds; infinity for a failure."""
+        secs: dict[SpacePoint, float] = {}
+        for module, trace, times in self._history.measurements():
+            if module not in self._measured:
+                self._measured[module] = self._spaces.find(trace)
+            point = self._measured[module]
+            if point is not None:
+                # Other postprocessors may have made another module of the same decisions.
+                secs[point] = min(secs.get(point, math.inf), mean(times) if times else math.inf)
+                self._modules[point] = module
+        return secs
+
+    def note(self, point: SpacePoint, candidate: Candidate | None) -> None:
+        """Remember the replay of a point: its candidate, or None if it is rejected."""
+        self._modules[point] = None if candidate is None else candidate.module
+
+    def note_new(self, point: SpacePoint, candidate: Candidate | None) -> None:
+        """Remember the replay of a point, unless it is known."""
+        self._modules.setdefault(point, None if candidate is None else candidate.module)
+
+    def is_tried(self, point: SpacePoint) -> bool:
+        """Whether the module of a point was measured, or the point is rejected."""
+        module = self._modules.get(point, math.inf)
+        return module is None or module in self._measured
+
+    def is_rejected(self, point: SpacePoint) -> bool:
+        """Whether replay or a postprocessor rejected a point."""
+        return self._modules.get(point, 0) is None
+
+    def rejected(self) -> list[SpacePoint]:
+        """All rejected points, the latest last."""
+        return [point for point, module in self._modules.items() if module is None]

@@ -1,0 +1,112 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The interface of an explorer: its configuration, and the exploration of one run."""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+
+from ..candidates import Candidate, Replayer
+from ..design_spaces import DesignSpaces
+from ..history import History
+from ..prior import CostModelPrior
+
+
+@dataclass(frozen=True)
+class SearchContext:
+    """The parts of a run that an explorer and a descent work with.
+
+    Parameters
+    ----------
+    replayer : Replayer
+        Replays traces on the task's workload.
+    history : History
+        The measurements.
+    schedules : Sequence[Schedule]
+        The design spaces of the task, as TVM gives them.
+    spaces : DesignSpaces
+        The points of the design spaces.
+    generator : random.Random
+        Makes all random choices.
+    prior : CostModelPrior | None
+        What a cost model predicts before anything is measured; None without a prior.
+    cost_model : CostModel | None
+        The cost model that TVM trains beside the search; None for none.
+    seed : int
+        The seed of the task, for models of the explorer's own.
+    """
+
+    replayer: Replayer
+    history: History
+    schedules: Sequence[Schedule]
+    spaces: DesignSpaces
+    generator: random.Random
+    prior: CostModelPrior | None
+    cost_model: CostModel | None
+    seed: int
+
+
+class Exploration(Protocol):
+    """The exploration of one run: proposes candidates that were never measured."""
+
+    def enter(self, batch_size: int) -> None:
+        """Begin to explore in batches of at most ``batch_size`` candidates."""
+
+    def leave(self) -> None:
+        """Release what exploring holds; a second call does nothing."""
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Propose candidates that were never measured.
+
+        Parameters
+        ----------
+        count : int
+            The most to propose.
+
+        Returns
+        -------
+        candidates : list[Candidate]
+            Empty when the space is exhausted.
+        """
+
+    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
+        """Take the results of a batch that was asked for."""
+
+
+class Explorer(ABC):
+    """The configuration of an explorer: the ``explorer`` argument of ``DropletStrategy``.
+
+    It holds no state of a run: ``begin`` makes that.
+    """
+
+    def initialize_with_tune_context(self, context: TuneContext) -> None:
+        """Prepare for the task of a context; see ``SearchStrategy``. Called more than once."""
+
+    @abstractmethod
+    def begin(self, search: SearchContext) -> Exploration:
+        """Make the exploration of a run."""
+
+    @abstractmethod
+    def clone(self) -> "Explorer":
+        """An explorer of the same configuration, without state."""

@@ -1,0 +1,214 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Random schedules, sampled as TVM does; with a prior, the best of many."""
+
+from collections.abc import Sequence
+from itertools import cycle
+
+import numpy as np
+
+from tvm.s_tir import Schedule, Trace
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+
+from ..candidates import Candidate, Replayer
+from ..design_spaces import DesignSpaces, SpacePoint
+from ..history import History
+from ..prior import CostModelPrior
+from .base import Exploration, Explorer, SearchContext
+
+_KNOWN = 64
+"""Draws in a row of known modules after which the space counts as exhausted."""
+
+_REJECTED = 2560
+"""Draws in a row rejected by postprocessors after which the space counts as empty: TVM's own
+``max_fail_count`` for its population (``evolutionary_search.cc``). A GPU's limits reject most."""
+
+
+class RandomExplorer(Explorer):
+    """Samples random schedules; with a prior, measures the best predicted of them and others.
+
+    Parameters
+    ----------
+    pool_size : int
+        With a prior: the random schedules to choose a batch from. Each costs a replay and a
+        prediction. At least 1.
+    epsilon : float
+        With a prior: the share of a batch that is chosen at random, from 0 to 1. Schedules of
+        which the prior predicts little show how far it can be trusted.
+
+    Raises
+    ------
+    ValueError
+        Names the argument that is out of its range.
+    """
+
+    def __init__(self, *, pool_size: int = 256, epsilon: float = 0.5) -> None:
+        if not isinstance(pool_size, int) or pool_size < 1:
+            raise ValueError(f"pool_size is {pool_size!r}, expected an integer of at least 1")
+        if not 0.0 <= epsilon <= 1.0:
+            raise ValueError(f"epsilon is {epsilon!r}, expected a share from 0 to 1")
+        self.pool_size = pool_size
+        self.epsilon = float(epsilon)
+
+    def begin(self, search: SearchContext) -> Exploration:
+        """Make the exploration of a run."""
+        sampling = RandomExploration(search.replayer, search.schedules, search.history)
+        if search.prior is None:
+            return sampling
+        return PriorGuidedExploration(
+            sampling, search.prior, search.spaces, self.pool_size, self.epsilon
+        )
+
+    def clone(self) -> "RandomExplorer":
+        """An explorer of the same configuration."""
+        return RandomExplorer(pool_size=self.pool_size, epsilon=self.epsilon)
+
+
+class RandomExploration:
+    """Samples the design spaces in turn, as TVM's ``ReplayTrace`` does.
+
+    Parameters
+    ----------
+    replayer : Replayer
+        Replays traces on the task's workload.
+    schedules : Sequence[Schedule]
+        The design spaces of the task.
+    history : History
+        The measurements.
+    """
+
+    def __init__(self, replayer: Replayer, schedules: Sequence[Schedule], history: History) -> None:
+        self._replayer = replayer
+        self._turns = cycle([Trace(schedule.trace.insts, {}) for schedule in schedules])
+        self._history = history
+
+    def enter(self, batch_size: int) -> None:
+        """Nothing to prepare."""
+
+    def leave(self) -> None:
+        """Nothing to release."""
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Sample candidates that were never measured, at most ``count``.
+
+        Returns
+        -------
+        candidates : list[Candidate]
+            Empty when nothing new was drawn for long: the space is exhausted, or rejects all.
+        """
+        chosen: dict[int, Candidate] = {}
+        known = rejected = 0
+        while len(chosen) < count and known < _KNOWN and rejected < _REJECTED:
+            candidate = self._replayer.replay(next(self._turns))
+            if candidate is None:
+                rejected += 1
+            elif candidate in self._history or candidate.module in chosen:
+                known += 1
+            else:
+                chosen[candidate.module] = candidate
+                known = rejected = 0
+        return list(chosen.values())
+
+    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
+        """Samples do not depend on results."""
+
+
+class PriorGuidedExploration:
+    """Measures the best predicted of many random schedules, and some chosen at random.
+
+    Parameters
+    ----------
+    sampling : RandomExploration
+        Samples the schedules.
+    prior : CostModelPrior
+        Predicts them.
+    spaces : DesignSpaces
+        The points of the design spaces.
+    pool_size : int
+        The number of random schedules to choose from.
+    epsilon : float
+        The share of a batch that is chosen at random.
+    """
+
+    def __init__(
+        self,
+        sampling: RandomExploration,
+        prior: CostModelPrior,
+        spaces: DesignSpaces,
+        pool_size: int,
+        epsilon: float,
+    ) -> None:
+        self._sampling = sampling
+        self._prior = prior
+        self._spaces = spaces
+        self._pool_size = pool_size
+        self._epsilon = epsilon
+        self._pool: dict[int, tuple[SpacePoint, Candidate]] = {}
+
+    def enter(self, batch_size: int) -> None:
+        """Sample the schedules to choose from."""
+        self._pool.clear()
+        self._fill()
+
+    def _fill(self) -> None:
+        for candidate in self._sampling.ask(self._pool_size):
+            point = self._spaces.find(candidate.trace)
+            if point is not None:
+                self._pool[candidate.module] = point, candidate
+        self._prior.ask(list(self._pool.values()))
+
+    def leave(self) -> None:
+        """Drop the sampled schedules; their predictions are kept."""
+        self._pool.clear()
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Choose candidates that were never measured, at most ``count``."""
+        if len(self._pool) < count:
+            self._fill()
+        pool = list(self._pool.values())
+        predicted = np.array([self._prior.means[point] for point, _ in pool])
+        batch = [pool[index][1] for index in best_and_others(predicted, count, self._epsilon)]
+        for candidate in batch:
+            del self._pool[candidate.module]
+        return batch
+
+    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
+        """Predictions made before a measurement do not depend on results."""
+
+
+def best_and_others(scores: np.ndarray, count: int, epsilon: float) -> list[int]:
+    """Choose the highest scores, and a share of others in their order.
+
+    Parameters
+    ----------
+    scores : np.ndarray
+        Of shape ``(candidates,)``, the candidates in random order.
+    count : int
+        The number to choose.
+    epsilon : float
+        The share of others.
+
+    Returns
+    -------
+    chosen : list[int]
+        Indices, the highest scores first; at most ``count``.
+    """
+    others = round(epsilon * count)
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    best = order[: count - others]
+    rest = sorted(order[count - others :])
+    return best + rest[:others]

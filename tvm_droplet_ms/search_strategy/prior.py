@@ -1,0 +1,164 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A cost model's predictions, made before a schedule is measured."""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import tvm_ffi
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.s_tir.meta_schedule.profiler import Profiler
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.target import Target
+
+from .candidates import Candidate
+from .design_spaces import SpacePoint
+
+FIND_PRIOR = "tvm_droplet_ms.find_prior"
+"""The global function that turns a name into a prior: ``(name: str, target) -> CostModel | None``.
+The name is ``"auto"`` or the path of a model file. This package registers it; where nothing does,
+``"auto"`` means no prior."""
+
+PriorLike: TypeAlias = str | os.PathLike[str] | CostModel | None
+
+
+def find_prior(prior: PriorLike, target: Target) -> CostModel | None:
+    """Resolve the ``prior`` argument of ``DropletStrategy``.
+
+    Parameters
+    ----------
+    prior : str | os.PathLike[str] | CostModel | None
+        ``"auto"``, the path of a model file, a cost model, or None.
+    target : Target
+        The target of the task.
+
+    Returns
+    -------
+    model : CostModel | None
+        The cost model; None where there is none.
+
+    Raises
+    ------
+    ValueError
+        If a path is given and nothing can load it, or the file holds no model.
+    """
+    if prior is None or isinstance(prior, CostModel):
+        return prior
+    find = tvm_ffi.get_global_func(FIND_PRIOR, allow_missing=True)
+    if find is None:
+        if prior == "auto":
+            return None
+        raise ValueError(
+            f"prior is {prior!r}, and no function {FIND_PRIOR!r} is registered to load it; "
+            "pass a cost model instead"
+        )
+    return find(os.fspath(prior), target)
+
+
+def check_prior(prior: PriorLike) -> None:
+    """Refuse what cannot be a prior, and a file that is missing.
+
+    Raises
+    ------
+    ValueError
+        Names the argument, its value and what was expected.
+    """
+    if prior is None or prior == "auto" or isinstance(prior, CostModel):
+        return
+    if not isinstance(prior, str | os.PathLike):
+        raise ValueError(
+            f"prior is {prior!r}, expected 'auto', the path of a model file, a cost model or None"
+        )
+    if not os.path.isfile(prior):
+        raise ValueError(
+            f"prior is {os.fspath(prior)!r}, and there is no such file; expected 'auto', the path "
+            "of a model file, a cost model or None"
+        )
+
+
+class CostModelPrior:
+    """What a cost model predicts for points of a task, asked once for each point.
+
+    The model may learn from the task's own measurements. A prediction made before a measurement
+    tells how far the model can be trusted; one made after it does not.
+
+    Parameters
+    ----------
+    model : CostModel
+        Predicts the throughput of candidates relative to the best of the workload.
+    mod : IRModule
+        The workload.
+    target : Target
+        The target.
+    num_threads : int
+        The number of threads that the model may use to extract features.
+
+    Attributes
+    ----------
+    means : dict[SpacePoint, float]
+        The predictions so far, by point.
+    """
+
+    def __init__(
+        self, model: CostModel, mod: IRModule, target: Target, num_threads: int = 1
+    ) -> None:
+        self.means: dict[SpacePoint, float] = {}
+        self.model = model
+        self._context = TuneContext(mod, target=target, num_threads=num_threads)
+
+    def ask(self, candidates: Sequence[tuple[SpacePoint, Candidate]]) -> None:
+        """Predict the points that have no prediction yet.
+
+        Parameters
+        ----------
+        candidates : Sequence[tuple[SpacePoint, Candidate]]
+            Points with their candidates.
+        """
+        new = [pair for pair in candidates if pair[0] not in self.means]
+        if not new:
+            return
+        predicted = self.predict([candidate for _, candidate in new])
+        for (point, _), value in zip(new, predicted, strict=True):
+            self.means[point] = float(value) if math.isfinite(value) else 0.0
+
+    def predict(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """The model's predictions now, of shape ``(candidates,)``; none is kept."""
+        with Profiler.timeit("Droplet/Prior"):
+            measured = [candidate.measure_candidate() for candidate in candidates]
+            return np.asarray(self.model.predict(self._context, measured))
+
+    def update(
+        self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Let the model learn from measurements.
+
+        Parameters
+        ----------
+        candidates : Sequence[MeasureCandidate]
+            What was measured.
+        results : Sequence[RunnerResult]
+            One for each.
+        """
+        with Profiler.timeit("Droplet/Prior"):
+            self.model.update(self._context, list(candidates), list(results))
