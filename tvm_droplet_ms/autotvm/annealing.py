@@ -1,0 +1,141 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Simulated annealing of many chains at once. Imports no TVM."""
+
+import math
+import random
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+State = TypeVar("State")
+
+
+class TopStates(Generic[State]):
+    """The best distinct states that annealing has visited.
+
+    Parameters
+    ----------
+    size : int
+        The most states to keep. At least 1.
+    key : Callable[[State], Hashable]
+        Tells states apart.
+    is_excluded : Callable[[State], bool]
+        Whether a state is not wanted: it was measured before.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        key: Callable[[State], Hashable],
+        is_excluded: Callable[[State], bool],
+    ) -> None:
+        self._size = size
+        self._key = key
+        self._is_excluded = is_excluded
+        self._kept: dict[Hashable, tuple[float, State]] = {}
+
+    def add(self, states: Sequence[State], scores: Sequence[float]) -> bool:
+        """Offer states.
+
+        Returns
+        -------
+        changed : bool
+            Whether any of them is among the best.
+        """
+        changed = False
+        for state, score in zip(states, scores, strict=True):
+            key = self._key(state)
+            if key in self._kept or self._is_excluded(state):
+                continue
+            if len(self._kept) < self._size:
+                self._kept[key] = score, state
+                changed = True
+                continue
+            worst = min(self._kept, key=lambda kept: self._kept[kept][0])
+            if score > self._kept[worst][0]:
+                del self._kept[worst]
+                self._kept[key] = score, state
+                changed = True
+        return changed
+
+    def best(self) -> list[tuple[float, State]]:
+        """The kept states with their scores, the best first."""
+        return sorted(self._kept.values(), key=lambda scored: -scored[0])
+
+
+def anneal(
+    chains: Sequence[State],
+    scores: Sequence[float],
+    mutate: Callable[[State], State | None],
+    score: Callable[[Sequence[State]], Sequence[float]],
+    *,
+    steps: int,
+    early_stop: int,
+    top: TopStates[State],
+    generator: random.Random,
+) -> list[State]:
+    """Walk each chain towards higher scores, downhill too while it is hot.
+
+    The explorer of "Learning to Optimize Tensor Programs" (Chen et al., 2018, section 3.3), with
+    the cooling, the acceptance and the early stop of AutoTVM's ``sa_model_optimizer.py`` (TVM 0.14
+    was the last to have it): the temperature falls from 1 to 0 in equal steps, and a chain moves
+    with probability exp(min((new - old) / (temperature + 1e-5), 0)).
+
+    Parameters
+    ----------
+    chains : Sequence[State]
+        The present states.
+    scores : Sequence[float]
+        The score of each, finite.
+    mutate : Callable[[State], State | None]
+        A state near a given one; None where there is none, and the chain stays.
+    score : Callable[[Sequence[State]], Sequence[float]]
+        Scores states, the higher the better; it is asked about the moves of all chains at once.
+    steps : int
+        The moves of each chain, at most.
+    early_stop : int
+        The moves without a change of ``top`` after which annealing ends.
+    top : TopStates
+        Collects the best states visited.
+    generator : random.Random
+        Makes all choices.
+
+    Returns
+    -------
+    chains : list[State]
+        The last states, from which the next batch goes on.
+    """
+    states, heights = list(chains), list(scores)
+    top.add(states, heights)
+    changed = 0
+    for step in range(steps):
+        if step >= changed + early_stop:
+            break
+        temperature = 1.0 - step / steps
+        moved = [(chain, mutate(state)) for chain, state in enumerate(states)]
+        moves = [(chain, state) for chain, state in moved if state is not None]
+        if not moves:
+            break
+        new_states = [state for _, state in moves]
+        new_heights = [float(height) for height in score(new_states)]
+        if top.add(new_states, new_heights):
+            changed = step
+        for (chain, state), height in zip(moves, new_heights, strict=True):
+            gain = (height - heights[chain]) / (temperature + 1e-5)
+            if generator.random() < math.exp(min(gain, 0.0)):
+                states[chain], heights[chain] = state, height
+    return states
