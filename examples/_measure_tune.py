@@ -37,9 +37,7 @@ from tvm.s_tir.meta_schedule.builder import LocalBuilder, PyBuilder
 from tvm.s_tir.meta_schedule.runner import LocalRunner
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import fast_measure
-from tvm_droplet_ms.measure.builder import BuildStats
-from tvm_droplet_ms.measure.runner import RunStats
+from tvm_droplet_ms.measure import BuildStats, RunStats, fast_measure
 from tvm_droplet_ms.profile import breakdown
 
 IMPORTING = "importing intrinsics"

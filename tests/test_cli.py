@@ -39,8 +39,7 @@ from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy, cli, demo, kernels, open_database
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import PromptRunner
-from tvm_droplet_ms.measure.build import build_scheduled
+from tvm_droplet_ms.measure import PromptRunner, build_scheduled
 from tvm_droplet_ms.progress import quieten_tvm, show_progress
 from tvm_droplet_ms.search_strategy.log import Event, Phase, SearchProgress, logger
 

@@ -46,8 +46,7 @@ from .kernels import (
     scheduled,
     time_in_alternation,
 )
-from .measure import fast_measure
-from .measure.build import build_scheduled
+from .measure import build_scheduled, fast_measure
 from .profile import TuningProfile
 from .progress import PhaseSummary, quieten_tvm, show_progress
 from .report import KernelRow, format_profile, format_table

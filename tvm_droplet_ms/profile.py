@@ -14,40 +14,45 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Where the time of a tuning run goes."""
+"""Division of a tuning run's time into proposing, building, running and learning."""
 
 import time
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from types import TracebackType
+from typing import Generic, TypeVar
 
 import psutil
 
 from tvm.s_tir.meta_schedule import Builder, Runner
 from tvm.s_tir.meta_schedule.profiler import Profiler
 
-from .measure.builder import BuildStats
-from .measure.runner import RunStats
+from .measure import BuildStats, RunStats
 
 _DROPLET = ("Droplet/Generate", "Droplet/Notify")
-"""What ``DropletStrategy`` times, TVM's evolution within it included."""
+"""Scopes of ``DropletStrategy``, which include TVM's evolution within it."""
 
 _EVOLUTION = "EvoSearch/"
-"""How the names of the scopes begin in which TVM's evolution spends its time."""
+"""Prefix of the scopes of TVM's evolution."""
+
+
+Stats = TypeVar("Stats", BuildStats, RunStats)
 
 
 class TuningProfile:
-    """Measures where the time of tuning goes, with any strategy, builder and runner.
+    """Divides the time of tuning, with any strategy, builder and runner.
 
     A context manager to tune in; entered more than once, it adds up. TVM's own scopes
-    (``ms.Profiler``) say how long it proposes, builds, runs, learns and stores; a ``WarmBuilder``
-    and a ``PromptRunner`` say what they did in that time.
+    (``ms.Profiler``) say how long it proposes, builds, runs, learns and stores; the statistics of a
+    ``WarmBuilder`` and a ``PromptRunner`` divide building and running further. Only the time within
+    the context counts, also where the builder and the runner were used before.
 
     Parameters
     ----------
     builder : Builder | None
-        The builder that is tuned with.
+        The builder to tune with.
     runner : Runner | None
-        The runner that is tuned with.
+        The runner to tune with.
 
     Examples
     --------
@@ -59,7 +64,8 @@ class TuningProfile:
 
     def __init__(self, builder: Builder | None = None, runner: Runner | None = None) -> None:
         self._builder = builder
-        self._runner = runner
+        self._build = _StatsWithin(builder, BuildStats)
+        self._run = _StatsWithin(runner, RunStats)
         self._scopes: dict[str, float] = {}
         self._start_secs: float | None = None
         self._wall_secs = 0.0
@@ -67,6 +73,8 @@ class TuningProfile:
     def __enter__(self) -> "TuningProfile":
         if self._start_secs is None:
             self._start_secs = time.time() - psutil.Process().create_time()
+        self._build.begin()
+        self._run.begin()
         self._begin = time.perf_counter()
         self._profiler = Profiler()
         self._profiler.__enter__()
@@ -80,6 +88,8 @@ class TuningProfile:
     ) -> None:
         self._profiler.__exit__(kind, value, traceback)
         self._wall_secs += time.perf_counter() - self._begin
+        self._build.end()
+        self._run.end()
         for name, secs in self._profiler.get().items():
             scope = str(name)
             self._scopes[scope] = self._scopes.get(scope, 0.0) + float(secs.value)
@@ -90,23 +100,49 @@ class TuningProfile:
         Returns
         -------
         parts : dict[str, float]
-            The parts by name, in the order in which a run goes through them. "starting" is what
-            passed between the start of the process and the first tuning. "building" and "exporting"
-            are the seconds of the workers divided by their number, "running" is loading and timing;
-            the rest of the time in which TVM waited for builder and runner is "waiting". With
-            another builder or runner, all of its time is "building" or "running". "overlapping" is
-            what was done while something else was, less than zero. What no scope covers is
-            "other": the proposals too of a strategy that is neither TVM's evolution nor
-            ``DropletStrategy``.
+            The parts by name, in the order in which a run goes through them.
+
+            - "starting": from the start of the process to the first tuning.
+            - "proposing": the search, TVM's evolution or ``DropletStrategy``.
+            - "building", "exporting": the seconds of the build workers divided by their number;
+              with another builder than ``WarmBuilder``, "building" is all of its time.
+            - "running": loading and timing; with another runner than ``PromptRunner``, all of its
+              time.
+            - "waiting": the rest of the time for which TVM waited for builder and runner.
+            - "overlapping": negative; the time that is counted twice because builds and runs
+              overlapped. Left out if it is zero.
+            - "cost model", "database": learning and storing.
+            - "other": the time that no scope covers, such as the proposals of another strategy.
         """
         return breakdown(
             self._scopes,
             start_secs=self._start_secs or 0.0,
             wall_secs=self._wall_secs,
-            build=getattr(self._builder, "stats", None),
+            build=self._build.total,
             workers=getattr(self._builder, "max_workers", 1),
-            run=getattr(self._runner, "stats", None),
+            run=self._run.total,
         )
+
+
+class _StatsWithin(Generic[Stats]):
+    """The seconds of a builder's or a runner's statistics, counted within the context only."""
+
+    def __init__(self, part: Builder | Runner | None, kind: type[Stats]) -> None:
+        stats = getattr(part, "stats", None)
+        self._stats: Stats | None = stats if isinstance(stats, kind) else None
+        self._before: Stats | None = None
+        self.total: Stats | None = None if self._stats is None else kind()
+
+    def begin(self) -> None:
+        if self._stats is not None:
+            self._before = replace(self._stats)
+
+    def end(self) -> None:
+        if self._stats is None:
+            return
+        for name in (field.name for field in fields(self._stats) if field.name.endswith("_secs")):
+            passed = getattr(self._stats, name) - getattr(self._before, name)
+            setattr(self.total, name, getattr(self.total, name) + passed)
 
 
 def breakdown(
@@ -127,11 +163,11 @@ def breakdown(
     start_secs, wall_secs : float
         The seconds before tuning, and of tuning.
     build : BuildStats | None
-        What the builder did, if it is one that says so.
+        The statistics of a ``WarmBuilder`` for this run; None for another builder.
     workers : int
         The number of its workers.
     run : RunStats | None
-        What the runner did, if it is one that says so.
+        The statistics of a ``PromptRunner`` for this run; None for another runner.
 
     Returns
     -------
@@ -152,7 +188,7 @@ def breakdown(
         parts["exporting"] = build.export_secs / workers
     parts["running"] = running if run is None else run.load_secs + run.timing_secs
     known = parts["building"] + parts["exporting"] + parts["running"]
-    # More is known than was waited for where builds and runs overlap.
+    # The known seconds exceed those that TVM waited where builds and runs overlap.
     parts["waiting"] = max(0.0, measuring - known)
     parts["overlapping"] = min(0.0, measuring - known)
     parts["cost model"] = total("MeasureCallback/UpdateCostModel")

@@ -17,6 +17,7 @@
 """Faults for workers, and what must not be left behind by them."""
 
 import ctypes
+import errno
 import os
 import signal
 import struct
@@ -30,19 +31,19 @@ from concurrent.futures import TimeoutError
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
-import tvm
-from tvm import te
-from tvm.ir import IRModule
-from tvm.runtime import Module
-from tvm.target import Target
-from tvm_droplet_ms.measure.build import build_scheduled
-from tvm_droplet_ms.measure.link import TaskFailed
+from tvm_droplet_ms.measure import TaskFailed
 
-PATIENCE_SECS = 20.0
-"""How long a test waits for what takes a second on an idle machine."""
+PATIENCE_SECS = 60.0
+"""Seconds that a test waits for what takes a second on an idle machine."""
+
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+"""Start of a program that Ctrl-C must end. A job in the background ignores SIGINT, and so would the
+programs that it starts."""
 
 _MARK = "TVM_DROPLET_MS_TEST"
 
@@ -91,9 +92,9 @@ class Surroundings:
         return done.stdout
 
     def start(self, program: str) -> "subprocess.Popen[str]":
-        """Start a Python program in a process group of its own."""
+        """Start a Python program, which SIGINT interrupts, in a process group of its own."""
         return subprocess.Popen(
-            [sys.executable, "-c", program],
+            [sys.executable, "-c", INTERRUPTIBLE + program],
             env=self._environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -161,6 +162,14 @@ def raise_error() -> None:
     raise ValueError("the fault of this test")
 
 
+def raise_no_space() -> None:
+    """As a build on a full disk, whose error TVM wraps."""
+    try:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        raise RuntimeError("not exported") from error
+
+
 def raise_no_exception() -> None:
     raise NoException("the fault of this test")
 
@@ -171,6 +180,19 @@ def raise_interrupt() -> None:
 
 def write_pid_and_hang() -> None:
     Path(tempfile.gettempdir(), "pid").write_text(str(os.getpid()))
+    hang()
+
+
+def write_pid_and_hang_once() -> None:
+    """Hang in the first try only; beside the candidate's folder, which the second try empties."""
+    pid = Path(tempfile.gettempdir()).parent / "pid"
+    if not pid.exists():
+        pid.write_text(str(os.getpid()))
+        hang()
+
+
+def kill_the_server() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
     hang()
 
 
@@ -291,23 +313,11 @@ def leak(mebibytes: int) -> int:
     return os.getpid()
 
 
-def with_fault(mod: IRModule, fault: Callable[[], None]) -> IRModule:
-    """A module whose build, by `build_or_fail`, calls a function of this file."""
-    return mod.with_attr("fault", fault.__name__)
-
-
-def build_or_fail(mod: IRModule, target: Target, params: Any) -> Module:
-    """A build function."""
-    if mod.attrs is not None and "fault" in mod.attrs:
-        globals()[str(mod.attrs["fault"])]()
-    return build_scheduled(mod, target, params)
-
-
-def build_nothing(_mod: IRModule, _target: Target, _params: Any) -> None:
+def build_nothing(_mod: Any, _target: Any, _params: Any) -> None:
     """A build function for `export_pid`."""
 
 
-def build_and_leak(_mod: IRModule, _target: Target, _params: Any) -> None:
+def build_and_leak(_mod: Any, _target: Any, _params: Any) -> None:
     leak(64)
 
 
@@ -316,19 +326,3 @@ def export_pid(_module: Any) -> str:
     path = Path(tempfile.mkdtemp(), str(os.getpid()))
     path.touch()
     return str(path)
-
-
-def add_constant(constant: float, name: str = "main") -> IRModule:
-    """b = a + constant, on 16 numbers."""
-    a = te.placeholder((16,), name="a")
-    b = te.compute((16,), lambda i: a[i] + constant, name="b")
-    return IRModule({name: te.create_prim_func([a, b]).with_attr("global_symbol", name)})
-
-
-def constant_of(artefact: str) -> float:
-    """What an artefact of `add_constant` adds."""
-    numbers = np.arange(16, dtype="float32")
-    out = tvm.runtime.tensor(np.zeros(16, dtype="float32"))
-    tvm.runtime.load_module(artefact)["main"](tvm.runtime.tensor(numbers), out)
-    (constant,) = set((out.numpy() - numbers).tolist())
-    return constant

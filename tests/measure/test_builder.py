@@ -17,6 +17,7 @@
 """The builder: what it builds, and every way in which a build can fail."""
 
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -37,7 +38,8 @@ import measuring
 import numpy as np
 import psutil
 import pytest
-from measuring import Surroundings, add_constant, constant_of, eventually, with_fault
+from building import add_constant, build_or_fail, constant_of, with_fault
+from measuring import PATIENCE_SECS, Surroundings, eventually
 
 import tvm
 from tvm import rpc, te
@@ -49,8 +51,8 @@ from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from tvm.script import tirx as T
 from tvm.target import Target
 from tvm.tirx import PrimFunc, Var
-from tvm_droplet_ms.measure import WarmBuilder
-from tvm_droplet_ms.measure.link import TaskFailed
+from tvm_droplet_ms.measure import TaskFailed, WarmBuilder, is_machinery_failure
+from tvm_droplet_ms.measure.failures import failure_at
 
 LLVM = Target("llvm")
 CUDA = Target({"kind": "cuda", "arch": "sm_80"})
@@ -119,7 +121,7 @@ def test_a_build_is_right(shared):
 
 def test_a_build_for_cpus_imports_no_tensor_intrinsics(make_builder):
     def build_and_look(mod, target, params):
-        module = measuring.build_or_fail(mod, target, params)
+        module = build_or_fail(mod, target, params)
         assert "tvm.s_tir.tensor_intrin" not in sys.modules
         return module
 
@@ -173,7 +175,7 @@ def test_results_are_in_the_order_of_the_inputs(make_builder):
     def build_slowly_at_first(mod, target, params):
         if mod.attrs is not None and "slow" in mod.attrs:
             time.sleep(1)
-        return measuring.build_or_fail(mod, target, params)
+        return build_or_fail(mod, target, params)
 
     builder = make_builder(max_workers=2, f_build=build_slowly_at_first)
     mods = [add_constant(0.0).with_attr("slow", True), *(add_constant(i) for i in range(1, 8))]
@@ -186,7 +188,7 @@ def test_parameters_arrive(make_builder):
     def build_with_params(mod, target, params):
         (name,) = params
         assert name == "weight" and params[name].numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
-        return measuring.build_or_fail(mod, target, None)
+        return build_or_fail(mod, target, None)
 
     builder = make_builder(max_workers=1, f_build=build_with_params)
     results = build(builder, add_constant(1.0), params=sent)
@@ -195,7 +197,7 @@ def test_parameters_arrive(make_builder):
 
 
 def test_what_was_done_is_counted(make_builder):
-    builder = make_builder(max_workers=2, f_build=measuring.build_or_fail)
+    builder = make_builder(max_workers=2, f_build=build_or_fail)
     start = time.perf_counter()
     build(builder, add_constant(1.0), with_fault(add_constant(2.0), measuring.raise_error))
     build(builder, add_constant(3.0))
@@ -205,19 +207,21 @@ def test_what_was_done_is_counted(make_builder):
     assert stats.failures == {"error": 1}
     assert 0 < stats.build_secs + stats.export_secs < 2 * elapsed
     assert min(stats.build_secs, stats.export_secs) > 0
-    assert 0.9 * elapsed < stats.wall_secs <= elapsed
+    assert stats.build_secs / 2 < stats.wall_secs <= elapsed
 
 
-def test_builds_that_are_promised(make_builder):
-    def build_slowly(mod, target, params):
-        time.sleep(0.5)
-        return measuring.build_or_fail(mod, target, params)
+def test_builds_that_are_promised(make_builder, tmp_path_factory):
+    gate = tmp_path_factory.mktemp("gate") / "open"
 
-    builder = make_builder(max_workers=1, f_build=build_slowly, overlap=True)
+    def build_behind_gate(mod, target, params):
+        while not gate.exists():
+            time.sleep(0.01)
+        return build_or_fail(mod, target, params)
+
+    builder = make_builder(max_workers=1, f_build=build_behind_gate, overlap=True)
     fails = with_fault(add_constant(0.0), measuring.raise_error)
-    start = time.monotonic()
     paths = [artefact_of(result) for result in build(builder, add_constant(1.0), fails)]
-    assert time.monotonic() - start < 0.5
+    gate.touch()
     assert constant_of(builder.artifact(paths[0])) == 1.0
     with pytest.raises(TaskFailed, match="ValueError: the fault of this test"):
         builder.artifact(paths[1])
@@ -373,14 +377,12 @@ FAULTS = [
 
 def test_faults_among_good_candidates(surroundings, make_builder):
     builder = make_builder(
-        max_workers=2, timeout_sec=3, memory_limit_mb=1024, f_build=measuring.build_or_fail
+        max_workers=2, timeout_sec=3, memory_limit_mb=1024, f_build=build_or_fail
     )
     mods = [add_constant(0.0)]
     for i, (fault, _, _) in enumerate(FAULTS, start=1):
         mods += [with_fault(add_constant(-i), fault), add_constant(i)]
-    start = time.monotonic()
     results = build(builder, *mods)
-    took = time.monotonic() - start
 
     for (_, _, words), result in zip(FAULTS, results[1::2], strict=True):
         error = error_of(result)
@@ -388,22 +390,24 @@ def test_faults_among_good_candidates(surroundings, make_builder):
     paths = [artefact_of(result) for result in results[::2]]
     assert [constant_of(path) for path in paths] == list(range(len(FAULTS) + 1))
     assert builder.stats.failures == Counter(kind for _, kind, _ in FAULTS)
-    # Two that hang, on two workers.
-    assert 3 <= took < 6 + 10
     # The folders of those that failed are deleted.
     folders = {Path(path).parent for path in paths}
     assert set(Path(paths[0]).parent.parent.iterdir()) == folders
     assert eventually(lambda: len(surroundings.processes()) <= 3), surroundings.processes()
 
 
-def find_pid(surroundings, secs: float = 20.0) -> int:
-    """The worker that is at `measuring.write_pid_and_hang`."""
+def find_pid(surroundings) -> int:
+    """The process id of the worker that is at `measuring.write_pid_and_hang`."""
 
-    def found() -> list[Path]:
-        return [path for path in surroundings.directory.rglob("pid") if path.read_text()]
+    found: list[str] = []
 
-    assert eventually(lambda: bool(found()), secs)
-    return int(found()[0].read_text())
+    def has_pid() -> bool:
+        with contextlib.suppress(FileNotFoundError):  # Folders come and go meanwhile.
+            found[:] = [path.read_text() for path in surroundings.directory.rglob("pid")]
+        return any(found)
+
+    assert eventually(has_pid)
+    return int(next(filter(None, found)))
 
 
 def build_in_thread(builder, mods) -> "tuple[threading.Thread, list[Any]]":
@@ -414,12 +418,12 @@ def build_in_thread(builder, mods) -> "tuple[threading.Thread, list[Any]]":
 
 
 def test_a_worker_killed_in_its_build(surroundings, make_builder):
-    builder = make_builder(max_workers=2, timeout_sec=60, f_build=measuring.build_or_fail)
+    builder = make_builder(max_workers=2, timeout_sec=60, f_build=build_or_fail)
     mods = [add_constant(i) for i in range(6)]
     mods[2] = with_fault(mods[2], measuring.write_pid_and_hang)
     thread, results = build_in_thread(builder, mods)
     os.kill(find_pid(surroundings), signal.SIGKILL)
-    thread.join(20)
+    thread.join(PATIENCE_SECS)
     assert not thread.is_alive()
     assert "ended by SIGKILL, by hand or by the system for want of memory" in error_of(results[2])
     good = [constant_of(artefact_of(result)) for result in results[:2] + results[3:]]
@@ -428,19 +432,109 @@ def test_a_worker_killed_in_its_build(surroundings, make_builder):
 
 
 def test_the_program_of_the_workers_killed_in_a_batch(surroundings, make_builder):
-    builder = make_builder(max_workers=1, timeout_sec=60, f_build=measuring.build_or_fail)
+    builder = make_builder(max_workers=1, timeout_sec=60, f_build=build_or_fail)
     mods = [add_constant(i) for i in range(4)]
-    mods[1] = with_fault(mods[1], measuring.write_pid_and_hang)
+    mods[1] = with_fault(mods[1], measuring.write_pid_and_hang_once)
     thread, results = build_in_thread(builder, mods)
     psutil.Process(find_pid(surroundings)).parent().kill()
-    thread.join(20)
+    thread.join(PATIENCE_SECS)
     assert not thread.is_alive()
-    for result in results[1:]:
-        assert "the program that holds the worker processes ended" in error_of(result)
+    # The first was built before, and the others are tried once more.
+    assert [constant_of(artefact_of(result)) for result in results] == [0, 1, 2, 3]
+    assert builder.stats.failures == {} and builder.stats.retries == 3
+
+
+def test_the_program_of_the_workers_killed_in_both_tries(make_builder):
+    builder = make_builder(max_workers=1, f_build=build_or_fail)
+    killer = with_fault(add_constant(1.0), measuring.kill_the_server)
+    before, *lost = build(builder, add_constant(0.0), killer, add_constant(2.0))
+    for result in lost:
+        assert is_machinery_failure(result.error_msg)
+        assert error_of(result).startswith(
+            "machinery failure: WarmBuilder: the program that holds the worker processes ended"
+        )
     (after,) = build(builder, add_constant(5.0))
     # The first was built before, and may be measured after the next batch was built.
-    assert [constant_of(artefact_of(result)) for result in (results[0], after)] == [0, 5]
-    assert builder.stats.failures == {"crash": 3}
+    assert [constant_of(artefact_of(result)) for result in (before, after)] == [0, 5]
+    assert builder.stats.failures == {"machinery": 2} and builder.stats.retries == 2
+
+
+def test_a_paired_builder_hands_machinery_failures_on_as_paths(make_builder):
+    builder = make_builder(max_workers=1, f_build=build_or_fail, paired=True)
+    killer = with_fault(add_constant(1.0), measuring.kill_the_server)
+    raiser = with_fault(add_constant(2.0), measuring.raise_error)
+    failed, raised = build(builder, killer, raiser)
+    path = artefact_of(failed)
+    failure = failure_at(path)
+    assert failure is not None and failure.kind == "machinery"
+    assert "the program that holds the worker processes ended" in failure.message
+    assert not os.path.exists(path)
+    remove_build_dir(path)  # As TVM does after the batch.
+    assert is_machinery_failure(raised.error_msg) or "ValueError" in error_of(raised)
+
+
+def no_space(*_arguments, **_options):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_no_folder_for_the_artefact(make_builder, monkeypatch, paired):
+    """The next batch has one again."""
+    builder = make_builder(max_workers=1, paired=paired)
+    directory = builder._pool.directory
+    mkdtemp = tempfile.mkdtemp
+
+    def refuse_ours(*, dir, prefix="tmp"):
+        return no_space() if dir == directory else mkdtemp(dir=dir, prefix=prefix)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkdtemp", refuse_ours)
+        (result,) = build(builder, add_constant(1.0))
+    if paired:
+        failure = failure_at(artefact_of(result))
+        assert failure is not None and "No space left on device" in failure.message
+        remove_build_dir(artefact_of(result))
+    else:
+        assert is_machinery_failure(error_of(result))
+        assert "No space left on device" in error_of(result)
+    assert builder.stats.failures == {"machinery": 1} and builder.stats.retries == 1
+    assert constant_of(artefact_of(build(builder, add_constant(2.0))[0])) == 2.0
+
+
+def test_no_folder_anywhere(make_builder, monkeypatch):
+    builder = make_builder(max_workers=1, paired=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkdtemp", no_space)
+        (result,) = build(builder, add_constant(1.0))
+    assert is_machinery_failure(error_of(result))
+
+
+def test_a_deleted_directory_is_made_again(make_builder):
+    builder = make_builder(max_workers=1)
+    shutil.rmtree(builder._pool.directory)
+    assert constant_of(artefact_of(build(builder, add_constant(1.0))[0])) == 1.0
+
+
+def test_workers_that_cannot_be_started_again(make_builder, monkeypatch):
+    builder = make_builder(max_workers=1)
+    assert constant_of(artefact_of(build(builder, add_constant(0.0))[0])) == 0.0
+    builder.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/no/such/python")
+        results = build(builder, add_constant(1.0), add_constant(2.0))
+    for result in results:
+        assert is_machinery_failure(result.error_msg) and "/no/such/python" in error_of(result)
+    assert constant_of(artefact_of(build(builder, add_constant(3.0))[0])) == 3.0
+
+
+def test_a_module_that_cannot_be_sent_costs_itself_only(make_builder):
+    builder = make_builder(max_workers=1)
+    function = tvm.get_global_func("runtime.ModuleLoadFromFile")
+    bad, good = build(builder, add_constant(1.0).with_attr("function", function), add_constant(2.0))
+    assert "cannot be sent to a worker process" in error_of(bad)
+    assert not is_machinery_failure(bad.error_msg)
+    assert constant_of(artefact_of(good)) == 2.0
+    assert builder.stats.failures == {"error": 1} and builder.stats.retries == 0
 
 
 def limit_the_size_of_files() -> None:
@@ -460,12 +554,14 @@ import os, subprocess, sys
 from pathlib import Path
 directory = os.environ["TMPDIR"]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", directory], check=True)
-from measuring import add_constant, constant_of
+from building import add_constant, constant_of
 from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from tvm.target import Target
 from tvm_droplet_ms.measure import WarmBuilder
+from tvm_droplet_ms.measure.failures import failure_at
 
-builder = WarmBuilder(max_workers=1)
+builder = WarmBuilder(max_workers=1, paired=True)
 inputs = [BuilderInput(add_constant(i), Target("llvm")) for i in range(3)]
 
 def build():
@@ -483,11 +579,14 @@ os.unlink(filler.name)
 after = build()
 assert all(error is None for error, _ in before + after), before + after
 assert [constant_of(path) for _, path in before + after] == [0, 1, 2] * 2
-assert all(path is None for _, path in full), full
-assert sum(builder.stats.failures.values()) == 3
+assert builder.stats.failures == {"machinery": 3} and builder.stats.retries == 3
+paths = [path for _, path in full]
+assert all(failure_at(path) for path in paths), paths
+for path in paths:
+    remove_build_dir(path)
 builder.close()
 assert os.listdir(directory) == []
-print(full[0][0])
+print(failure_at(paths[0]).message)
 """
 
 
@@ -528,7 +627,7 @@ def test_an_initializer_that_raises(surroundings):
 
 def test_an_initializer_registers_functions(make_builder):
     def register() -> None:
-        tvm.register_global_func("test.build", measuring.build_or_fail)
+        tvm.register_global_func("test.build", build_or_fail)
 
     builder = make_builder(max_workers=1, initializer=register, f_build="test.build", max_builds=1)
     results = build(builder, add_constant(1.0), add_constant(2.0))
@@ -548,11 +647,12 @@ def test_numbers_out_of_range(surroundings, arguments):
 
 def test_a_time_limit_begins_with_the_build(make_builder):
     def build_for_long(mod, target, params):
-        time.sleep(0.6)
+        time.sleep(1.0)
 
     builder = make_builder(
-        max_workers=1, timeout_sec=1.2, f_build=build_for_long, f_export=measuring.export_pid
+        max_workers=1, timeout_sec=3.0, f_build=build_for_long, f_export=measuring.export_pid
     )
+    # Waiting for the others takes the last one longer than the limit.
     for result in build(builder, *map(add_constant, range(4))):
         artefact_of(result)
 
@@ -584,7 +684,7 @@ def test_workers_that_grow_are_replaced(make_builder):
 
 def test_a_builder_that_nobody_holds_ends(surroundings):
     def use() -> None:
-        builder = WarmBuilder(max_workers=1, f_build=measuring.build_or_fail)
+        builder = WarmBuilder(max_workers=1, f_build=build_or_fail)
         results = build(
             builder, add_constant(1.0), with_fault(add_constant(2.0), measuring.raise_error)
         )
@@ -602,11 +702,10 @@ PROGRAM = """
 print("top level", flush=True)
 import numpy as np
 import tvm
-from measuring import add_constant, constant_of
+from building import add_constant, constant_of
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
-from tvm_droplet_ms.measure import WarmBuilder
-from tvm_droplet_ms.measure.build import build_scheduled
+from tvm_droplet_ms.measure import WarmBuilder, build_scheduled
 
 def make_build(expected):
     def build(mod, target, params):
@@ -644,12 +743,12 @@ def test_a_program_runs_once(surroundings, tmp_path_factory, how):
 
 INTERRUPTED = """
 import measuring
-from measuring import add_constant, with_fault
+from building import add_constant, build_or_fail, with_fault
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 from tvm_droplet_ms.measure import WarmBuilder
 
-builder = WarmBuilder(max_workers=2, timeout_sec=1000, f_build=measuring.build_or_fail)
+builder = WarmBuilder(max_workers=2, timeout_sec=1000, f_build=build_or_fail)
 faults = [measuring.write_pid_and_hang, measuring.hang_with_children] * 2
 mods = [with_fault(add_constant(i), fault) for i, fault in enumerate(faults)]
 builder.build([BuilderInput(mod, Target("llvm")) for mod in mods])
@@ -663,10 +762,8 @@ def test_a_program_that_ends_in_a_batch(surroundings, number):
     find_pid(surroundings)
     # It, the program of the workers, two workers, and two that one of those has started.
     assert eventually(lambda: len(surroundings.processes()) == 6)
-    start = time.monotonic()
     os.killpg(parent.pid, number)
-    _, errors = parent.communicate(timeout=20)
-    assert time.monotonic() - start < 5
+    _, errors = parent.communicate(timeout=PATIENCE_SECS)  # The builds have 1000 s.
     assert parent.returncode != 0
     if number == signal.SIGINT:
         # TVM turns a KeyboardInterrupt in a builder into this.

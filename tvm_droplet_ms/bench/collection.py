@@ -32,11 +32,14 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
-from ..measure.build import export_shared_library
-from ..measure.builder import WarmBuilder
-from ..measure.link import TaskFailed
-from ..measure.pool import WorkerPool
-from ..measure.server import TIME_LIMIT
+from ..measure import (
+    TIME_LIMIT,
+    TaskFailed,
+    WarmBuilder,
+    WorkerPool,
+    export_shared_library,
+    prepare_to_time,
+)
 from .kernel_timing import Shape, Timed, time_module
 from .space import MeasuredModule
 
@@ -136,7 +139,7 @@ class Collection:
         progress : Progress
             Told after each module.
         """
-        pool = WorkerPool(1, quiet=True)
+        pool = WorkerPool(1, prepare=prepare_to_time, quiet=True)
         try:
             for number in passes:
                 missing = [

@@ -35,7 +35,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuild
 from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerInput, RunnerResult
 from tvm.target import Target
 
-from ..measure.runner import PromptRunnerFuture
+from ..measure import PromptRunnerFuture
 from .definitions import find_definition
 from .enumeration import replayer_of, sketches_of
 from .space import MeasuredModule, Space, SpaceError

@@ -14,11 +14,86 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Measuring candidates without waste."""
+"""Measuring candidates without waste.
 
-from .builder import WarmBuilder
-from .fast import fast_measure
-from .runner import PromptRunner
-from .start import fast_start, import_intrinsics
+``fast_measure`` makes a builder and a runner with the recommended settings. The other names are for
+callers who make their own, or who run other tasks in workers that stay up.
 
-__all__ = ["PromptRunner", "WarmBuilder", "fast_measure", "fast_start", "import_intrinsics"]
+The names are imported when they are first used: the worker server imports this package, and must
+not import TVM for tasks that do not need it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .build import build_scheduled, export_shared_library, export_tar
+    from .builder import BuildStats, WarmBuilder
+    from .failures import (
+        MACHINERY_FAILURE,
+        TIME_LIMIT,
+        Failure,
+        is_machinery_failure,
+        is_unmeasured,
+    )
+    from .pool import TaskFailed, WorkerPool, available_cpus
+    from .presets import fast_measure
+    from .runner import PromptRunner, PromptRunnerFuture, RunStats
+    from .start import fast_start, import_intrinsics
+    from .timing import prepare_to_time
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES_OF_NAMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES_OF_NAMES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return __all__
+
+
+__all__ = [
+    "MACHINERY_FAILURE",
+    "TIME_LIMIT",
+    "BuildStats",
+    "Failure",
+    "PromptRunner",
+    "PromptRunnerFuture",
+    "RunStats",
+    "TaskFailed",
+    "WarmBuilder",
+    "WorkerPool",
+    "available_cpus",
+    "build_scheduled",
+    "export_shared_library",
+    "export_tar",
+    "fast_measure",
+    "fast_start",
+    "import_intrinsics",
+    "is_machinery_failure",
+    "is_unmeasured",
+    "prepare_to_time",
+]
+
+_MODULES_OF_NAMES = {
+    "MACHINERY_FAILURE": "failures",
+    "TIME_LIMIT": "failures",
+    "BuildStats": "builder",
+    "Failure": "failures",
+    "PromptRunner": "runner",
+    "PromptRunnerFuture": "runner",
+    "RunStats": "runner",
+    "TaskFailed": "pool",
+    "WarmBuilder": "builder",
+    "WorkerPool": "pool",
+    "available_cpus": "pool",
+    "build_scheduled": "build",
+    "export_shared_library": "build",
+    "export_tar": "build",
+    "fast_measure": "presets",
+    "fast_start": "start",
+    "import_intrinsics": "start",
+    "is_machinery_failure": "failures",
+    "is_unmeasured": "failures",
+    "prepare_to_time": "timing",
+}

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""How a candidate is built and exported, in a worker."""
+"""Build and export of a candidate, in a worker."""
 
 import os
 import tempfile
@@ -58,7 +58,7 @@ def build_scheduled(
 
 
 def export_tar(module: Module) -> str:
-    """Export a module as object files, which whoever loads it links: a remote machine can.
+    """Export a module as object files, to be linked by the machine that loads them.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def export_shared_library(module: Module) -> str:
 
 
 def prepare_to_build() -> None:
-    """Build something small, so that forked workers need not start up what building needs."""
+    """Build something small, so that forked workers find all that building needs started."""
     from tvm import te
 
     a = te.placeholder((1,), name="a")

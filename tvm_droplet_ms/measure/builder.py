@@ -35,24 +35,32 @@ from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.target import Target
 
 from .build import build_scheduled, export_tar, prepare_to_build
-from .link import TaskFailed
-from .pool import WorkerPool, available_cpus, check_functions
-from .task import task_signature, write_task
+from .failures import Failure, failure_path
+from .functions import check_functions
+from .linux import require_linux
+from .pool import TaskFailed, WorkerPool, available_cpus
+from .task_signature import task_signature, write_task
 
 BuildFunction = Callable[[IRModule, Target, "dict[str, Tensor] | None"], Module]
 ExportFunction = Callable[[Module], str]
 
+_MEMORY_FOLDER = "/dev/shm"
+"""A file system in memory, which has room for a folder when the disk has none."""
+
 
 @dataclass
 class BuildStats:
-    """What a builder did.
+    """Counts and seconds of a builder.
 
     Parameters
     ----------
     builds : int
         The candidates that it was given.
+    retries : int
+        The candidates that it tried once more after a failure of the machinery.
     failures : Counter[str]
-        Those that failed, by kind: "error", "timeout" and "crash".
+        The candidates that failed in the end, by kind: "error", "timeout", "crash", and
+        "machinery" or "closed" where the machinery failed.
     build_secs, export_secs : float
         The seconds that the workers spent building and exporting what did not fail.
     wall_secs : float
@@ -60,6 +68,7 @@ class BuildStats:
     """
 
     builds: int = 0
+    retries: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     build_secs: float = 0.0
     export_secs: float = 0.0
@@ -73,6 +82,15 @@ class _Built:
     export_secs: float
 
 
+@dataclass(frozen=True)
+class _Pending:
+    """A build that was begun, in its folder; without a folder it has failed already."""
+
+    build_input: BuilderInput
+    folder: str
+    future: "Future[_Built]"
+
+
 @derived_object
 class WarmBuilder(PyBuilder):
     """A builder whose workers are started once and stay up.
@@ -81,6 +99,10 @@ class WarmBuilder(PyBuilder):
     the tensor intrinsics of every backend before its first build. Here a program of its own imports
     TVM once, without those, and forks the workers. A build that raises, hangs, crashes or takes
     too much memory costs that candidate a worded failure, and its worker is replaced.
+
+    A failure of the machinery, such as a full disk, is not the candidate's: the candidate is tried
+    once more. If that fails too, the error message begins with ``MACHINERY_FAILURE``; TVM's
+    database then holds the candidate as failed, unless the builder is ``paired``.
 
     Every candidate has a private folder, which is the temporary directory of its build; TVM deletes
     the folder once the candidate is measured. A folder whose build fails is deleted at once, and
@@ -100,19 +122,25 @@ class WarmBuilder(PyBuilder):
         The export function or the name of a global one; returns the path of the artefact. Defaults
         to a tar of object files, as TVM's does, which both local and RPC runners load.
     initializer : Callable[[], None] | None
-        What every worker calls before its first build: registers global functions, for one.
+        A function that every worker calls before its first build, to register global functions for
+        one.
     max_builds : int
-        After how many builds a worker is replaced; 0 for never.
+        The number of builds after which a worker is replaced; 0 for never.
     max_growth_mb : int
-        By how many MiB a worker may grow before it is replaced.
+        The growth of a worker's memory at which it is replaced, in MiB.
     memory_limit_mb : int | None
         The address space that a worker may use, in MiB. Defaults to the machine's memory divided by
         the workers, and at least 4096.
     cpus : frozenset[int] | None
         The CPUs that builds may run on; None for all.
+    paired : bool
+        The runner is a ``PromptRunner``. A failure of the machinery then reaches it as the path of
+        an artefact that does not exist (``failures.py``), so that TVM's database does not hold the
+        candidate as failed.
     overlap : bool
-        Return before the builds are done, for a ``PromptRunner`` that was given this builder and
-        waits for each as it needs it. A failed build then counts as a failed run.
+        Experimental: no gain has been measured. Return before the builds are done, for a
+        ``PromptRunner`` that was given this builder and waits for each as it needs it. A failed
+        build then counts as a failed run. Implies ``paired``.
 
     Raises
     ------
@@ -122,6 +150,8 @@ class WarmBuilder(PyBuilder):
         If a number is out of range.
     TaskFailed
         If the initializer raises or a function's name is not registered in the workers.
+    RuntimeError
+        If this is not Linux.
     """
 
     def __init__(
@@ -136,8 +166,10 @@ class WarmBuilder(PyBuilder):
         max_growth_mb: int = 512,
         memory_limit_mb: int | None = None,
         cpus: frozenset[int] | None = None,
+        paired: bool = False,
         overlap: bool = False,
     ) -> None:
+        require_linux("WarmBuilder")
         super().__init__()
         if timeout_sec <= 0:
             raise ValueError(f"timeout_sec = {timeout_sec}, expected a positive number of seconds")
@@ -145,9 +177,10 @@ class WarmBuilder(PyBuilder):
         self.timeout_sec = timeout_sec
         self.f_build = f_build
         self.f_export = f_export
+        self.paired = paired or overlap
         self.overlap = overlap
         self.stats = BuildStats()
-        self._promises: dict[str, Future[_Built]] = {}
+        self._promises: dict[str, _Pending] = {}
         if memory_limit_mb is None:
             memory = psutil.virtual_memory().total >> 20
             memory_limit_mb = max(4096, memory // max(1, self.max_workers))
@@ -173,15 +206,18 @@ class WarmBuilder(PyBuilder):
         Returns
         -------
         results : list[BuilderResult]
-            In the order of the inputs: the path of the artefact, or why there is none.
+            In the order of the inputs: the path of the artefact, or the reason why there is none.
         """
         start = time.perf_counter()
         self.stats.builds += len(build_inputs)
         try:
-            submitted = [self._submit(build_input) for build_input in build_inputs]
+            pending = [self._begin(build_input) for build_input in build_inputs]
             if self.overlap:
-                return [self._promise(*pair) for pair in submitted]
-            return [self._result(*pair) for pair in submitted]
+                return [self._promise(build) for build in pending]
+            outcomes = [(build, _outcome(build)) for build in pending]
+            # All are begun again before the first is waited for, so that they are built at once.
+            pending = [self._begin_again(*pair) for pair in outcomes]
+            return [self._result(build) for build in pending]
         except KeyboardInterrupt:
             self.close()
             raise
@@ -206,58 +242,110 @@ class WarmBuilder(PyBuilder):
         TaskFailed
             If it was not built.
         """
-        promise = self._promises.pop(path, None)
-        return path if promise is None else self._collect(promise, os.path.dirname(path)).path
+        pending = self._promises.pop(path, None)
+        if pending is None:
+            return path
+        outcome = self._count(_outcome(self._begin_again(pending, _outcome(pending))))
+        if isinstance(outcome, Failure):
+            raise TaskFailed(outcome.kind, outcome.message)
+        return outcome.path
 
     def close(self) -> None:
         """End the workers and delete what was not measured. Another batch starts them again."""
         self._pool.close()
 
-    def _submit(self, build_input: BuilderInput) -> "tuple[Future[_Built], str]":
+    def _begin(self, build_input: BuilderInput, folder: str = "") -> _Pending:
+        """Send a build to the workers; a failure to do so is that of the build."""
+        future: Future[_Built] = Future()
         params = build_input.params
         try:
-            folder = tempfile.mkdtemp(dir=self._pool.directory)
-        except OSError as error:
-            failed: Future[_Built] = Future()
-            failed.set_exception(TaskFailed("error", f"no folder for the artefact: {error}"))
-            return failed, ""
-        future = self._pool.submit(
-            self.timeout_sec,
-            _build_and_export,
-            self.f_build,
-            self.f_export,
-            build_input.mod,
-            build_input.target,
-            None if params is None else save_param_dict(params),
-            folder,
-        )
-        return future, folder
+            folder = self._empty_folder(folder)
+            future = self._pool.submit(
+                self.timeout_sec,
+                _build_and_export,
+                self.f_build,
+                self.f_export,
+                build_input.mod,
+                build_input.target,
+                None if params is None else save_param_dict(params),
+                folder,
+            )
+        except TypeError as error:
+            future.set_exception(TaskFailed("error", str(error)))
+        except Exception as error:
+            message = f"the build cannot be begun: {error!r}"
+            future.set_exception(TaskFailed("machinery", message))
+        return _Pending(build_input, folder, future)
 
-    def _promise(self, future: "Future[_Built]", folder: str) -> BuilderResult:
+    def _begin_again(self, pending: _Pending, outcome: _Built | Failure) -> _Pending:
+        """Begin a build once more if the machinery failed; otherwise leave it as it is."""
+        if not isinstance(outcome, Failure) or outcome.kind != "machinery":
+            return pending
+        self.stats.retries += 1
+        return self._begin(pending.build_input, pending.folder)
+
+    def _empty_folder(self, folder: str) -> str:
+        """A new folder, or the one that a build left, emptied."""
+        directory = self._pool.directory
+        os.makedirs(directory, exist_ok=True)
         if not folder:
-            return self._result(future, folder)
-        path = os.path.join(folder, "promised")
-        self._promises[path] = future
+            return tempfile.mkdtemp(dir=directory)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry)
+                else:
+                    os.unlink(entry)
+        return folder
+
+    def _promise(self, pending: _Pending) -> BuilderResult:
+        if not pending.folder:
+            return self._result(self._begin_again(pending, _outcome(pending)))
+        path = os.path.join(pending.folder, "promised")
+        self._promises[path] = pending
         return BuilderResult(path, None)
 
-    def _result(self, future: "Future[_Built]", folder: str) -> BuilderResult:
-        try:
-            return BuilderResult(self._collect(future, folder).path, None)
-        except TaskFailed as error:
-            return BuilderResult(None, str(error))
+    def _result(self, pending: _Pending) -> BuilderResult:
+        outcome = self._count(_outcome(pending))
+        if not isinstance(outcome, Failure):
+            return BuilderResult(outcome.path, None)
+        if self.paired and outcome.is_machinery:
+            # TVM deletes the folder of each path, and raises where there is none.
+            folder = pending.folder if os.path.isdir(pending.folder) else _new_folder()
+            if folder:
+                return BuilderResult(failure_path(folder, outcome), None)
+        shutil.rmtree(pending.folder, ignore_errors=True)
+        return BuilderResult(None, str(outcome))
 
-    def _collect(self, future: "Future[_Built]", folder: str) -> _Built:
+    def _count(self, outcome: _Built | Failure) -> _Built | Failure:
+        if isinstance(outcome, Failure):
+            self.stats.failures[outcome.kind] += 1
+            return Failure(outcome.kind, f"WarmBuilder: {outcome.message}")
+        self.stats.build_secs += outcome.build_secs
+        self.stats.export_secs += outcome.export_secs
+        return outcome
+
+
+def _outcome(pending: _Pending) -> _Built | Failure:
+    """Wait for a build."""
+    try:
+        return pending.future.result()
+    except TaskFailed as error:
+        return error.failure
+
+
+def _new_folder() -> str:
+    """A folder outside the builder's directory, which may be gone or full; empty if there is none.
+
+    TVM deletes it after the batch.
+    """
+    for place in (tempfile.gettempdir(), _MEMORY_FOLDER):
         try:
-            built = future.result()
-        except TaskFailed as error:
-            # TVM deletes the folder of a candidate that it was promised, and fails without one.
-            if not self.overlap:
-                shutil.rmtree(folder, ignore_errors=True)
-            self.stats.failures[error.kind] += 1
-            raise TaskFailed(error.kind, f"WarmBuilder: {error}") from error
-        self.stats.build_secs += built.build_secs
-        self.stats.export_secs += built.export_secs
-        return built
+            return tempfile.mkdtemp(prefix="tvm_droplet_ms_", dir=place)
+        except OSError:
+            pass
+    return ""
 
 
 def _build_and_export(
@@ -268,7 +356,7 @@ def _build_and_export(
     params: bytearray | None,
     folder: str,
 ) -> _Built:
-    # Whatever a build leaves behind when it is killed, its linker's files too, is in the folder.
+    # The files of a build that is killed, and those of its linker, stay within the folder.
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     build = get_global_func_with_default_on_worker(f_build, build_scheduled)
     export = get_global_func_with_default_on_worker(f_export, export_tar)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A runner that gives up early on the hopeless and repeats where it matters."""
+"""A runner that gives up early on hopeless candidates and repeats the best ones."""
 
 import math
 import os
@@ -38,33 +38,40 @@ from tvm.s_tir.meta_schedule.runner import (
 )
 
 from .builder import WarmBuilder
-from .link import TaskFailed
-from .pool import WorkerPool, check_functions
-from .task import read_task
-from .timing import Allocate, Evaluate, Timing, TimingConfig, time_candidate
+from .failures import Failure, failure_at
+from .functions import check_functions
+from .linux import require_linux
+from .pool import TaskFailed, WorkerPool
+from .task_signature import read_task
+from .timing import Allocate, Evaluate, Timing, TimingConfig, prepare_to_time, time_candidate
 
 
 @dataclass
 class RunStats:
-    """What a runner did.
+    """Counts and seconds of a runner.
 
     Parameters
     ----------
     runs : int
         The candidates that it was given.
+    retries : int
+        The candidates that it tried once more after a failure of the machinery.
     hopeless, near_best : int
-        Those that it gave up after one call, and those that it repeated for being near the best.
+        The candidates that it gave up after one call, and those that it repeated for being near the
+        best.
     failures : Counter[str]
-        Those that failed, by kind: "error", "timeout", "crash", "invalid time", and "build" for
-        those that a builder promised and could not build.
+        The candidates that failed in the end, by kind: "error", "timeout", "crash", "invalid time",
+        "build" for those that a builder promised and could not build, and "machinery" or "closed"
+        where the machinery failed, the builder's included.
     load_secs, timing_secs : float
         The seconds that its worker spent loading candidates, and filling their arguments and
         running them.
     wall_secs : float
-        The seconds that all of it took, those spent waiting for promised builds included.
+        The seconds that measuring took, those spent waiting for promised builds included.
     """
 
     runs: int = 0
+    retries: int = 0
     hopeless: int = 0
     near_best: int = 0
     failures: Counter[str] = field(default_factory=Counter)
@@ -75,7 +82,7 @@ class RunStats:
 
 @derived_object
 class PromptRunnerFuture(PyRunnerFuture):
-    """The result of a candidate, perhaps still to come.
+    """The future result of a candidate.
 
     Parameters
     ----------
@@ -100,8 +107,8 @@ class PromptRunnerFuture(PyRunnerFuture):
 class PromptRunner(PyRunner):
     """A runner for the devices of this machine that spends its time on the best candidates.
 
-    TVM's ``LocalRunner`` times a kernel that is a hundred times too slow as long as the best. This
-    one knows the best time of the task and
+    TVM's ``LocalRunner`` times a kernel that is a hundred times too slow for as long as the best.
+    This one knows the best time of the task and
 
     - gives up on a candidate once one timed call took more than ``hopeless`` times the best: it
       returns that one time;
@@ -109,13 +116,20 @@ class PromptRunner(PyRunner):
     - repeats those within ``near_best`` times the best, on newly allocated arguments each time,
       until there are ``near_best_repeats``.
 
-    So ``run_secs`` of its results differ in length, each entry being a repeat that was taken.
-    Candidates run one after the other in a worker that stays up, apart from this process. One that
-    raises, hangs or crashes is a worded failure, and so is one whose time is not a positive number:
-    TVM's JSON database cannot be opened again once it holds a NaN, and ranks a zero first for ever.
+    So ``run_secs`` of its results differ in length; each entry is a repeat that was taken.
+    Candidates run one after the other in a worker that stays up, apart from this process. A
+    candidate that raises, hangs or crashes is a worded failure, and so is one whose time is not a
+    positive number: TVM's JSON database cannot be opened again once it holds a NaN, and ranks a
+    zero first for ever.
 
-    Which task a candidate belongs to is not known to a runner; its arguments tell, and, where a
-    ``WarmBuilder`` built it, the operations in its module (``task_signature``).
+    A failure of the machinery is not the candidate's: the candidate is tried once more. If that
+    fails too, its result has an ``error_msg`` that begins with ``MACHINERY_FAILURE``, and
+    ``run_secs`` that are empty but not None, so that TVM's database does not hold the candidate as
+    failed (``failures.py``). TVM's own cost models still learn from it as from a failed candidate.
+
+    TVM does not tell a runner which task a candidate belongs to. The runner goes by the candidate's
+    arguments and, if a ``WarmBuilder`` built it, by the operations in its module
+    (``task_signature``).
 
     Parameters
     ----------
@@ -131,18 +145,20 @@ class PromptRunner(PyRunner):
         As of ``LocalRunner``: a function or the name of a global one. ``f_run_evaluator`` is called
         more than once for a candidate, with configurations of different length.
     initializer : Callable[[], None] | None
-        What the worker calls before its first candidate.
+        A function that the worker calls before its first candidate.
     hopeless : float
-        How many times slower than the best a candidate is given up; infinity for never.
+        A candidate is given up if one call takes more than this many times the best time; infinity
+        for never.
     near_best : float
-        Up to how many times the best time a candidate is repeated.
+        A candidate is repeated if its time is at most this many times the best time.
     near_best_repeats : int
-        How many repeats it has then, at least. An estimate of the noise needs two.
+        The least number of repeats that it then has. An estimate of the noise needs two.
     cpus : frozenset[int] | None
         The CPUs that candidates run on; None for all.
     builder : WarmBuilder | None
-        The builder whose promises to wait for. Candidates are then measured while others are still
-        being built, and ``run`` returns before they are.
+        Experimental: no gain has been measured. The builder, made with ``overlap``, whose promises
+        to wait for. Candidates are then measured while others are still being built, and ``run``
+        returns before they are.
 
     Raises
     ------
@@ -152,6 +168,8 @@ class PromptRunner(PyRunner):
         If a number is out of range.
     TaskFailed
         If the initializer raises or a function's name is not registered in the worker.
+    RuntimeError
+        If this is not Linux.
     """
 
     def __init__(
@@ -171,6 +189,7 @@ class PromptRunner(PyRunner):
         cpus: frozenset[int] | None = None,
         builder: WarmBuilder | None = None,
     ) -> None:
+        require_linux("PromptRunner")
         super().__init__()
         for name, value, below in (
             ("timeout_sec", timeout_sec, 0.0),
@@ -203,7 +222,9 @@ class PromptRunner(PyRunner):
         self._builder = builder
         self._turn = threading.Lock()
         self._closed = threading.Event()
-        self._pool = WorkerPool(1, initializer=initializer, cpus=cpus, quiet=True)
+        self._pool = WorkerPool(
+            1, initializer=initializer, cpus=cpus, prepare=prepare_to_time, quiet=True
+        )
         functions = [f_alloc_argument, f_run_evaluator, f_cleanup]
         check_functions(self._pool, timeout_sec, initializer, functions)
 
@@ -222,7 +243,7 @@ class PromptRunner(PyRunner):
         """
         if self._closed.is_set():
             self._closed = threading.Event()
-        items = [_Item.of(runner_input) for runner_input in runner_inputs]
+        items = [_Item.from_input(runner_input) for runner_input in runner_inputs]
         if self._builder is None:
             try:
                 self._measure_all(items, self._closed)
@@ -230,73 +251,118 @@ class PromptRunner(PyRunner):
                 self.close()
                 raise
         else:
-            # A daemon, so that an interrupted process need not first measure what is left.
-            threading.Thread(
-                target=self._measure_all,
-                args=(items, self._closed),
-                name="tvm_droplet_ms.measure",
-                daemon=True,
-            ).start()
+            self._measure_in_thread(items, self._closed)
         return [PromptRunnerFuture(item.future) for item in items]
 
     def close(self) -> None:
-        """End the worker; what it has not measured fails. Another batch starts it again."""
+        """End the worker; candidates that it has not measured fail. Another batch restarts it."""
         self._closed.set()
         self._pool.close()
 
-    def _measure_all(self, items: "Sequence[_Item]", closed: threading.Event) -> None:
-        for item in items:
-            with self._turn:
-                if closed.is_set():
-                    item.future.set_result(RunnerResult(None, "PromptRunner: closed"))
-                else:
-                    item.future.set_result(self._measure(item))
+    def _measure_in_thread(self, items: "Sequence[_Item]", closed: threading.Event) -> None:
+        # A daemon, so that an interrupted process need not first measure what is left.
+        thread = threading.Thread(
+            target=self._measure_all,
+            args=(items, closed),
+            name="tvm_droplet_ms.measure",
+            daemon=True,
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._fail(items, Failure("machinery", f"PromptRunner: {error}"))
 
-    def _measure(self, item: "_Item") -> RunnerResult:
+    def _measure_all(self, items: "Sequence[_Item]", closed: threading.Event) -> None:
+        """Measure candidates one after the other; afterwards every future has a result."""
+        try:
+            for item in items:
+                with self._turn:
+                    item.future.set_result(self._measure(item, closed))
+        except BaseException as error:
+            self._fail(items, Failure("closed", f"PromptRunner: ended by {error!r}"))
+            raise
+
+    def _fail(self, items: "Sequence[_Item]", failure: Failure) -> None:
+        """Fail the candidates that have no result yet."""
+        for item in items:
+            if not item.future.done():
+                self.stats.failures[failure.kind] += 1
+                item.future.set_result(_failed(failure))
+
+    def _measure(self, item: "_Item", closed: threading.Event) -> RunnerResult:
         start = time.perf_counter()
         self.stats.runs += 1
         try:
-            return RunnerResult(self._time(item).secs, None)
-        except TaskFailed as error:
-            self.stats.failures[error.kind] += 1
-            return RunnerResult(None, str(error))
-        finally:
-            self.stats.wall_secs += time.perf_counter() - start
+            outcome = self._time(item, closed)
+        except Exception as error:
+            # Nothing of the candidate runs in this process.
+            outcome = Failure("machinery", f"PromptRunner: {error!r}")
+        self.stats.wall_secs += time.perf_counter() - start
+        if isinstance(outcome, Failure):
+            self.stats.failures[outcome.kind] += 1
+            return _failed(outcome)
+        return RunnerResult(outcome.secs, None)
 
-    def _time(self, item: "_Item") -> Timing:
+    def _time(self, item: "_Item", closed: threading.Event) -> Timing | Failure:
+        if closed.is_set():
+            return Failure("closed", "PromptRunner: closed")
+        failure = failure_at(item.path)
+        if failure is not None:
+            return failure
         path = item.path
         if self._builder is not None:
             try:
                 path = self._builder.artifact(path)
             except TaskFailed as error:
-                raise TaskFailed("build", str(error)) from error
+                failure = error.failure
+                return failure if failure.is_machinery else Failure("build", failure.message)
+        if not os.path.exists(path):
+            return Failure("machinery", f"PromptRunner: {path} is missing, expected an artefact")
+        return self._time_artefact(item, path)
+
+    def _time_artefact(self, item: "_Item", path: str) -> Timing | Failure:
         task = (item.device_type, repr(item.args_info), read_task(os.path.dirname(path)))
         best = self._best.get(task, math.inf)
-        future = self._pool.submit(
-            self.timeout_sec,
-            time_candidate,
-            self.config,
-            path,
-            item.device_type,
-            item.args_info,
-            best,
-        )
-        try:
-            timing: Timing = future.result()
-        except TaskFailed as error:
-            raise TaskFailed(error.kind, f"PromptRunner: {error}") from error
-        self.stats.load_secs += timing.load_secs
-        self.stats.timing_secs += timing.timing_secs
-        if not timing.secs or not all(0.0 < secs < math.inf for secs in timing.secs):
-            raise TaskFailed(
+        outcome = self._run_in_worker(item, path, best)
+        if isinstance(outcome, Failure) and outcome.kind == "machinery":
+            self.stats.retries += 1
+            outcome = self._run_in_worker(item, path, best)
+        if isinstance(outcome, Failure):
+            return Failure(outcome.kind, f"PromptRunner: {outcome.message}")
+        self.stats.load_secs += outcome.load_secs
+        self.stats.timing_secs += outcome.timing_secs
+        if not outcome.secs or not all(0.0 < secs < math.inf for secs in outcome.secs):
+            return Failure(
                 "invalid time",
-                f"PromptRunner: the times {timing.secs} s of {path} were measured, expected "
+                f"PromptRunner: the times {outcome.secs} s of {path} were measured, expected "
                 "positive numbers",
             )
-        self.stats.hopeless += timing.verdict == "hopeless"
-        self.stats.near_best += timing.verdict == "near best"
-        self._best[task] = min(best, fmean(timing.secs))
+        self.stats.hopeless += outcome.verdict == "hopeless"
+        self.stats.near_best += outcome.verdict == "near best"
+        self._best[task] = min(best, fmean(outcome.secs))
+        return outcome
+
+    def _run_in_worker(self, item: "_Item", path: str, best: float) -> Timing | Failure:
+        try:
+            timing: Timing = self._pool.submit(
+                self.timeout_sec,
+                time_candidate,
+                self.config,
+                path,
+                item.device_type,
+                item.args_info,
+                best,
+            ).result()
+        except TaskFailed as error:
+            return error.failure
+        except (OSError, RuntimeError) as error:
+            return Failure("machinery", f"the worker cannot be started: {error!r}")
         return timing
+
+
+def _failed(failure: Failure) -> RunnerResult:
+    """The result of a candidate that was not measured; see ``failures.py``."""
+    return RunnerResult([] if failure.is_machinery else None, str(failure))
 
 
 @dataclass(frozen=True)
@@ -307,7 +373,7 @@ class _Item:
     future: "Future[RunnerResult]" = field(default_factory=Future)
 
     @staticmethod
-    def of(runner_input: RunnerInput) -> "_Item":
+    def from_input(runner_input: RunnerInput) -> "_Item":
         return _Item(
             str(runner_input.artifact_path),
             str(runner_input.device_type),

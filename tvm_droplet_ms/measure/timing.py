@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""How a candidate is timed, in the runner's worker."""
+"""Timing of a candidate, in the runner's worker."""
 
 import math
 import time
@@ -37,18 +37,18 @@ Allocate = Callable[[Device, Any, int], list[Any]]
 Evaluate = Callable[[Module, Device, EvaluatorConfig, list[Any]], list[float]]
 
 _COLD_START_SECS = 0.01
-"""What the first call of a kernel may take beyond a later one: pages to map, threads to start."""
+"""Extra seconds of a kernel's first call: pages to map, threads to start."""
 
 _CLOCK_SECS = 2e-5
-"""What one timed call may take beyond its share of many: reading the clock, launching a kernel."""
+"""Extra seconds of a call that is timed alone: reading the clock, launching a kernel."""
 
 _NUMBER_MARGIN = 1.1
-"""TVM runs a repeat again from the start, longer, where it took less than ``min_repeat_ms``."""
+"""Extra calls in a repeat: TVM starts one again that took less than ``min_repeat_ms``."""
 
 
 @dataclass(frozen=True)
 class TimingConfig:
-    """What a worker needs to know to time a candidate; see ``PromptRunner``."""
+    """Settings of the timing; see ``PromptRunner``."""
 
     evaluator: EvaluatorConfig
     alloc_repeat: int
@@ -73,13 +73,17 @@ class Timing:
         "hopeless" if it was given up after one call, "near best" if it got more repeats than the
         evaluator's configuration asks for, and "timed" otherwise.
     load_secs, timing_secs : float
-        What loading it took, and what filling its arguments and running it did, in seconds.
+        The seconds of loading it, and of filling its arguments and running it.
     """
 
     secs: list[float]
     verdict: str
     load_secs: float
     timing_secs: float
+
+
+def prepare_to_time() -> None:
+    """Do nothing; to name this function makes the worker server import TVM before it forks."""
 
 
 def time_candidate(
@@ -90,7 +94,7 @@ def time_candidate(
     Parameters
     ----------
     config : TimingConfig
-        How.
+        The settings.
     path : str
         The artefact.
     device_type : str
@@ -139,7 +143,7 @@ def _time(
 
     limit = config.hopeless * best
     arguments = allocate(device, args_info, config.alloc_repeat)
-    # Elsewhere a first call may load the kernel, for much longer than it runs.
+    # On other devices a first call may load the kernel, which takes much longer than to run it.
     if config.f_run_evaluator is None and device_type == "cpu":
         first = _first_call(module, device, arguments[0])
         if first > limit + _COLD_START_SECS:
@@ -153,8 +157,8 @@ def _time(
     if not secs or is_enough or fmean(secs) > config.near_best * best:
         return secs, "timed"
     while len(secs) < config.near_best_repeats:
-        # New arguments before the old ones are freed, so that they lie elsewhere: where buffers
-        # lie makes some kernels twice as fast, and a repeat that shares them does not show it.
+        # New arguments before the old ones are freed, so that their addresses differ: some kernels
+        # are twice as fast at some addresses, and a repeat on the same ones does not show it.
         arguments = allocate(device, args_info, 1)
         repeat = evaluate(evaluator._replace(repeat=1), arguments)
         if not repeat:
@@ -173,7 +177,7 @@ def _first_call(module: Module, device: Device, arguments: Any) -> float:
 
 
 def _with_number(evaluator: EvaluatorConfig, call_secs: float) -> EvaluatorConfig:
-    """Spare TVM the runs with which it finds how many calls ``min_repeat_ms`` takes."""
+    """Set the number of calls for ``min_repeat_ms``, which TVM would find by trial runs."""
     if evaluator.enable_cpu_cache_flush or not call_secs > 0.0:
         return evaluator
     number = math.ceil(_NUMBER_MARGIN * evaluator.min_repeat_ms / 1e3 / max(call_secs, 1e-9))

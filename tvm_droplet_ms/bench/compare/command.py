@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ...measure.pool import available_cpus
+from ...measure import available_cpus
 from ..files import measured_modules
 from .comparison import Comparison, incumbents
 from .plots import check_matplotlib, write_plots

@@ -33,9 +33,7 @@ import threadpoolctl
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ...measure import fast_start
-from ...measure.link import TaskFailed
-from ...measure.pool import WorkerPool
+from ...measure import TaskFailed, WorkerPool, fast_start
 from ...progress import quieten_tvm
 from ..definitions import find_definition
 from ..files import load, measured_modules

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Which task a candidate belongs to, as far as its module tells."""
+"""The signature of a candidate's task, read from its module."""
 
 import hashlib
 import json
@@ -40,18 +40,18 @@ def write_task(folder: str, signature: str) -> None:
 def read_task(folder: str) -> str:
     """The signature in a candidate's folder; empty where another builder made the artefact."""
     path = Path(folder, _FILE)
-    return path.read_text() if path.exists() else ""
+    return path.read_text() if path.is_file() else ""
 
 
 def task_signature(mod: IRModule, target: Target) -> str:
-    """Name the task of a scheduled module.
+    """Hash the properties of a scheduled module that no schedule changes.
 
-    MetaSchedule tells neither its builder nor its runner which task a candidate belongs to. This
-    is made of what no schedule changes: the target, the functions' names, and the kinds of
-    floating-point operation in them. Candidates of one task have different names only where an
-    intrinsic replaced operations. Tasks of equal arguments, which the runner knows, share a name if
-    they compute with the same floating-point operations or with integers: the slower of them may
-    then be given up early, and its times rest on one call.
+    MetaSchedule tells neither its builder nor its runner which task a candidate belongs to. The
+    signature covers the target, the functions' names, and the kinds of floating-point operation in
+    them. Candidates of one task have different signatures only where an intrinsic replaced
+    operations. Two tasks with equal arguments, which the runner knows too, share a signature if
+    they compute with the same floating-point operations, or with integers only. The runner may then
+    give up the slower task's candidates after one call.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def task_signature(mod: IRModule, target: Target) -> str:
         operations: set[str] = set()
 
         def add(node: Any, operations: set[str] = operations) -> None:
-            # Integers are left out: they are also what a schedule computes its indices with.
+            # Integers are left out: a schedule also computes its indices with them.
             if str(node.ty).startswith(("float", "bfloat")):
                 operations.add(str(node.op.name) if isinstance(node, Call) else type(node).__name__)
 

@@ -29,7 +29,7 @@ from tvm import te, topi
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms.measure import fast_start
-from tvm_droplet_ms.measure.task import read_task, task_signature, write_task
+from tvm_droplet_ms.measure.task_signature import read_task, task_signature, write_task
 
 LLVM = Target({"kind": "llvm", "num-cores": 2})
 AVX512 = Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
@@ -152,7 +152,7 @@ def test_the_name_is_the_same_in_every_process(tmp_path):
     path = tmp_path / "task.pickle"
     path.write_bytes(pickle.dumps((mod, LLVM)))
     code = (
-        "import pickle, sys; from tvm_droplet_ms.measure.task import task_signature; "
+        "import pickle, sys; from tvm_droplet_ms.measure.task_signature import task_signature; "
         "print(task_signature(*pickle.load(open(sys.argv[1], 'rb'))))"
     )
 

@@ -14,63 +14,32 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What runs in a worker process: one task at a time, within its limits."""
+"""A worker process: runs one task at a time, within its limits. Imported by the server only."""
 
 import ctypes
+import errno
 import os
 import resource
 import signal
-import sys
 import traceback
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import NoReturn
 
 import cloudpickle
 import psutil
 
+from ..failures import Failure
+from .protocol import Reply, WorkerConfig
 
-@dataclass(frozen=True)
-class WorkerConfig:
-    """How a worker is set up.
-
-    Parameters
-    ----------
-    directory : str
-        Where a worker leaves a file named by its process id, so that the processes which it
-        started can be found after it is gone.
-    initializer : bytes | None
-        A pickled function that every worker calls before its first task.
-    memory_limit : int | None
-        The address space that a worker may use, in bytes.
-    cpus : frozenset[int]
-        The CPUs that a worker may run on.
-    """
-
-    directory: str
-    initializer: bytes | None
-    memory_limit: int | None
-    cpus: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a task came to.
-
-    Parameters
-    ----------
-    value : bytes | None
-        What the function returned, pickled.
-    error : str | None
-        The traceback of what it raised instead.
-    growth : int
-        By how many bytes the worker's own resident memory has grown since it started.
-    """
-
-    value: bytes | None
-    error: str | None
-    growth: int
+_MACHINERY_ERRORS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EIO,
+    errno.ENFILE,
+    errno.EAGAIN,
+)
+"""Errors of the system that say nothing about a candidate: no disk space, no processes."""
 
 
 def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> NoReturn:
@@ -81,7 +50,7 @@ def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> No
     connection : Connection
         Gives the pickled tasks, and takes the pickled ``Reply`` of each.
     config : WorkerConfig
-        How to set this process up.
+        The set-up of this process.
     server : int
         The process id of the server.
     """
@@ -91,20 +60,20 @@ def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> No
         memory = _own_memory()
         initializer = config.initializer
         while True:
-            value, error = run_task(connection.recv_bytes(), initializer)
-            if error is None:
+            result = run_task(connection.recv_bytes(), initializer)
+            if not isinstance(result, Failure):
                 initializer = None
-            connection.send(Reply(value, error, _own_memory() - memory))
+            connection.send(Reply(result, _own_memory() - memory))
     except (EOFError, ConnectionError):
         status = 0
     except BaseException:
         traceback.print_exc()
     finally:
-        # Nothing of the server's, which this is a copy of, may run at exit.
+        # The exit handlers are copies of the server's and must not run.
         os._exit(status)
 
 
-def run_task(payload: bytes, initializer: bytes | None) -> tuple[bytes | None, str | None]:
+def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
     """Run a task.
 
     Parameters
@@ -116,22 +85,34 @@ def run_task(payload: bytes, initializer: bytes | None) -> tuple[bytes | None, s
 
     Returns
     -------
-    value : bytes | None
-        What the function returned, pickled.
-    error : str | None
-        The traceback of what it raised instead.
+    result : bytes | Failure
+        The pickled value that the function returned, or the traceback of what it raised.
     """
     try:
         if initializer is not None:
             cloudpickle.loads(initializer)()
         function, arguments = cloudpickle.loads(payload)
-        return cloudpickle.dumps(function(*arguments)), None
+        return bytes(cloudpickle.dumps(function(*arguments)))
     except MemoryError:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         bound = "" if limit == resource.RLIM_INFINITY else f" of {limit >> 20} MiB"
-        return None, f"out of memory within the worker's limit{bound}\n{traceback.format_exc()}"
-    except BaseException:  # SystemExit too must cost no more than this task.
-        return None, traceback.format_exc()
+        return Failure(
+            "error", f"out of memory within the worker's limit{bound}\n{traceback.format_exc()}"
+        )
+    except BaseException as error:  # SystemExit too must cost no more than this task.
+        of_system = _is_of_the_system(error)
+        return Failure("machinery" if of_system else "error", traceback.format_exc())
+
+
+def _is_of_the_system(error: BaseException | None) -> bool:
+    """Whether an exception, or one that it came from, is the system's and not the task's."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, OSError) and error.errno in _MACHINERY_ERRORS:
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _own_memory() -> int:
@@ -145,6 +126,8 @@ def _set_up(config: WorkerConfig, server: int) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _die_with_parent(server)
+    stderr = os.open(os.devnull, os.O_WRONLY) if config.stderr is None else config.stderr
+    os.dup2(stderr, 2)
     if config.memory_limit is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         unlimited = hard == resource.RLIM_INFINITY
@@ -154,29 +137,11 @@ def _set_up(config: WorkerConfig, server: int) -> None:
     if len(config.cpus) < (os.cpu_count() or 1):
         # TVM would bind its threads to CPUs by their number, from 0, whatever is allowed.
         os.environ["TVM_BIND_THREADS"] = "0"
-    Path(config.directory, str(os.getpid())).touch()
 
 
 def _die_with_parent(server: int) -> None:
     """Have the kernel end this process when the server ends, however that happens."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
-        ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != server:
-            os._exit(0)
-
-
-def end_left_processes(directory: str) -> None:
-    """End what workers that are gone had started.
-
-    Parameters
-    ----------
-    directory : str
-        The directory in which each worker left a file.
-    """
-    for path in Path(directory).iterdir():
-        try:
-            os.killpg(int(path.name), signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # It left nothing.
-        path.unlink(missing_ok=True)
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(0)

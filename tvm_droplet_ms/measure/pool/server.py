@@ -14,11 +14,11 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The program that holds the workers.
+"""The worker server: a program that holds the workers.
 
 It is a program of its own for two reasons. Python's ``spawn`` and ``forkserver`` import the user's
 main module again in every worker, which runs a script without a ``__main__`` guard twice, and
-which a notebook does not have. And forked from here, a worker starts in milliseconds with TVM
+which a notebook does not have. And a worker forked from here starts in milliseconds with TVM
 imported, without any of the threads, files and locks of the user's process. It runs no Python
 threads of its own, so that it may fork at any time.
 
@@ -32,109 +32,53 @@ import shutil
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import NoReturn
 
 import cloudpickle
 
-from .worker import Reply, WorkerConfig, serve_tasks
+from ..failures import TIME_LIMIT, Failure
+from .protocol import PoolConfig, Reply, Task, WorkerConfig
+from .worker import serve_tasks
 
 _PARENT_SECS = 1.0
-"""How often to look whether the user's process is still there."""
+"""Seconds between two looks at whether the user's process is still there."""
 
-TIME_LIMIT = "its time limit"
-"""How the message of a task that took too long ends."""
-
-
-@dataclass(frozen=True)
-class PoolConfig:
-    """The workers of a pool.
-
-    Parameters
-    ----------
-    workers : int
-        How many there are at most.
-    worker : WorkerConfig
-        How each is set up. The folder that holds its directory belongs to the server, which
-        deletes it when it ends.
-    max_tasks : int
-        After how many tasks a worker is replaced; 0 for never.
-    max_growth : int
-        By how many bytes a worker's resident memory may grow before it is replaced.
-    prepare : Callable[[], None] | None
-        What the server calls before it forks the first worker, so that none has to.
-    """
-
-    workers: int
-    worker: WorkerConfig
-    max_tasks: int
-    max_growth: int
-    prepare: Callable[[], None] | None
+_FULL_BYTES = 1 << 20
+"""Free bytes below which a disk counts as full."""
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a task has no result.
-
-    Parameters
-    ----------
-    kind : str
-        "error" if it raised, "timeout", or "crash" if its worker ended.
-    message : str
-        In words.
-    """
-
-    kind: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Task:
-    """A task of the user's process.
-
-    Parameters
-    ----------
-    number : int
-        What it is known by.
-    payload : bytes
-        A pickled function and its arguments.
-    timeout : float
-        The seconds that it may take, from when a worker begins it.
-    """
-
-    number: int
-    payload: bytes
-    timeout: float
-
-
-def main(descriptor: int, parent: int) -> None:
+def main(descriptor: int, parent: int, directory: str) -> None:
     """Serve tasks until the user's process says stop, or is gone.
 
     Parameters
     ----------
     descriptor : int
-        A file descriptor: the server's end of a ``multiprocessing`` connection. It sends a pickled
-        ``PoolConfig``, then each ``Task``, and None at the end; it gets pairs of a task's number
-        and its pickled value or ``Failure``.
+        The file descriptor of the server's end of a ``multiprocessing`` connection. It receives a
+        pickled ``PoolConfig``, then each ``Task``, and None at the end; it sends pairs of a task's
+        number and its pickled value or ``Failure``.
     parent : int
         The process id of the user's process.
+    directory : str
+        The directory of all temporary files. The server deletes it unless it fails while the user's
+        process is there, which may still need the artefacts in it.
     """
-    # Those who end the user's process may send these to all its children too. The end of the
-    # connection is what ends this one, and lets it clean up.
+    # A signal that ends the user's process may be sent to all its children too. The end of the
+    # connection ends this one, and lets it clean up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection = Connection(descriptor)
-    config: PoolConfig = cloudpickle.loads(connection.recv_bytes())
+    is_done = False
     try:
+        config: PoolConfig = cloudpickle.loads(connection.recv_bytes())
         if config.prepare is not None:
             config.prepare()
-        _Server(connection, config, parent).serve()
+        _Server(connection, config, parent, directory).serve()
+        is_done = True
     finally:
-        shutil.rmtree(Path(config.worker.directory).parent, ignore_errors=True)
+        if is_done or os.getppid() != parent:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 class _Worker:
@@ -165,20 +109,22 @@ class _Worker:
 
 
 class _Server:
-    def __init__(self, connection: Connection, config: PoolConfig, parent: int) -> None:
+    def __init__(
+        self, connection: Connection, config: PoolConfig, parent: int, directory: str
+    ) -> None:
         self._connection = connection
         self._config = config
         self._parent = parent
+        self._directory = directory
         self._waiting: deque[Task] = deque()
         self._workers: list[_Worker] = []
 
     def serve(self) -> None:
         try:
-            for _ in range(self._config.workers):
-                self._fork()
             while os.getppid() == self._parent:
+                self._fork_missing_workers()
                 self._begin_tasks()
-                if not self._hear():
+                if not self._receive():
                     return
                 self._end_late_tasks()
         except OSError:
@@ -190,8 +136,7 @@ class _Server:
 
     def _begin_tasks(self) -> None:
         while self._waiting:
-            while len(self._workers) < self._config.workers:
-                self._fork()
+            self._fork_missing_workers()
             worker = next((worker for worker in self._workers if worker.task is None), None)
             if worker is None:
                 return
@@ -205,8 +150,8 @@ class _Server:
                     self._retire(worker)
                     self._waiting.appendleft(task)
 
-    def _hear(self) -> bool:
-        """Wait for news and deal with it; returns False when told to stop."""
+    def _receive(self) -> bool:
+        """Wait for messages and deal with them; returns False when told to stop."""
         deadlines = [worker.deadline for worker in self._workers if worker.task is not None]
         patience = min([_PARENT_SECS, *(deadline - time.monotonic() for deadline in deadlines)])
         workers: dict[object, _Worker] = {worker.connection: worker for worker in self._workers}
@@ -230,12 +175,12 @@ class _Server:
         except (EOFError, OSError):
             self._bury(worker)
             return
-        self._answer(worker, reply.value if reply.error is None else Failure("error", reply.error))
+        has_failed = isinstance(reply.result, Failure)
+        self._answer(worker, reply.result)
         is_old = 0 < self._config.max_tasks <= worker.tasks_done
-        # What fails may leave open files behind, or other things that later tasks trip over.
-        if is_old or reply.error is not None or reply.growth > self._config.max_growth:
+        # A failed task may leave open files behind, or other things that later tasks trip over.
+        if is_old or has_failed or reply.growth > self._config.max_growth:
             self._retire(worker)
-            self._fork()
 
     def _end_late_tasks(self) -> None:
         now = time.monotonic()
@@ -244,7 +189,6 @@ class _Server:
                 message = f"killed after {worker.task.timeout:g} s, {TIME_LIMIT}"
                 self._retire(worker)
                 self._answer(worker, Failure("timeout", message))
-                self._fork()
 
     def _bury(self, worker: _Worker) -> None:
         """Deal with a worker that ended by itself."""
@@ -252,20 +196,44 @@ class _Server:
         if worker.task is not None:
             self._answer(worker, Failure("crash", _describe_exit(code, self._config.worker)))
 
-    def _answer(self, worker: _Worker, result: object) -> None:
+    def _answer(self, worker: _Worker, result: bytes | Failure) -> None:
         assert worker.task is not None
+        if isinstance(result, Failure) and result.kind in ("error", "crash"):
+            result = self._blame_a_full_disk(result)
         self._connection.send((worker.task.number, result))
         worker.task = None
 
+    def _blame_a_full_disk(self, failure: Failure) -> Failure:
+        """Turn a failure on a full disk, which breaks any build, into the machinery's."""
+        if not _is_full(self._directory):
+            return failure
+        message = f"{failure.message}; the disk of {self._directory} is full"
+        return Failure("machinery", message)
+
     def _retire(self, worker: _Worker) -> int:
         self._workers = [other for other in self._workers if other is not worker]
-        code = worker.end()
-        Path(self._config.worker.directory, str(worker.pid)).unlink(missing_ok=True)
-        return code
+        return worker.end()
+
+    def _fork_missing_workers(self) -> None:
+        """Have as many workers as configured; without any, the waiting tasks fail."""
+        while len(self._workers) < self._config.workers:
+            try:
+                self._fork()
+            except OSError as error:
+                while self._waiting and not self._workers:
+                    message = f"no worker process can be started: {error}"
+                    task = self._waiting.popleft()
+                    self._connection.send((task.number, Failure("machinery", message)))
+                return
 
     def _fork(self) -> None:
         ours, theirs = Pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
         if pid == 0:
             self._become_worker(ours, theirs)
         theirs.close()
@@ -278,6 +246,17 @@ class _Server:
         for worker in self._workers:
             worker.connection.close()
         serve_tasks(theirs, self._config.worker, os.getppid())
+
+
+def _is_full(directory: str) -> bool:
+    """Whether no more files can be written to the disk of a directory."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False
+    # An administrator may use the blocks that are reserved.
+    blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
+    return blocks * disk.f_frsize < _FULL_BYTES or (disk.f_files > 0 and disk.f_ffree == 0)
 
 
 def _describe_exit(code: int, config: WorkerConfig) -> str:

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A builder and a runner that waste little, in one line."""
+"""A builder and a runner with the recommended settings."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,6 +25,7 @@ from tvm.target import Target
 
 from .build import export_shared_library
 from .builder import WarmBuilder
+from .linux import require_linux
 from .pool import available_cpus
 from .runner import PromptRunner
 from .start import fast_start
@@ -46,7 +47,7 @@ def fast_measure(
     Parameters
     ----------
     target : Target | str | dict[str, Any]
-        What is tuned for.
+        The target to tune for.
     max_workers : int | None
         The number of build processes. Defaults to the number of logical CPUs that builds may use.
     timeout_sec : float
@@ -55,9 +56,9 @@ def fast_measure(
         Defaults to repeats of 20 ms: one, or five where a candidate is near the best of its task.
         TVM's default is one of 100 ms for each candidate.
     overlap : bool
-        Measure while the batch is still being built. Builds then keep off the CPUs that candidates
-        are timed on, where there are more than those. On few CPUs this is slower than not to
-        overlap, since fewer are left to build.
+        Experimental: no gain has been measured. Measure while the batch is still being built.
+        Builds then keep off the CPUs that candidates are timed on, if there are others. On few CPUs
+        this is slower, since fewer are left to build.
 
     Returns
     -------
@@ -68,7 +69,10 @@ def fast_measure(
     ------
     ValueError
         If TVM does not know the target, or a number is out of range.
+    RuntimeError
+        If this is not Linux.
     """
+    require_linux("fast_measure")
     Target(target)
     fast_start()
     cpus = available_cpus()
@@ -81,6 +85,7 @@ def fast_measure(
         timeout_sec=timeout_sec,
         f_export=export_shared_library,
         cpus=building,
+        paired=True,
         overlap=overlap,
     )
     runner = PromptRunner(
@@ -96,7 +101,7 @@ def fast_measure(
 def _share_cpus(
     cpus: frozenset[int], threads: int, overlap: bool
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """The CPUs to time on and those to build on, which are apart where there are enough."""
+    """The CPUs to time on and the CPUs to build on; disjoint if there are enough."""
     in_order = sorted(cpus)
     if not overlap or len(in_order) <= threads:
         return cpus, cpus

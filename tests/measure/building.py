@@ -1,0 +1,58 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Modules to build, build functions that fail, and what an artefact computes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import measuring
+import numpy as np
+
+import tvm
+from tvm import te
+from tvm.ir import IRModule
+from tvm.runtime import Module
+from tvm.target import Target
+from tvm_droplet_ms.measure import build_scheduled
+
+
+def with_fault(mod: IRModule, fault: Callable[[], None]) -> IRModule:
+    """A module whose build, by `build_or_fail`, calls a function of `measuring`."""
+    return mod.with_attr("fault", fault.__name__)
+
+
+def build_or_fail(mod: IRModule, target: Target, params: Any) -> Module:
+    """A build function."""
+    if mod.attrs is not None and "fault" in mod.attrs:
+        getattr(measuring, str(mod.attrs["fault"]))()
+    return build_scheduled(mod, target, params)
+
+
+def add_constant(constant: float, name: str = "main") -> IRModule:
+    """b = a + constant, on 16 numbers."""
+    a = te.placeholder((16,), name="a")
+    b = te.compute((16,), lambda i: a[i] + constant, name="b")
+    return IRModule({name: te.create_prim_func([a, b]).with_attr("global_symbol", name)})
+
+
+def constant_of(artefact: str) -> float:
+    """What an artefact of `add_constant` adds."""
+    numbers = np.arange(16, dtype="float32")
+    out = tvm.runtime.tensor(np.zeros(16, dtype="float32"))
+    tvm.runtime.load_module(artefact)["main"](tvm.runtime.tensor(numbers), out)
+    (constant,) = set((out.numpy() - numbers).tolist())
+    return constant

@@ -1,0 +1,152 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Failures as values, and whose they are: the candidate's or the machinery's.
+
+A candidate that cannot be built, crashes or takes too long has failed, and need not be tried again.
+A full disk, a worker process that cannot be forked or a builder that was closed says nothing about
+the candidate. ``WarmBuilder`` and ``PromptRunner`` try such a candidate once more, and report it as
+not measured if that fails too:
+
+- The runner's result has an ``error_msg`` that begins with ``MACHINERY_FAILURE``, and ``run_secs``
+  that are empty but not None.
+- TVM's ``AddToDatabase`` stores these empty ``run_secs`` as they are (``add_to_database.cc``), and
+  1e10 only where ``run_secs`` is None. ``get_top_k`` and ``query_*`` skip such a record
+  (``TuningRecordNode::IsValid`` in ``database.cc``), and a resumed run can tell it from the record
+  of a failed candidate.
+- TVM turns a builder's ``error_msg`` into a runner's result without ``run_secs``. So a builder that
+  is paired with a ``PromptRunner`` hands the failure on as the path of an artefact that does not
+  exist (``failure_path``).
+
+This file imports nothing of the package, so that anyone can use it.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import quote, unquote
+
+FailureKind = Literal["error", "timeout", "crash", "invalid time", "build", "machinery", "closed"]
+"""Kinds of failure: the last two are the machinery's, all others the candidate's."""
+
+MACHINERY_FAILURE = "machinery failure: "
+"""Prefix of the error message of a candidate that the machinery failed to measure."""
+
+TIME_LIMIT = "its time limit"
+"""Last words of the message of a task that took too long."""
+
+_MACHINERY_KINDS = ("machinery", "closed")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The reason why a task has no result.
+
+    Parameters
+    ----------
+    kind : FailureKind
+        - "error": it raised an exception.
+        - "timeout": it was killed at its time limit.
+        - "crash": its process ended.
+        - "invalid time": a measured time was not a positive number.
+        - "build": its build failed, seen by a runner that waited for it.
+        - "machinery": the machinery failed; another try may succeed.
+        - "closed": the builder or the runner was closed; another try would start it again.
+    message : str
+        The reason in words.
+    """
+
+    kind: FailureKind
+    message: str
+
+    @property
+    def is_machinery(self) -> bool:
+        """Whether the machinery failed and not the candidate."""
+        return self.kind in _MACHINERY_KINDS
+
+    def __str__(self) -> str:
+        """The error message of a builder's or a runner's result."""
+        return MACHINERY_FAILURE + self.message if self.is_machinery else self.message
+
+
+def is_machinery_failure(error_msg: str | None) -> bool:
+    """Whether the error message of a builder's or a runner's result names a machinery failure.
+
+    Parameters
+    ----------
+    error_msg : str | None
+        The message; another runner's may quote the prefix further on.
+
+    Returns
+    -------
+    is_machinery_failure : bool
+        True if the candidate was not measured and must not be counted as failed.
+    """
+    return error_msg is not None and MACHINERY_FAILURE in error_msg
+
+
+def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
+    """Whether a database record is that of a candidate that the machinery failed to measure.
+
+    Parameters
+    ----------
+    run_secs : Sequence[object] | None
+        The record's times.
+
+    Returns
+    -------
+    is_unmeasured : bool
+        True if the times are empty but not None.
+    """
+    return run_secs is not None and len(run_secs) == 0
+
+
+def failure_path(folder: str, failure: Failure) -> str:
+    """The path by which a builder hands a machinery failure to a ``PromptRunner``.
+
+    Parameters
+    ----------
+    folder : str
+        An existing folder, which TVM deletes after the batch.
+    failure : Failure
+        The failure.
+
+    Returns
+    -------
+    path : str
+        A path in the folder; no file has it.
+    """
+    return os.path.join(folder, quote(str(failure), safe=" :,;='()[]"))
+
+
+def failure_at(path: str) -> Failure | None:
+    """The failure that a path of ``failure_path`` stands for.
+
+    Parameters
+    ----------
+    path : str
+        The path of a builder's result.
+
+    Returns
+    -------
+    failure : Failure | None
+        None for the path of an artefact.
+    """
+    message = unquote(os.path.basename(path))
+    if not message.startswith(MACHINERY_FAILURE):
+        return None
+    return Failure("machinery", message.removeprefix(MACHINERY_FAILURE))

@@ -1,0 +1,67 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Checks of the user's functions before the first batch."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
+
+from .pool import WorkerPool, dump
+
+
+def check_functions(
+    pool: WorkerPool,
+    timeout: float,
+    initializer: Callable[[], None] | None,
+    functions: Sequence[str | Callable[..., Any] | None],
+) -> None:
+    """Check that the workers have the functions that they are to call; close the pool if not.
+
+    Parameters
+    ----------
+    pool : WorkerPool
+        The workers.
+    timeout : float
+        The seconds that this may take.
+    initializer : Callable[[], None] | None
+        The workers' initializer, which may register functions.
+    functions : Sequence[str | Callable[..., Any] | None]
+        Functions, which must be picklable, and names of global ones.
+
+    Raises
+    ------
+    TypeError
+        If a function cannot be pickled.
+    TaskFailed
+        If the initializer raises or no function of that name is registered in a worker.
+    """
+    names = [function for function in functions if isinstance(function, str)]
+    try:
+        for function in functions:
+            if callable(function):
+                dump("function", function)
+        if names or initializer is not None:
+            pool.submit(timeout, _look_up, names).result()
+    except BaseException:
+        pool.close()
+        raise
+
+
+def _look_up(names: Sequence[str]) -> None:
+    for name in names:
+        get_global_func_with_default_on_worker(name, None)

@@ -1,0 +1,69 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The CPUs that this process may use."""
+
+import os
+
+import psutil
+
+
+def available_cpus() -> frozenset[int]:
+    """The CPUs that any thread of this process may use.
+
+    TVM binds the thread that first runs a parallel kernel, often the main one, to some of the CPUs,
+    so the answer for one thread would be too small.
+
+    Returns
+    -------
+    cpus : frozenset[int]
+        The numbers of the logical CPUs; all of them on a system that keeps no such list.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return frozenset(range(os.cpu_count() or 1))
+    cpus: set[int] = set()
+    for thread in psutil.Process().threads():
+        try:
+            cpus |= os.sched_getaffinity(thread.id)
+        except ProcessLookupError:
+            pass  # The thread has ended meanwhile.
+    return frozenset(cpus)
+
+
+def check_cpus(cpus: frozenset[int] | None) -> frozenset[int]:
+    """Check a choice of CPUs.
+
+    Parameters
+    ----------
+    cpus : frozenset[int] | None
+        The choice; None for all available ones.
+
+    Returns
+    -------
+    cpus : frozenset[int]
+        The chosen CPUs.
+
+    Raises
+    ------
+    ValueError
+        If none is chosen, or one that is not available.
+    """
+    available = available_cpus()
+    if cpus is None:
+        return available
+    if not cpus or not cpus <= available:
+        raise ValueError(f"cpus = {cpus}, expected some of {set(available)}")
+    return cpus

@@ -1,0 +1,274 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Worker processes that stay up: the user's side."""
+
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+
+from ..linux import require_linux
+from .client import WorkerClient
+from .cpus import check_cpus
+from .program import Program
+from .protocol import PoolConfig, WorkerConfig
+
+_STOP_SECS = 5.0
+"""Seconds that a server may take to end before it is killed."""
+
+
+class WorkerPool:
+    """Worker processes that stay up, held by a program of their own.
+
+    The program, the worker server, is started at once, without waiting for it, and again for the
+    next task after it died. It ends with ``close``, with this object, at the interpreter's exit,
+    and when this process is killed; whatever ends it, the workers end and ``directory`` is deleted.
+
+    Parameters
+    ----------
+    workers : int
+        The number of worker processes.
+    initializer : Callable[[], None] | None
+        A function that every worker calls before its first task.
+    max_tasks : int
+        The number of tasks after which a worker is replaced; 0 for never.
+    max_growth : int
+        The growth of a worker's resident memory at which it is replaced, in bytes.
+    memory_limit : int | None
+        The address space that a worker may use, in bytes.
+    cpus : frozenset[int] | None
+        The CPUs that the workers may run on; None for all.
+    prepare : Callable[[], None] | None
+        A function that is called once before the workers are forked, for imports that all of them
+        need.
+    quiet : bool
+        Whether the standard error of the workers is discarded. That of the server is quoted where
+        a task fails because the server ended.
+
+    Raises
+    ------
+    OSError
+        If the directory cannot be made or the program not be started.
+    RuntimeError
+        If this is not Linux, or no thread can be started.
+    TypeError
+        If ``initializer`` or ``prepare`` cannot be pickled.
+    ValueError
+        If ``workers`` is less than 1 or ``cpus`` names a CPU that is not available.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        *,
+        initializer: Callable[[], None] | None = None,
+        max_tasks: int = 0,
+        max_growth: int = 1 << 30,
+        memory_limit: int | None = None,
+        cpus: frozenset[int] | None = None,
+        prepare: Callable[[], None] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        require_linux("WorkerPool")
+        if workers < 1:
+            raise ValueError(f"workers = {workers}, expected at least 1")
+        self.workers = workers
+        self._options = {"max_tasks": max_tasks, "max_growth": max_growth, "prepare": prepare}
+        self._worker_options = {
+            "initializer": None if initializer is None else dump("initializer", initializer),
+            "memory_limit": memory_limit,
+            "cpus": check_cpus(cpus),
+        }
+        self._quiet = quiet
+        self._server: _Server | None = None
+        self._lock = threading.Lock()
+        self._running_server()
+
+    @property
+    def directory(self) -> str:
+        """A directory for the files of the tasks, deleted with the workers."""
+        return self._running_server().directory
+
+    def submit(
+        self, timeout: float, function: Callable[..., Any], *arguments: Any
+    ) -> "Future[Any]":
+        """Have a worker call a function.
+
+        Parameters
+        ----------
+        timeout : float
+            The seconds that the call may take, from when a worker begins it.
+        function : Callable[..., Any]
+            The function.
+        *arguments : Any
+            Its arguments.
+
+        Returns
+        -------
+        future : Future[Any]
+            The result; raises ``TaskFailed`` where there is none. It cannot be cancelled.
+
+        Raises
+        ------
+        OSError, RuntimeError
+            If the workers had ended and cannot be started again.
+        TypeError
+            If the function or an argument cannot be pickled.
+        """
+        payload = dump(getattr(function, "__name__", "function"), (function, arguments))
+        return self._running_server().submit(payload, timeout)
+
+    def close(self) -> None:
+        """End the workers and delete ``directory``. Another task starts them again."""
+        with self._lock:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+
+    def _running_server(self) -> "_Server":
+        with self._lock:
+            if self._server is None:
+                base = tempfile.mkdtemp(prefix="tvm_droplet_ms_")
+                try:
+                    self._server = self._start(base)
+                except BaseException:
+                    shutil.rmtree(base, ignore_errors=True)
+                    raise
+            elif not self._server.is_running:
+                # Artefacts that were built before it died may still have to be measured, so the
+                # next one has its directory. Should that not start, this one still deletes it.
+                server = self._start(self._server.base)
+                self._server.abandon()
+                self._server = server
+            return self._server
+
+    def _start(self, base: str) -> "_Server":
+        return _Server(base, self.workers, self._worker_options, self._options, self._quiet)
+
+
+class _Server:
+    """One run of the worker server."""
+
+    def __init__(
+        self,
+        base: str,
+        workers: int,
+        worker_options: dict[str, Any],
+        options: dict[str, Any],
+        quiet: bool,
+    ) -> None:
+        self.base = base
+        self.directory = os.path.join(base, "tasks")
+        os.makedirs(self.directory, exist_ok=True)
+        connection, server_end = Pipe()
+        stderr = None if quiet else _duplicate_stderr()
+        try:
+            config = PoolConfig(workers, WorkerConfig(stderr=stderr, **worker_options), **options)
+            payload = dump("prepare", config)
+            self._program = Program(server_end, base, stderr)
+        finally:
+            server_end.close()
+            if stderr is not None:
+                os.close(stderr)
+        try:
+            connection.send_bytes(payload)
+            self._client = WorkerClient(connection, self._program)
+            threading.Thread(
+                target=self._client.receive, name="tvm_droplet_ms.measure", daemon=True
+            ).start()
+        except BaseException:
+            self._program.kill()
+            self._program.wait()
+            raise
+        self._finalizer = weakref.finalize(self, _end, self._program, connection, base, os.getpid())
+
+    @property
+    def is_running(self) -> bool:
+        return self._finalizer.alive and not self._program.has_ended()
+
+    def submit(self, payload: bytes, timeout: float) -> "Future[Any]":
+        return self._client.send(payload, timeout)
+
+    def close(self) -> None:
+        self._client.close()
+        self._finalizer()
+
+    def abandon(self) -> None:
+        """Leave the directory to another server."""
+        self._finalizer.detach()
+
+
+def _duplicate_stderr() -> int | None:
+    """A file descriptor of this process's standard error; None where it has none."""
+    try:
+        return os.dup(2)
+    except OSError:
+        return None
+
+
+def dump(name: str, value: object) -> bytes:
+    """Pickle something for a worker, functions of the main module by value.
+
+    Parameters
+    ----------
+    name : str
+        The name of the value, for the message.
+    value : object
+        The value.
+
+    Returns
+    -------
+    payload : bytes
+        For ``cloudpickle.loads``.
+
+    Raises
+    ------
+    TypeError
+        If it cannot be pickled.
+    """
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:
+        raise TypeError(
+            f"{name} = {repr(value)[:500]} cannot be sent to a worker process: {error}. Expected "
+            "something that cloudpickle can pickle: make it a plain function that opens what it "
+            "needs itself"
+        ) from error
+
+
+def _end(program: Program, connection: Connection, directory: str, owner: int) -> None:
+    """Stop the program, by force if it takes long, and leave nothing behind."""
+    if os.getpid() != owner:
+        return  # A forked copy of the user's process ends.
+    try:
+        connection.send(None)
+    except OSError:
+        pass  # It has ended already.
+    try:
+        if not program.wait(_STOP_SECS):
+            program.kill()
+            program.wait()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

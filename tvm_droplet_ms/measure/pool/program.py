@@ -1,0 +1,158 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The worker server as a child of the user's process: how it is started and ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+
+import psutil
+
+_POLL_SECS = 0.005
+"""Seconds between two looks at whether the program has ended."""
+
+_STDERR_BYTES = 2000
+"""Bytes of the program's standard error that an error message quotes, the last ones."""
+
+
+class Program:
+    """The program that holds the workers.
+
+    Its standard error is kept in memory, for the message that says why it ended.
+
+    Parameters
+    ----------
+    connection : Connection
+        The program's end of the connection.
+    directory : str
+        The directory of its temporary files.
+    worker_stderr : int | None
+        A file descriptor for its workers to inherit.
+
+    Raises
+    ------
+    OSError
+        If it cannot be started.
+    """
+
+    def __init__(self, connection: Connection, directory: str, worker_stderr: int | None) -> None:
+        # `-c` leaves the program without a main module for Python to import anywhere again.
+        code = (
+            f"import sys; sys.path[:] = {[str(entry) for entry in sys.path]!r}; "
+            f"from {__package__}.server import main; "
+            f"main({connection.fileno()}, {os.getpid()}, {directory!r})"
+        )
+        # A file in memory, since a full disk is a reason to end.
+        self._stderr = os.fdopen(os.memfd_create("stderr"), "rb", buffering=0)
+        inherited = [connection.fileno(), *([] if worker_stderr is None else [worker_stderr])]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                pass_fds=inherited,
+                stdin=subprocess.DEVNULL,
+                stderr=self._stderr,
+                # Files that are left there when the program is killed go with the directory.
+                env={**os.environ, "TMPDIR": directory},
+                # Out of the terminal's group, which Ctrl-C interrupts as a whole.
+                start_new_session=True,
+            )
+        except BaseException:
+            self._stderr.close()
+            raise
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also the session of the program and of its workers."""
+        return self._process.pid
+
+    def has_ended(self) -> bool:
+        """Whether the program has ended."""
+        if self._process.returncode is not None:
+            return True
+        try:
+            return self._is_zombie()
+        except ChildProcessError:
+            return True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the program to end, and end what its workers left running.
+
+        Parameters
+        ----------
+        timeout : float | None
+            The longest time to wait, in seconds; None for any time.
+
+        Returns
+        -------
+        has_ended : bool
+            False if it still runs.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.has_ended():
+            if end is not None and time.monotonic() > end:
+                return False
+            time.sleep(_POLL_SECS)
+        with self._lock:
+            try:
+                # Until it is reaped, no other session can have its number.
+                if self._process.returncode is None and self._is_zombie():
+                    _end_session(self.pid)
+            except ChildProcessError:
+                pass  # The system reaped it, as it does where SIGCHLD is ignored.
+            finally:
+                self._process.wait()
+        return True
+
+    def _is_zombie(self) -> bool:
+        """Whether it ended and is not reaped; raises ChildProcessError if it is."""
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, options) is not None
+
+    def kill(self) -> None:
+        """End the program by force."""
+        with self._lock:
+            self._process.kill()
+
+    def describe_end(self) -> str:
+        """The reason why the program ended, after it did: its status and its last words."""
+        size = os.fstat(self._stderr.fileno()).st_size
+        words = os.pread(self._stderr.fileno(), _STDERR_BYTES, max(0, size - _STDERR_BYTES))
+        last = words.decode(errors="replace").strip()
+        status = self._process.returncode
+        message = f"the program that holds the worker processes ended, with status {status}"
+        return f"{message}: {last}" if last else message
+
+
+def _end_session(session: int) -> None:
+    """End all process groups of a session: workers, and what they started."""
+    groups = set()
+    for pid in psutil.pids():
+        try:
+            if os.getsid(pid) == session:
+                groups.add(os.getpgid(pid))
+        except ProcessLookupError:
+            pass  # It has ended meanwhile.
+    for group in groups:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
