@@ -18,7 +18,7 @@
 
 # ruff: noqa: E402
 
-from .versions import check_versions
+from .compat.versions import check_versions
 
 check_versions()
 

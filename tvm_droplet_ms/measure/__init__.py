@@ -16,9 +16,9 @@
 # under the License.
 """Measuring candidates without waste."""
 
+from ..compat.lazy_intrinsics import fast_start, import_intrinsics
 from .builder import WarmBuilder
 from .fast import fast_measure
 from .runner import PromptRunner
-from .start import fast_start, import_intrinsics
 
 __all__ = ["PromptRunner", "WarmBuilder", "fast_measure", "fast_start", "import_intrinsics"]

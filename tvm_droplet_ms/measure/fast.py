@@ -23,11 +23,11 @@ from tvm.runtime import num_threads
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 
+from ..compat.lazy_intrinsics import fast_start
 from .build import export_shared_library
 from .builder import WarmBuilder
 from .pool import available_cpus
 from .runner import PromptRunner
-from .start import fast_start
 
 
 def fast_measure(

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 import tvm_droplet_ms
-from tvm_droplet_ms.versions import check_versions
+from tvm_droplet_ms.compat.versions import check_versions
 
 
 def install(monkeypatch, versions):

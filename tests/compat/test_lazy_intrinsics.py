@@ -33,7 +33,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm.target import Target
 from tvm.tirx.script.parser import entry
-from tvm_droplet_ms.measure import start
+from tvm_droplet_ms.compat import lazy_intrinsics
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 
@@ -110,7 +110,10 @@ def modules_run():
 def report(**values):
     print("REPORT " + json.dumps(values))
 """
-FAST = "from tvm_droplet_ms.measure.start import fast_start, import_intrinsics\nfast_start()\n"
+FAST = """
+from tvm_droplet_ms.compat.lazy_intrinsics import fast_start, import_intrinsics
+fast_start()
+"""
 
 
 def run(program, argument=None):
@@ -436,7 +439,7 @@ def test_a_call_that_names_an_intrinsic_of_another_backend_imports_all_and_succe
     seen = run(
         FAST
         + """
-from tvm_droplet_ms.measure import start
+from tvm_droplet_ms.compat import lazy_intrinsics
 target, names = ARGUMENT
 import_intrinsics(target)
 known = "dot_16x4_vnni"
@@ -462,7 +465,7 @@ def register(target):
     imports.append([key, target])
     for name in names if key == "create" else [key]:
         TensorIntrin.register(name, x86.desc, x86.impl)
-start.import_intrinsics = register
+lazy_intrinsics.import_intrinsics = register
 made = []
 for key in [*calls, *calls]:
     assert calls[key](key)
@@ -573,10 +576,12 @@ def test_the_backend_of_a_target(monkeypatch, target, host_triple, modules):
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
     monkeypatch.setattr(entry, "inspect", entry.inspect)
-    monkeypatch.setattr(start, "llvm_get_system_triple", lambda: host_triple)
-    monkeypatch.setattr(start, "_load", loaded.append)
-    monkeypatch.setattr(start, "importlib", SimpleNamespace(import_module=imported.append))
-    start.import_intrinsics(target)
+    monkeypatch.setattr(lazy_intrinsics, "llvm_get_system_triple", lambda: host_triple)
+    monkeypatch.setattr(lazy_intrinsics, "_load", loaded.append)
+    monkeypatch.setattr(
+        lazy_intrinsics, "importlib", SimpleNamespace(import_module=imported.append)
+    )
+    lazy_intrinsics.import_intrinsics(target)
     assert loaded == [f"{PACKAGE}.{module}" for module in modules or []]
     assert imported == ([PACKAGE] if modules is None else [])
 
@@ -585,15 +590,17 @@ def test_a_tvm_without_llvm_imports_what_its_package_does(monkeypatch):
     imported = []
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     monkeypatch.setattr(entry, "inspect", entry.inspect)
-    monkeypatch.setattr(start, "enabled", lambda name: name != "llvm")
-    monkeypatch.setattr(start, "importlib", SimpleNamespace(import_module=imported.append))
-    start.import_intrinsics("hexagon")
+    monkeypatch.setattr(lazy_intrinsics, "enabled", lambda name: name != "llvm")
+    monkeypatch.setattr(
+        lazy_intrinsics, "importlib", SimpleNamespace(import_module=imported.append)
+    )
+    lazy_intrinsics.import_intrinsics("hexagon")
     assert imported == [PACKAGE]
 
 
 def test_the_quick_stack_is_the_stack():
     def compare():
-        quick, stack = start._quick_stack(), inspect.stack()
+        quick, stack = lazy_intrinsics._quick_stack(), inspect.stack()
         assert [one.frame for one in quick] == [one.frame for one in stack]
         for ours, pythons in zip(quick, stack, strict=True):
             if not pythons.filename.startswith("<"):
@@ -630,7 +637,7 @@ def test_functions_parse_as_before_with_the_quick_stack(monkeypatch):
 
     monkeypatch.setattr(entry, "inspect", inspect)
     before = parse()
-    monkeypatch.setattr(entry, "inspect", start._quick_inspect)
+    monkeypatch.setattr(entry, "inspect", lazy_intrinsics._quick_inspect)
     after = parse()
     for old, new in zip(before, after, strict=True):
         tvm.ir.assert_structural_equal(old, new)
