@@ -16,7 +16,6 @@
 # under the License.
 """The Relax pass and pipeline: what they tune, what they apply, and what they refuse."""
 
-import importlib
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -28,11 +27,9 @@ import tvm
 from tvm import relax
 from tvm.ir.utils import derived_object
 from tvm.relax.frontend import nn
-from tvm.relax.pipeline import PIPELINE_MAP
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms import DropletTuneIRMod, open_database
-from tvm_droplet_ms import relax as droplet_relax
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import WarmBuilder
 
@@ -135,21 +132,6 @@ def run_forward(mod, target, arguments):
 
 def pipeline(**options):
     return relax.get_pipeline("droplet_tuning", **options)
-
-
-def test_pipeline_is_registered_again_after_a_reload():
-    assert PIPELINE_MAP["droplet_tuning"] is droplet_relax.droplet_tuning_pipeline
-    before = droplet_relax.droplet_tuning_pipeline
-    importlib.reload(droplet_relax)
-    assert droplet_relax.droplet_tuning_pipeline is not before
-    assert PIPELINE_MAP["droplet_tuning"] is droplet_relax.droplet_tuning_pipeline
-
-
-def test_another_packages_pipeline_is_not_replaced(monkeypatch):
-    monkeypatch.setitem(PIPELINE_MAP, "droplet_tuning", PIPELINE_MAP["zero"])
-    with pytest.raises(ValueError, match="already been registered"):
-        importlib.reload(droplet_relax)
-    assert PIPELINE_MAP["droplet_tuning"] is PIPELINE_MAP["zero"]
 
 
 @pytest.mark.parametrize(

@@ -14,4 +14,27 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Everything that works around TVM: the check of its versions, and the patches to it."""
+"""How this package and TVM fit: a check of versions, names registered with TVM, patches to TVM.
+
+The names are imported when they are first used, so that importing this package loads no TVM.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .lazy_intrinsics import (
+        fast_start,
+        fast_tune_contexts,
+        import_intrinsics,
+        restore,
+    )
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.lazy_intrinsics"), name)
+
+
+__all__ = ["fast_start", "fast_tune_contexts", "import_intrinsics", "restore"]

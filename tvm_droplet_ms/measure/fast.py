@@ -37,11 +37,12 @@ def fast_measure(
     timeout_sec: float = 30.0,
     evaluator_config: EvaluatorConfig | None = None,
     overlap: bool = False,
+    process_wide: bool = True,
 ) -> dict[str, Any]:
     """Make a builder and a runner for a device of this machine.
 
-    Also calls ``fast_start``. As in ``ms.tune_tir(mod, target, work_dir, 300,
-    **fast_measure(target))``.
+    As in ``ms.tune_tir(mod, target, work_dir, 300, **fast_measure(target))``. Also calls
+    ``fast_start``, which lasts until ``tvm_droplet_ms.compat.restore()`` or the end of the process.
 
     Parameters
     ----------
@@ -58,6 +59,9 @@ def fast_measure(
         Measure while the batch is still being built. Builds then keep off the CPUs that candidates
         are timed on, where there are more than those. On few CPUs this is slower than not to
         overlap, since fewer are left to build.
+    process_wide : bool
+        Whether to call ``fast_start``. False is for libraries, which tune inside ``with
+        tvm_droplet_ms.compat.fast_tune_contexts():`` and leave TVM as it was.
 
     Returns
     -------
@@ -70,7 +74,8 @@ def fast_measure(
         If TVM does not know the target, or a number is out of range.
     """
     Target(target)
-    fast_start()
+    if process_wide:
+        fast_start()
     cpus = available_cpus()
     # TVM binds the thread that asks to the CPUs that it counts.
     with ThreadPoolExecutor(1) as thread:

@@ -295,7 +295,7 @@ def _make_evolution(options: Mapping[str, Any]) -> EvolutionarySearch:
         ) from error
 
 
-@register_global_func("tvm_droplet_ms.DropletStrategy")
+@register_global_func("tvm_droplet_ms.DropletStrategy", override=True)
 def _make(options: Mapping[str, Any]) -> SearchStrategy:
     """Make a strategy by name, from a map of its options: the FFI passes no keywords."""
     return DropletStrategy(**{str(name): value for name, value in options.items()})
