@@ -14,16 +14,62 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Droplet search for Apache TVM's MetaSchedule."""
+"""Droplet search for Apache TVM's MetaSchedule.
 
-# ruff: noqa: E402
+The public names, and the modules of this package, are imported when they are first used:
+``import tvm_droplet_ms`` imports no TVM. It registers the Relax pipeline ``droplet_tuning`` with
+TVM, whichever of the two is imported first.
+"""
 
-from .versions import check_versions
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
-check_versions()
+from .compat.registration import register_with_tvm
+from .compat.versions import check_versions
 
-from .database import open_database
-from .relax import DropletTuneIRMod, droplet_tuning_pipeline
-from .search_strategy import DropletStrategy
+if TYPE_CHECKING:
+    from . import (  # noqa: F401
+        cost_model,
+        database,
+        host,
+        measure,
+        profile,
+        progress,
+        relax,
+        report,
+        search_strategy,
+    )
+    from .database import open_database
+    from .relax import DropletTuneIRMod, droplet_tuning_pipeline
+    from .search_strategy import DropletStrategy
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES_OF_NAMES:
+            return getattr(import_module(f"{__name__}.{_MODULES_OF_NAMES[name]}"), name)
+        if name in _modules():
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*__all__, *_modules()})
+
 
 __all__ = ["DropletStrategy", "DropletTuneIRMod", "droplet_tuning_pipeline", "open_database"]
+
+_MODULES_OF_NAMES = {
+    "DropletStrategy": "search_strategy",
+    "DropletTuneIRMod": "relax",
+    "droplet_tuning_pipeline": "relax",
+    "open_database": "database",
+}
+
+
+def _modules() -> set[str]:
+    """The names of the modules directly below this package, but for ``__main__``."""
+    return {module.name for module in iter_modules(__path__)} - {"__main__"}
+
+
+check_versions()
+register_with_tvm()

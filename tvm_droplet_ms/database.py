@@ -24,6 +24,8 @@ from typing import Any
 
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
+from .compat import fast_tune_contexts
+
 
 def open_database(
     work_dir: str | os.PathLike[str], module_equality: str = "structural"
@@ -54,14 +56,16 @@ def open_database(
     """
     directory = Path(work_dir)
     directory.mkdir(parents=True, exist_ok=True)
-    try:
-        return JSONDatabase(work_dir=str(directory), module_equality=module_equality)
-    # TVM raises errors of several types here; all are explained or raised again.
-    except Exception as error:
-        explanation = _explain(directory)
-        if explanation is None:
-            raise
-        raise ValueError(explanation) from error
+    # Records may name tensor intrinsics that TVM has not imported yet.
+    with fast_tune_contexts():
+        try:
+            return JSONDatabase(work_dir=str(directory), module_equality=module_equality)
+        # TVM raises errors of several types here; all are explained or raised again.
+        except Exception as error:
+            explanation = _explain(directory)
+            if explanation is None:
+                raise
+            raise ValueError(explanation) from error
 
 
 _OF_A_LINE = (ValueError, TypeError, LookupError, RuntimeError)

@@ -24,18 +24,14 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.ir import IRModule
-from tvm.relax.pipeline import PIPELINE_MAP
 from tvm.runtime import Tensor
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from .compat import fast_tune_contexts
 from .database import open_database
-from .measure import PromptRunner, WarmBuilder, fast_measure
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
-
-PIPELINE_NAME = "droplet_tuning"
-"""What ``relax.get_pipeline`` knows :func:`droplet_tuning_pipeline` by."""
 
 
 def _check_trials(name: str, value: int, minimum: int) -> None:
@@ -73,7 +69,7 @@ def _make_tuner(
     )
 
     def tune_and_close(mod: IRModule, database: ms.Database) -> ms.Database:
-        with _measuring(target, builder, runner) as measure:
+        with fast_tune_contexts(), _measuring(target, builder, runner) as measure:
             return tune(mod, database=database, **measure)
 
     return tune_and_close
@@ -85,19 +81,27 @@ def _measuring(
     builder: ms.Builder.BuilderType | None,
     runner: ms.Runner.RunnerType | None,
 ) -> Iterator[dict[str, Any]]:
-    """The builder and the runner to tune with; those that are made here end with the tuning."""
-    if builder is None and runner is None:
-        made = measure = fast_measure(target)
-    else:
-        given = {"builder": builder, "runner": runner}
-        defaults: dict[str, Callable[[], Any]] = {"builder": WarmBuilder, "runner": PromptRunner}
-        made = {name: defaults[name]() for name, value in given.items() if value is None}
-        measure = {**given, **made}
+    """The builder and the runner to tune with. Those that are made here are closed at the end."""
+    given = {"builder": builder, "runner": runner}
+    made = _make_missing(target, given)
     try:
-        yield measure
+        yield {**given, **made}
     finally:
         for part in made.values():
             part.close()
+
+
+def _make_missing(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is missing of a builder and a runner, as ``fast_measure`` makes them."""
+    missing = [name for name, value in given.items() if value is None]
+    if not missing:
+        return {}
+    # Imported here, because it needs Linux and the rest of the module does not.
+    from .measure import PromptRunner, WarmBuilder, fast_measure
+
+    if len(missing) == 2:
+        return fast_measure(target, process_wide=False)
+    return {"builder": WarmBuilder()} if missing == ["builder"] else {"runner": PromptRunner()}
 
 
 def DropletTuneIRMod(
@@ -298,9 +302,3 @@ def droplet_tuning_pipeline(
             return tvm.transform.Sequential(after_applying)(mod)
 
     return tvm.transform.module_pass(tune_and_apply, opt_level=0, name="droplet_tuning_pipeline")
-
-
-if getattr(PIPELINE_MAP.get(PIPELINE_NAME), "__module__", None) == __name__:
-    # TVM refuses a name that it has, and a reloaded module brings it again.
-    del PIPELINE_MAP[PIPELINE_NAME]
-relax.register_pipeline(PIPELINE_NAME)(droplet_tuning_pipeline)

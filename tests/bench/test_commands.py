@@ -23,7 +23,7 @@ from replaying import annotated_space
 from test_landscape import line_space
 
 from tvm_droplet_ms import cli
-from tvm_droplet_ms.bench import building, commands, library
+from tvm_droplet_ms.bench import building, library
 from tvm_droplet_ms.bench.compare import command
 from tvm_droplet_ms.bench.definitions import DEFINITIONS
 
@@ -124,7 +124,7 @@ def test_numbers_are_positive(text: str, capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_package_names_its_spaces():
-    assert commands.find_space("no-such-space") == Path("no-such-space")
+    assert library.find_space("no-such-space") == Path("no-such-space")
     for name, path in library.shipped_spaces().items():
-        assert commands.find_space(name) == path
+        assert library.find_space(name) == path
         assert path.exists()

@@ -33,8 +33,8 @@ from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_sp
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.surrogates.samples import build_sample
 from tvm_droplet_ms.bench.surrogates.sampling import Sampler
+from tvm_droplet_ms.cli.pretrain import read_experience
 from tvm_droplet_ms.cost_model.features import ProgramFeatures
-from tvm_droplet_ms.pretrain_command import read_experience
 
 
 def sample_tiled(directory: Path, points: int = 48) -> Space:

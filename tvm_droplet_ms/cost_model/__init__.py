@@ -14,9 +14,25 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What is believed of a schedule before it is measured."""
+"""What is believed of a schedule before it is measured.
 
-from .knowledge import Knowledge, ModelFileError
-from .transfer import TransferModel
+The names are imported when they are first used, so that the modules without TVM need none.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .knowledge import Knowledge, ModelFileError
+    from .transfer import TransferModel
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
 
 __all__ = ["Knowledge", "ModelFileError", "TransferModel"]
+
+_MODULES = {"Knowledge": "knowledge", "ModelFileError": "knowledge", "TransferModel": "transfer"}

@@ -23,10 +23,12 @@ The names are imported when they are first used: the worker server imports this 
 not import TVM for tasks that do not need it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from ..compat.lazy_intrinsics import fast_start, import_intrinsics
     from .build import build_scheduled, export_shared_library, export_tar
     from .builder import BuildStats, WarmBuilder
     from .failures import (
@@ -39,18 +41,7 @@ if TYPE_CHECKING:
     from .pool import TaskFailed, WorkerPool, available_cpus
     from .presets import fast_measure
     from .runner import PromptRunner, PromptRunnerFuture, RunStats
-    from .start import fast_start, import_intrinsics
     from .timing import prepare_to_time
-else:
-
-    def __getattr__(name: str) -> Any:
-        if name not in _MODULES_OF_NAMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULES_OF_NAMES[name]}"), name)
-
-    def __dir__() -> list[str]:
-        return __all__
-
 
 __all__ = [
     "MACHINERY_FAILURE",
@@ -75,25 +66,28 @@ __all__ = [
     "prepare_to_time",
 ]
 
-_MODULES_OF_NAMES = {
-    "MACHINERY_FAILURE": "failures",
-    "TIME_LIMIT": "failures",
-    "BuildStats": "builder",
-    "Failure": "failures",
-    "PromptRunner": "runner",
-    "PromptRunnerFuture": "runner",
-    "RunStats": "runner",
-    "TaskFailed": "pool",
-    "WarmBuilder": "builder",
-    "WorkerPool": "pool",
-    "available_cpus": "pool",
-    "build_scheduled": "build",
-    "export_shared_library": "build",
-    "export_tar": "build",
-    "fast_measure": "presets",
-    "fast_start": "start",
-    "import_intrinsics": "start",
-    "is_machinery_failure": "failures",
-    "is_unmeasured": "failures",
-    "prepare_to_time": "timing",
+_MODULES = {
+    "MACHINERY_FAILURE": ".failures",
+    "TIME_LIMIT": ".failures",
+    "BuildStats": ".builder",
+    "Failure": ".failures",
+    "PromptRunner": ".runner",
+    "PromptRunnerFuture": ".runner",
+    "RunStats": ".runner",
+    "TaskFailed": ".pool",
+    "WarmBuilder": ".builder",
+    "WorkerPool": ".pool",
+    "available_cpus": ".pool",
+    "build_scheduled": ".build",
+    "export_shared_library": ".build",
+    "export_tar": ".build",
+    "fast_measure": ".presets",
+    "fast_start": "..compat.lazy_intrinsics",
+    "import_intrinsics": "..compat.lazy_intrinsics",
+    "is_machinery_failure": ".failures",
+    "is_unmeasured": ".failures",
+    "prepare_to_time": ".timing",
 }
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)

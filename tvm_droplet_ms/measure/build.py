@@ -23,7 +23,7 @@ from tvm import IRModule
 from tvm.runtime import Module, Tensor
 from tvm.target import Target
 
-from .start import import_intrinsics
+from ..compat.lazy_intrinsics import import_intrinsics
 
 
 def build_scheduled(

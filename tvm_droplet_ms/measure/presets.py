@@ -23,12 +23,12 @@ from tvm.runtime import num_threads
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 
+from ..compat.lazy_intrinsics import fast_start
 from .build import export_shared_library
 from .builder import WarmBuilder
 from .linux import require_linux
 from .pool import available_cpus
 from .runner import PromptRunner
-from .start import fast_start
 
 
 def fast_measure(
@@ -38,11 +38,12 @@ def fast_measure(
     timeout_sec: float = 30.0,
     evaluator_config: EvaluatorConfig | None = None,
     overlap: bool = False,
+    process_wide: bool = True,
 ) -> dict[str, Any]:
     """Make a builder and a runner for a device of this machine.
 
-    Also calls ``fast_start``. As in ``ms.tune_tir(mod, target, work_dir, 300,
-    **fast_measure(target))``.
+    As in ``ms.tune_tir(mod, target, work_dir, 300, **fast_measure(target))``. Also calls
+    ``fast_start``, which lasts until ``tvm_droplet_ms.compat.restore()`` or the end of the process.
 
     Parameters
     ----------
@@ -59,6 +60,9 @@ def fast_measure(
         Experimental: no gain has been measured. Measure while the batch is still being built.
         Builds then keep off the CPUs that candidates are timed on, if there are others. On few CPUs
         this is slower, since fewer are left to build.
+    process_wide : bool
+        Whether to call ``fast_start``. False is for libraries, which tune inside ``with
+        tvm_droplet_ms.compat.fast_tune_contexts():`` and leave TVM as it was.
 
     Returns
     -------
@@ -74,7 +78,8 @@ def fast_measure(
     """
     require_linux("fast_measure")
     Target(target)
-    fast_start()
+    if process_wide:
+        fast_start()
     cpus = available_cpus()
     # TVM binds the thread that asks to the CPUs that it counts.
     with ThreadPoolExecutor(1) as thread:

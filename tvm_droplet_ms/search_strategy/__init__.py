@@ -14,11 +14,25 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The search strategy: what to measure next."""
+"""The search strategy: what to measure next.
 
-from .droplet import DropletStrategy
-from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer
-from .log import SearchProgress
+The names are imported when they are first used, so that the modules without TVM need none.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .droplet import DropletStrategy
+    from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer
+    from .log import SearchProgress
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
 
 __all__ = [
     "DropletStrategy",
@@ -27,3 +41,11 @@ __all__ = [
     "RandomExplorer",
     "SearchProgress",
 ]
+
+_MODULES = {
+    "DropletStrategy": "droplet",
+    "EvolutionaryExplorer": "explorers",
+    "Explorer": "explorers",
+    "RandomExplorer": "explorers",
+    "SearchProgress": "log",
+}

@@ -284,7 +284,7 @@ def _load_history(task: Task, args: PreTuningArgs, replayer: Replayer) -> Histor
     return history
 
 
-@register_global_func("tvm_droplet_ms.DropletStrategy")
+@register_global_func("tvm_droplet_ms.DropletStrategy", override=True)
 def _make(options: Mapping[str, Any] | None = None) -> SearchStrategy:
     """Make a strategy by name, from a map of its options: the FFI passes no keywords.
 

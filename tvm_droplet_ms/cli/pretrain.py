@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .cost_model.experience import Workload
-    from .cost_model.features import Extractor
+    from ..cost_model.experience import Workload
+    from ..cost_model.features import Extractor
 
 
-def add_commands(commands: Any) -> None:
+def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
     command = commands.add_parser(
         "pretrain",
@@ -72,12 +72,12 @@ def add_commands(commands: Any) -> None:
 
 
 def _pretrain(options: argparse.Namespace) -> int:
-    from .measure import fast_start
+    from ..measure import fast_start
 
     fast_start()
-    from .bench.space import SpaceError
-    from .cost_model.knowledge import EXTRACTORS
-    from .cost_model.pretrain import pretrain
+    from ..bench.space import SpaceError
+    from ..cost_model.knowledge import EXTRACTORS
+    from ..cost_model.pretrain import pretrain
 
     try:
         if options.model == "treegru":
@@ -116,9 +116,9 @@ def read_experience(given: Sequence[str], extractor: "Extractor") -> "list[Workl
     SpaceError
         If a file is no space, or this TVM makes other modules of its points.
     """
-    from .bench.experience import read_space
-    from .bench.library import find_space, shipped_experience
-    from .cost_model.pretrain import read_databases
+    from ..bench.experience import read_space
+    from ..bench.library import find_space, shipped_experience
+    from ..cost_model.pretrain import read_databases
 
     files = [
         file

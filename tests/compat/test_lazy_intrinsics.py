@@ -33,7 +33,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm.target import Target
 from tvm.tirx.script.parser import entry
-from tvm_droplet_ms.measure import start
+from tvm_droplet_ms.compat import lazy_intrinsics
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 
@@ -110,7 +110,8 @@ def modules_run():
 def report(**values):
     print("REPORT " + json.dumps(values))
 """
-FAST = "from tvm_droplet_ms.measure.start import fast_start, import_intrinsics\nfast_start()\n"
+IMPORT = "from tvm_droplet_ms.compat import fast_start, import_intrinsics\n"
+FAST = IMPORT + "fast_start()\n"
 
 
 def run(program, argument=None):
@@ -393,7 +394,7 @@ report()
 
 OPEN = """
 directory, target, opener = ARGUMENT
-context(target)
+import_intrinsics(target)
 before = modules_run()
 try:
     records = [str(one.trace) for one in eval(opener).get_all_tuning_records()]
@@ -404,12 +405,17 @@ report(before=before, records=records, after=modules_run())
 
 
 @pytest.mark.parametrize(
-    "opener",
-    ["ms.database.create('json', work_dir=directory)", "tvm_droplet_ms.open_database(directory)"],
+    "start, opener",
+    [
+        (FAST, "ms.database.create('json', work_dir=directory)"),
+        # Without fast_start, which this neither needs nor makes.
+        (IMPORT, "tvm_droplet_ms.open_database(directory)"),
+    ],
+    ids=["create", "open_database"],
 )
-def test_a_database_with_records_of_another_backend_opens(tmp_path, opener):
+def test_a_database_with_records_of_another_backend_opens(tmp_path, start, opener):
     write_database(tmp_path)
-    program = "import tvm_droplet_ms\n" + FAST + OPEN
+    program = "import tvm_droplet_ms\n" + start + OPEN
     seen = run(program, [str(tmp_path), TARGETS["x86"], opener])
     assert seen["before"] == ["x86"]
     (record,) = seen["records"]
@@ -436,7 +442,7 @@ def test_a_call_that_names_an_intrinsic_of_another_backend_imports_all_and_succe
     seen = run(
         FAST
         + """
-from tvm_droplet_ms.measure import start
+from tvm_droplet_ms.compat import lazy_intrinsics
 target, names = ARGUMENT
 import_intrinsics(target)
 known = "dot_16x4_vnni"
@@ -462,7 +468,7 @@ def register(target):
     imports.append([key, target])
     for name in names if key == "create" else [key]:
         TensorIntrin.register(name, x86.desc, x86.impl)
-start.import_intrinsics = register
+lazy_intrinsics.import_intrinsics = register
 made = []
 for key in [*calls, *calls]:
     assert calls[key](key)
@@ -526,19 +532,124 @@ report(imported=imported, once=TuneContext.__init__ is ours is not tvms,
         assert ours == tvms
 
 
-def test_where_all_are_imported_nothing_is_switched_on():
+# Begins a program that looks at the attributes of TVM that are replaced.
+ATTRIBUTES = """
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+from tvm.tirx.script.parser import entry
+from tvm_droplet_ms.compat import fast_start, fast_tune_contexts, import_intrinsics, restore
+
+PLACES = [(ms.TuneContext, "__init__"), (JSONDatabase, "__init__"), (TuningRecord, "from_json"),
+          (Schedule, "tensorize"), (TensorIntrin, "get"), (ms.ScheduleRule, "create"),
+          (ms.schedule_rule.MultiLevelTilingWithIntrin, "__init__"),
+          (ms.schedule_rule.MultiLevelTilingTensorCore, "__init__"), (entry, "inspect")]
+
+def attributes():
+    return [vars(owner)[name] for owner, name in PLACES]
+
+tvms = attributes()
+
+def replaced():
+    return sum(new is not old for new, old in zip(attributes(), tvms))
+"""
+
+
+def test_the_last_context_that_ends_leaves_tvm_as_it_was():
     seen = run(
-        """
-from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.database import JSONDatabase
-from tvm_droplet_ms.measure import fast_start, import_intrinsics
-import_intrinsics(None)
-before = [TuneContext.__init__, JSONDatabase.__init__, Schedule.tensorize]
-fast_start()
-report(same=[TuneContext.__init__, JSONDatabase.__init__, Schedule.tensorize] == before)
+        ATTRIBUTES
+        + """
+seen = []
+def see(): seen.append(replaced())
+see()
+with fast_tune_contexts():
+    see()
+    with fast_tune_contexts():
+        see()
+    see()
+see()
+try:
+    with fast_tune_contexts():
+        raise KeyError
+except KeyError:
+    see()
+# The one that began first ends first.
+first, second = fast_tune_contexts(), fast_tune_contexts()
+first.__enter__()
+second.__enter__()
+first.__exit__(None, None, None)
+see()
+second.__exit__(None, None, None)
+see()
+report(seen=seen)
 """
     )
-    assert seen["same"]
+    assert seen["seen"] == [0, 9, 9, 9, 0, 0, 9, 0]
+
+
+def test_fast_start_lasts_until_it_is_undone():
+    seen = run(
+        ATTRIBUTES
+        + """
+seen = []
+def see(): seen.append(replaced())
+restore()
+see()
+with fast_tune_contexts():
+    fast_start()
+see()
+fast_start()
+with fast_tune_contexts():
+    restore()
+    see()
+see()
+fast_start()
+context(ARGUMENT)
+see()
+restore()
+restore()
+see()
+report(seen=seen, modules=modules_run(), package=PACKAGE in sys.modules)
+""",
+        TARGETS["x86"],
+    )
+    assert seen["seen"] == [0, 9, 9, 0, 9, 0]
+    assert (seen["modules"], seen["package"]) == (["x86"], False)
+
+
+def test_contexts_in_threads_leave_tvm_as_it_was():
+    seen = run(
+        ATTRIBUTES
+        + """
+sys.setswitchinterval(1e-5)
+barrier, errors = threading.Barrier(8), []
+def work():
+    barrier.wait()
+    for _ in range(100):
+        with fast_tune_contexts():
+            if replaced() != len(PLACES):
+                errors.append(replaced())
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+report(errors=errors, after=replaced())
+"""
+    )
+    assert seen == {"errors": [], "after": 0}
+
+
+def test_importing_intrinsics_replaces_nothing_and_with_all_imported_contexts_do_not_either():
+    seen = run(
+        ATTRIBUTES
+        + """
+import_intrinsics(ARGUMENT)
+some = replaced()
+import_intrinsics(None)
+everything = replaced()
+fast_start()
+report(some=some, all=everything, fast=attributes()[:-1] == tvms[:-1], modules=modules_run())
+""",
+        TARGETS["x86"],
+    )
+    assert seen == {"some": 0, "all": 0, "fast": True, "modules": sorted(MARKS)}
 
 
 ARM = ["dot_product_common", "arm_cpu"]
@@ -572,11 +683,12 @@ def test_the_backend_of_a_target(monkeypatch, target, host_triple, modules):
     loaded, imported = [], []
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
-    monkeypatch.setattr(entry, "inspect", entry.inspect)
-    monkeypatch.setattr(start, "llvm_get_system_triple", lambda: host_triple)
-    monkeypatch.setattr(start, "_load", loaded.append)
-    monkeypatch.setattr(start, "importlib", SimpleNamespace(import_module=imported.append))
-    start.import_intrinsics(target)
+    monkeypatch.setattr(lazy_intrinsics, "llvm_get_system_triple", lambda: host_triple)
+    monkeypatch.setattr(lazy_intrinsics, "_load", loaded.append)
+    monkeypatch.setattr(
+        lazy_intrinsics, "importlib", SimpleNamespace(import_module=imported.append)
+    )
+    lazy_intrinsics.import_intrinsics(target)
     assert loaded == [f"{PACKAGE}.{module}" for module in modules or []]
     assert imported == ([PACKAGE] if modules is None else [])
 
@@ -584,16 +696,17 @@ def test_the_backend_of_a_target(monkeypatch, target, host_triple, modules):
 def test_a_tvm_without_llvm_imports_what_its_package_does(monkeypatch):
     imported = []
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
-    monkeypatch.setattr(entry, "inspect", entry.inspect)
-    monkeypatch.setattr(start, "enabled", lambda name: name != "llvm")
-    monkeypatch.setattr(start, "importlib", SimpleNamespace(import_module=imported.append))
-    start.import_intrinsics("hexagon")
+    monkeypatch.setattr(lazy_intrinsics, "enabled", lambda name: name != "llvm")
+    monkeypatch.setattr(
+        lazy_intrinsics, "importlib", SimpleNamespace(import_module=imported.append)
+    )
+    lazy_intrinsics.import_intrinsics("hexagon")
     assert imported == [PACKAGE]
 
 
 def test_the_quick_stack_is_the_stack():
     def compare():
-        quick, stack = start._quick_stack(), inspect.stack()
+        quick, stack = lazy_intrinsics._quick_stack(), inspect.stack()
         assert [one.frame for one in quick] == [one.frame for one in stack]
         for ours, pythons in zip(quick, stack, strict=True):
             if not pythons.filename.startswith("<"):
@@ -630,7 +743,7 @@ def test_functions_parse_as_before_with_the_quick_stack(monkeypatch):
 
     monkeypatch.setattr(entry, "inspect", inspect)
     before = parse()
-    monkeypatch.setattr(entry, "inspect", start._quick_inspect)
+    monkeypatch.setattr(entry, "inspect", lazy_intrinsics._quick_inspect)
     after = parse()
     for old, new in zip(before, after, strict=True):
         tvm.ir.assert_structural_equal(old, new)

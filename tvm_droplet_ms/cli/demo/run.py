@@ -36,8 +36,14 @@ from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from .database import open_database
-from .host import blas_gflops, host_target, tvm_num_threads
+from ...database import open_database
+from ...host import blas_gflops, host_target, tvm_num_threads
+from ...measure import build_scheduled, fast_measure
+from ...profile import TuningProfile
+from ...progress import PhaseSummary, quieten_tvm, show_progress
+from ...report import format_profile
+from ...search_strategy import DropletStrategy
+from ...search_strategy.history import is_for_target
 from .kernels import (
     Kernel,
     WrongOutputError,
@@ -46,12 +52,7 @@ from .kernels import (
     scheduled,
     time_in_alternation,
 )
-from .measure import build_scheduled, fast_measure
-from .profile import TuningProfile
-from .progress import PhaseSummary, quieten_tvm, show_progress
-from .report import KernelRow, format_profile, format_table
-from .search_strategy import DropletStrategy
-from .search_strategy.history import is_for_target
+from .report import KernelRow, format_table
 
 _EXPLORE_TRIALS = 8
 """DropletStrategy's default; a demo of few trials shows a descent too."""

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The commands ``droplet-ms space`` and ``droplet-ms compare``."""
+"""The command ``droplet-ms space``."""
 
 import argparse
 import shutil
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .library import ASIDE, find_space, shipped_experience, shipped_spaces
+from .arguments import positive
 
 PASSES = 5
 
@@ -31,8 +31,8 @@ SAMPLE = 2750
 LEARNED_FROM = 128
 
 
-def add_commands(commands: Any) -> None:
-    """Add the commands to the parser's subcommands; each sets ``run`` to what runs it."""
+def add_command(commands: Any) -> None:
+    """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
     space = commands.add_parser(
         "space",
         help="make a measured space, or look at one",
@@ -42,7 +42,6 @@ def add_commands(commands: Any) -> None:
     _add_build(actions)
     _add_sample(actions)
     _add_show(actions)
-    _add_compare(commands)
 
 
 def _add_build(actions: Any) -> None:
@@ -60,7 +59,7 @@ def _add_build(actions: Any) -> None:
     build.add_argument("--out", type=Path, help="the file to write (default: WORKLOAD.json)")
     build.add_argument(
         "--passes",
-        type=_positive,
+        type=positive,
         default=PASSES,
         help="how often every module is timed (default: %(default)s)",
     )
@@ -72,7 +71,7 @@ def _add_build(actions: Any) -> None:
     )
     build.add_argument(
         "--sample",
-        type=_positive,
+        type=positive,
         default=SAMPLE,
         help="how many points of a space that is too large to enumerate (default: %(default)s)",
     )
@@ -98,13 +97,13 @@ def _add_sample(actions: Any) -> None:
     )
     sample.add_argument(
         "--points",
-        type=_positive,
+        type=positive,
         default=LEARNED_FROM,
         help="how many schedules of each (default: %(default)s)",
     )
     sample.add_argument(
         "--passes",
-        type=_positive,
+        type=positive,
         default=1,
         help="how often every schedule is timed (default: %(default)s)",
     )
@@ -126,54 +125,12 @@ def _add_show(actions: Any) -> None:
     show.set_defaults(run=_show)
 
 
-def _add_compare(commands: Any) -> None:
-    compare = commands.add_parser(
-        "compare",
-        help="compare search strategies on measured spaces",
-        description="Run search strategies on measured spaces, without compiling anything, and "
-        "print what each reached. The same command goes on where an interrupted one stopped.",
-    )
-    compare.add_argument(
-        "--spaces",
-        nargs="+",
-        default=["all"],
-        help="files, or names of the package's spaces, or `all` of those but the ones set aside, "
-        "on which nothing was chosen, or those `aside` (default: all)",
-    )
-    compare.add_argument(
-        "--strategies", nargs="+", default=[], metavar="NAME", help="which (default: all)"
-    )
-    compare.add_argument("--trials", type=_positive, default=128, help="default: %(default)s")
-    compare.add_argument("--seeds", type=_positive, default=20, help="default: %(default)s")
-    compare.add_argument(
-        "--batch",
-        type=_positive,
-        default=64,
-        help="the most trials of a batch (default: %(default)s, TVM's own)",
-    )
-    compare.add_argument("--out", type=Path, required=True, help="the directory of the results")
-    compare.add_argument(
-        "--noisy", action="store_true", help="draw from the recorded times, not their median"
-    )
-    compare.add_argument(
-        "--ablate", action="store_true", help="compare DropletStrategy with its parts off, one each"
-    )
-    compare.add_argument("--workers", type=_positive, help="processes (default: one for each CPU)")
-    compare.set_defaults(run=_compare)
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive integer")
-    return int(text)
-
-
 def _build(options: argparse.Namespace) -> int:
+    from ..bench.building import build_space, console_progress
+    from ..bench.collection import CollectionError
+    from ..bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
     from ..host import host_target
     from ..measure import fast_start
-    from .building import build_space, console_progress
-    from .collection import CollectionError
-    from .definitions import DEFINITIONS, UnknownDefinitionError, find_definition
 
     if options.workload == "list":
         for name, make in DEFINITIONS.items():
@@ -189,7 +146,7 @@ def _build(options: argparse.Namespace) -> int:
         directory = options.work_dir or out.with_name(out.name + ".work")
         progress = console_progress(definition.name)
         if definition.is_whole:
-            from .surrogates.fitting import build_surrogate
+            from ..bench.surrogates.fitting import build_surrogate
 
             build_surrogate(
                 definition,
@@ -221,13 +178,13 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _sample(options: argparse.Namespace) -> int:
+    from ..bench.building import console_progress
+    from ..bench.collection import CollectionError
+    from ..bench.definitions import UnknownDefinitionError, find_definition
+    from ..bench.layers import LAYERS
+    from ..bench.surrogates.samples import build_sample
     from ..host import host_target
     from ..measure import fast_start
-    from .building import console_progress
-    from .collection import CollectionError
-    from .definitions import UnknownDefinitionError, find_definition
-    from .layers import LAYERS
-    from .surrogates.samples import build_sample
 
     if options.workloads == ["list"]:
         for name, make in LAYERS.items():
@@ -268,11 +225,12 @@ def _sample(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from .files import load
-    from .landscape import landscape
-    from .show import format_landscapes, format_surrogates
-    from .space import Space, SpaceError
-    from .surrogates.surrogate import Surrogate
+    from ..bench.files import load
+    from ..bench.landscape import landscape
+    from ..bench.library import find_space, shipped_spaces
+    from ..bench.show import format_landscapes, format_surrogates
+    from ..bench.space import Space, SpaceError
+    from ..bench.surrogates.surrogate import Surrogate
 
     names = options.spaces or list(shipped_spaces())
     if not names:
@@ -290,45 +248,3 @@ def _show(options: argparse.Namespace) -> int:
     if surrogates:
         print(format_surrogates(surrogates))
     return 0
-
-
-def _compare(options: argparse.Namespace) -> int:
-    from .compare.command import run_compare
-    from .compare.results import CompareError
-    from .space import SpaceError
-
-    try:
-        return run_compare(
-            [file for given in options.spaces for file in _space_files(given)],
-            options.strategies,
-            options.out,
-            trials=options.trials,
-            seeds=options.seeds,
-            noisy=options.noisy,
-            ablate=options.ablate,
-            num_trials_per_iter=options.batch,
-            workers=options.workers,
-            experience=shipped_experience(),
-        )
-    except (CompareError, SpaceError) as error:
-        print(f"droplet-ms compare: error: {error}", file=sys.stderr)
-        return 1
-
-
-def _space_files(given: str) -> list[Path]:
-    """The files that a name stands for, without surrogates that decide nothing."""
-    from .files import load
-    from .surrogates.surrogate import Surrogate
-
-    if given not in ("all", "aside"):
-        return [find_space(given)]
-    files = []
-    for name, file in shipped_spaces().items():
-        if (name in ASIDE) != (given == "aside"):
-            continue
-        loaded = load(file)
-        if isinstance(loaded, Surrogate) and not loaded.is_trusted:
-            print(f"{name} is left out: its rank correlation is too low, see `space show {name}`")
-        else:
-            files.append(file)
-    return files

@@ -37,7 +37,9 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms import DropletStrategy, cli, demo, kernels, open_database
+from tvm_droplet_ms import DropletStrategy, cli, open_database
+from tvm_droplet_ms.cli.demo import kernels
+from tvm_droplet_ms.cli.demo import run as demo_run
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import PromptRunner, build_scheduled
 from tvm_droplet_ms.progress import quieten_tvm, show_progress
@@ -77,7 +79,7 @@ def test_another_broken_pipe_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> No
     def break_a_pipe(**_: Any) -> None:
         raise BrokenPipeError("of a worker")
 
-    monkeypatch.setattr(cli, "run_demo", break_a_pipe)
+    monkeypatch.setattr(demo_run, "run_demo", break_a_pipe)
     with pytest.raises(BrokenPipeError, match="of a worker"):
         cli.main(["demo"])
 
@@ -100,7 +102,7 @@ def test_too_few_trials_are_refused(trials: str, capsys: pytest.CaptureFixture[s
 
 def test_arguments_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(cli, "run_demo", lambda **options: calls.append(options))
+    monkeypatch.setattr(demo_run, "run_demo", lambda **options: calls.append(options))
     assert cli.main(["demo", "--trials", "8", "--seed", "3", "--work-dir", "x", "--verbose"]) == 0
     expected = {"trials": 8, "seed": 3, "work_dir": "x", "verbose": True, "profile": False}
     assert calls == [expected]
@@ -223,10 +225,10 @@ def test_an_output_that_differs_is_a_worded_failure() -> None:
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the demo tune one small kernel, in small batches."""
-    kernel = demo.Kernel("small", _matmul(), ((N, N), (N, N), (N, N)), 2 * N**3)
+    kernel = kernels.Kernel("small", _matmul(), ((N, N), (N, N), (N, N)), 2 * N**3)
     strategy = functools.partial(DropletStrategy, explore_trials=2, descent_batch_size=2)
-    monkeypatch.setattr(demo, "demo_kernels", lambda: [kernel])
-    monkeypatch.setattr(demo, "DropletStrategy", strategy)
+    monkeypatch.setattr(demo_run, "demo_kernels", lambda: [kernel])
+    monkeypatch.setattr(demo_run, "DropletStrategy", strategy)
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -254,7 +256,7 @@ def test_a_demo_in_which_nothing_builds_fails_with_the_first_error(
             pass
 
     nothing = {"builder": NothingBuilds(), "runner": PromptRunner()}
-    monkeypatch.setattr(demo, "fast_measure", lambda target: nothing)
+    monkeypatch.setattr(demo_run, "fast_measure", lambda target: nothing)
     assert cli.main(["demo", "--trials", "4", "--work-dir", str(tmp_path)]) == 1
     assert "the first error: the compiler is out of ink" in capsys.readouterr().err
 

@@ -25,7 +25,8 @@ import linecache
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, FunctionType, ModuleType
@@ -73,7 +74,42 @@ _UNREGISTERED = re.compile(r"TensorIntrin '.+' is not registered")  # src/tirx/i
 
 _lock = threading.RLock()
 _loaded: dict[str, ModuleType] = {}
-_fast = threading.Event()
+_process_wide = threading.Event()  # Set from `fast_start` to `restore`.
+
+_Attribute = tuple[Any, str, Any]
+"""The owner of an attribute, the attribute's name and a value for it."""
+
+
+class _Patch:
+    """A set of attributes that are replaced while anyone holds the patch.
+
+    Holders may nest and may be threads: the first one replaces the attributes, the last one to
+    leave puts back the objects that were there.
+    """
+
+    def __init__(self, replacements: Callable[[], list[_Attribute]]) -> None:
+        self._replacements = replacements
+        self._originals: list[_Attribute] = []
+        self._holders = 0
+
+    def __enter__(self) -> None:
+        with _lock:
+            if self._holders == 0:
+                replacements = self._replacements()
+                # From vars(), because getattr() would unwrap a static method.
+                self._originals = [
+                    (owner, name, vars(owner)[name]) for owner, name, _ in replacements
+                ]
+                for owner, name, value in replacements:
+                    setattr(owner, name, value)
+            self._holders += 1
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            self._holders -= 1
+            if self._holders == 0:
+                for owner, name, value in self._originals:
+                    setattr(owner, name, value)
 
 
 def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
@@ -84,9 +120,6 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
     plays no part in that). What is registered already stays so. ``import
     tvm.s_tir.tensor_intrin`` afterwards does all that it would have done, and registers nothing
     twice. Threads may call this at the same time, but not while another imports that package.
-
-    From the first call on, ``T.prim_func`` parses several times as fast in this process: what
-    took most of its time is replaced by what gives the same result (`_quick_stack`).
 
     Parameters
     ----------
@@ -102,50 +135,93 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
         From TVM, if ``target`` does not describe one.
     """
     names = _modules_of(target)
-    entry.inspect = _quick_inspect
-    with _lock:
-        if names and _PACKAGE not in sys.modules:
-            if not any(isinstance(finder, _LoadedFinder) for finder in sys.meta_path):
-                sys.meta_path.insert(0, _LoadedFinder())
-            for name in names:
-                _load(f"{_PACKAGE}.{name}")
-            return
-    importlib.import_module(_PACKAGE)
+    with _quick_parsing:
+        if names:
+            with _lock:
+                if _PACKAGE not in sys.modules:
+                    if not any(isinstance(finder, _LoadedFinder) for finder in sys.meta_path):
+                        sys.meta_path.insert(0, _LoadedFinder())
+                    for name in names:
+                        _load(f"{_PACKAGE}.{name}")
+                    return
+        # Not under the lock: another thread may hold Python's import lock and wait for this one.
+        importlib.import_module(_PACKAGE)
+
+
+@contextmanager
+def fast_tune_contexts() -> Iterator[None]:
+    """Make every ``TuneContext`` import its own target's intrinsics only, while the context lasts.
+
+    TVM's first ``TuneContext`` imports the intrinsics of all backends, which takes 14 to 20 s.
+    Inside the context, every one of this process, and so ``tune_tir`` and ``tune_relax``, calls
+    `import_intrinsics` with its target instead: 0.04 s for an x86 CPU, 1.5 s for a CUDA device,
+    2 s for a target that needs all.
+
+    Some calls of TVM name an intrinsic. Where that is one of another backend, which is not
+    registered yet, these calls import all intrinsics and go on: opening a ``JSONDatabase``, which
+    replays the records of every target; ``TuningRecord.from_json``; ``Schedule.tensorize``;
+    ``TensorIntrin.get``, unless the intrinsic may be missing; ``ScheduleRule.create``; and making
+    a rule from the names of intrinsics. TVM's own code that needs more (``default_build``, the
+    GPU schedules of dlight) imports ``tvm.s_tir.tensor_intrin`` itself.
+
+    The context replaces attributes of TVM's classes. When the last one ends, TVM is as it was, and
+    what was registered stays registered. Contexts nest, and threads may hold one each.
+
+    Notes
+    -----
+    Two ways to replay the schedule of another backend are not covered, because they are in C++:
+    ``Trace.apply_to_schedule``, and ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` without
+    a ``JSONDatabase`` having been opened on that directory. The same holds for building a CUDA
+    module with ``mma_store`` by other means than ``default_build``. TVM's messages are
+    ``TensorIntrin '...' is not registered`` and ``index_map_func.has_value()) is false``; in both
+    cases call ``import tvm.s_tir.tensor_intrin`` before. These fail in a process that has made no
+    ``TuneContext`` without this context too.
+    """
+    with _quick_parsing, _own_intrinsics:
+        yield
 
 
 def fast_start() -> None:
-    """Make every ``TuneContext`` of this process import its own target's intrinsics only.
+    """Enter `fast_tune_contexts` for the rest of the process.
 
-    TVM's first ``TuneContext`` imports those of all backends, which takes 14 to 20 s. From this
-    call on, every one, and so ``tune_tir`` and ``tune_relax``, does `import_intrinsics` with its
-    target instead: 0.04 s for an x86 CPU, 1.5 s for a CUDA device, 2 s for a target that has to
-    have all. The call does nothing if it was made before, or if ``tvm.s_tir.tensor_intrin`` is
-    imported already.
+    For scripts and programs, which own their process. A library should use ``with
+    fast_tune_contexts():`` instead. A second call does nothing.
 
-    Where an intrinsic of another backend is named that is not there, these import all and go on:
-    opening a ``JSONDatabase``, which replays the records of every target;
-    ``TuningRecord.from_json``; ``Schedule.tensorize``; ``TensorIntrin.get``, unless the intrinsic
-    may be missing; ``ScheduleRule.create``; and the rules that are made with names of intrinsics.
-    TVM's own code that needs more (``default_build``, the GPU schedules of dlight) imports
-    ``tvm.s_tir.tensor_intrin`` itself.
-
-    So must code that replays the schedule of another backend by ``Trace.apply_to_schedule``, or
-    by ``relax.transform.MetaScheduleApplyDatabase(work_dir)``, which opens its database in C++,
-    without having opened a ``JSONDatabase`` on it. TVM's message is ``TensorIntrin '...' is not
-    registered``. The same holds for building a CUDA module with ``mma_store`` by other means than
-    ``default_build`` (``index_map_func.has_value()) is false``). All of these fail without this
-    function too, unless a ``TuneContext`` was made before.
+    See Also
+    --------
+    restore : Undoes the call.
     """
     with _lock:
-        if _PACKAGE in sys.modules or _fast.is_set():
-            return
-        entry.inspect = _quick_inspect
-        TuneContext.__init__ = _with_own_intrinsics(TuneContext.__init__)
-        for owner, name in _BY_NAME:
-            call = _with_retry(getattr(owner, name))
-            static = isinstance(vars(owner)[name], staticmethod)
-            setattr(owner, name, staticmethod(call) if static else call)
-        _fast.set()
+        if not _process_wide.is_set():
+            _process_wide.set()
+            _quick_parsing.__enter__()
+            _own_intrinsics.__enter__()
+
+
+def restore() -> None:
+    """Undo `fast_start`, if it was called: TVM's classes get their own attributes back.
+
+    What was registered stays registered. A `fast_tune_contexts` context that is open goes on.
+    """
+    with _lock:
+        if _process_wide.is_set():
+            _process_wide.clear()
+            _own_intrinsics.__exit__()
+            _quick_parsing.__exit__()
+
+
+def _lazy_attributes() -> list[_Attribute]:
+    """What `fast_tune_contexts` replaces; nothing where all intrinsics are imported already."""
+    if _PACKAGE in sys.modules:
+        return []
+    replaced: list[_Attribute] = [
+        (TuneContext, "__init__", _with_own_intrinsics(TuneContext.__init__))
+    ]
+    for owner, name in _BY_NAME:
+        call: Any = _with_retry(getattr(owner, name))
+        is_static = isinstance(vars(owner)[name], staticmethod)
+        replaced.append((owner, name, staticmethod(call) if is_static else call))
+    return replaced
 
 
 def _modules_of(target: Target | str | Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -229,6 +305,9 @@ def _quick_stack() -> list[inspect.FrameInfo]:
 
 _quick_inspect = ModuleType(inspect.__name__, inspect.__doc__)
 vars(_quick_inspect).update({**vars(inspect), "stack": _quick_stack})
+
+_quick_parsing = _Patch(lambda: [(entry, "inspect", _quick_inspect)])
+_own_intrinsics = _Patch(_lazy_attributes)
 
 
 def _with_own_intrinsics(init: Any) -> Callable[..., None]:

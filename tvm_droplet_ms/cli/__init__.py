@@ -22,9 +22,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from .bench.commands import add_commands as add_bench_commands
-from .demo import DemoError, run_demo
-from .pretrain_command import add_commands as add_model_commands
+from . import compare, demo, pretrain, space
 
 
 def _version() -> str:
@@ -34,70 +32,15 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _trials(text: str) -> int:
-    try:
-        trials = int(text)
-    except ValueError:
-        trials = 0
-    if trials < 2:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of trials, expected an integer of at least 2: "
-            "one to explore and one to descend"
-        )
-    return trials
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="droplet-ms", description="Droplet search for Apache TVM's MetaSchedule."
     )
     parser.add_argument("--version", action="version", version=f"droplet-ms {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    demo = commands.add_parser(
-        "demo",
-        help="tune a matmul and a 3x3 convolution for this machine's CPU",
-        description="Tune a matmul and a 3x3 convolution for this machine's CPU, check the tuned "
-        "kernels against the untuned ones, and print what each phase of the search reached.",
-    )
-    demo.add_argument(
-        "--trials",
-        type=_trials,
-        default=64,
-        help="measured trials for each kernel, up to 8 of them explore (default: %(default)s)",
-    )
-    demo.add_argument(
-        "--seed", type=int, default=0, help="of the search and the inputs (default: %(default)s)"
-    )
-    demo.add_argument(
-        "--work-dir",
-        help="where the database and TVM's logs go; an earlier one is resumed "
-        "(default: a new temporary directory, which is kept)",
-    )
-    demo.add_argument(
-        "--verbose", action="store_true", help="show TVM's own log on the console too"
-    )
-    demo.add_argument(
-        "--profile", action="store_true", help="print where the time of the tuning went"
-    )
-    demo.set_defaults(run=_run_demo)
-    add_model_commands(commands)
-    add_bench_commands(commands)
+    for command in (demo, pretrain, space, compare):
+        command.add_command(commands)
     return parser
-
-
-def _run_demo(options: argparse.Namespace) -> int:
-    try:
-        run_demo(
-            trials=options.trials,
-            seed=options.seed,
-            work_dir=options.work_dir,
-            verbose=options.verbose,
-            profile=options.profile,
-        )
-    except DemoError as error:
-        print(f"droplet-ms demo: error: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,7 +18,8 @@
 
 from dataclasses import replace
 
-from tvm_droplet_ms.report import KernelRow, format_profile, format_table
+from tvm_droplet_ms.cli.demo.report import KernelRow, format_table
+from tvm_droplet_ms.report import format_profile
 
 ROW = KernelRow(
     kernel="matmul",

@@ -1,0 +1,154 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The package's names, what importing it imports, and what TVM finds of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tvm_ffi
+
+import tvm_droplet_ms
+from tvm.relax.pipeline import PIPELINE_MAP, get_pipeline
+from tvm_droplet_ms.compat.registration import register_with_tvm
+
+PACKAGE = Path(tvm_droplet_ms.__file__).parent
+
+
+def run(program: str, *arguments: str) -> str:
+    """What a program prints that runs in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def modules_without_tvm() -> list[str]:
+    """The modules whose docstrings promise to import no TVM."""
+    return [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if "Imports no TVM" in path.read_text().split('"""')[1]
+    ]
+
+
+def test_what_needs_no_tvm_imports_none() -> None:
+    modules = modules_without_tvm()
+    assert {name.split(".")[1] for name in modules} == {"bench", "cost_model", "search_strategy"}
+    program = """
+import importlib, sys
+
+def check(step):
+    loaded = {"tvm", "tvm_ffi"} & set(sys.modules)
+    assert not loaded, f"{step} imported {loaded}"
+
+import tvm_droplet_ms
+check("the package")
+dir(tvm_droplet_ms)
+from tvm_droplet_ms import cli
+commands = [[], ["demo"], ["pretrain"], ["space"], ["space", "build"], ["compare"]]
+for command in commands:
+    try:
+        cli.main([*command, "--help"])
+    except SystemExit as end:
+        assert end.code == 0
+    check(command)
+heavy = {"numpy", "scipy", "xgboost", "psutil", "matplotlib"} & set(sys.modules)
+assert not heavy, f"--help imported {heavy}"
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        assert "pip install" in str(error), error  # An extra of the package that is not installed.
+    check(name)
+"""
+    run(program, *modules)
+
+
+def test_tvm_finds_the_package_where_tvm_is_imported_later_and_on_other_systems() -> None:
+    """The process has nothing that only Linux or Unix has and this package uses."""
+    program = """
+import json, os, sys
+sys.modules["resource"] = None
+del os.sched_getaffinity
+
+import tvm_droplet_ms
+from tvm import relax
+import tvm_ffi
+
+options = {"total_trials": 1, "target": "llvm", "builder": "local", "runner": "local"}
+pipeline = relax.get_pipeline("droplet_tuning", **options)
+strategy = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")({"explore_trials": 2})
+again = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")({})
+print(json.dumps([
+    pipeline.info.name,
+    type(strategy).__name__ == type(again).__name__,
+    tvm_ffi.get_global_func("tvm_droplet_ms.find_prior", allow_missing=True) is not None,
+    tvm_droplet_ms.DropletStrategy is tvm_droplet_ms.search_strategy.DropletStrategy,
+    tvm_droplet_ms.open_database is tvm_droplet_ms.database.open_database,
+    relax.pipeline.__spec__.loader is relax.pipeline.__loader__,
+]))
+"""
+    assert json.loads(run(program)) == ["droplet_tuning_pipeline", True, True, True, True, True]
+
+
+def test_modules_are_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the README: ``tvm_droplet_ms.profile.TuningProfile(builder, runner)``."""
+    # Another test may have imported it.
+    monkeypatch.delattr(tvm_droplet_ms, "profile", raising=False)
+    assert tvm_droplet_ms.profile.TuningProfile(None, None).parts()["building"] == 0.0
+
+
+def test_all_names_are_listed_and_found() -> None:
+    listed = dir(tvm_droplet_ms)
+    assert {*tvm_droplet_ms.__all__, "cost_model", "measure", "profile", "relax"} <= set(listed)
+    for name in listed:
+        assert getattr(tvm_droplet_ms, name) is not None
+
+
+def test_unknown_names_are_errors() -> None:
+    with pytest.raises(AttributeError, match="'tvm_droplet_ms' has no attribute 'no_such_name'"):
+        _ = tvm_droplet_ms.no_such_name
+    with pytest.raises(ImportError, match="no_such_name"):
+        from tvm_droplet_ms import no_such_name  # noqa: F401
+
+
+def test_tvm_finds_the_package_where_tvm_is_imported_first() -> None:
+    pipeline = get_pipeline("droplet_tuning", total_trials=1, target="llvm")
+    assert pipeline.info.name == "droplet_tuning_pipeline"
+    assert tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy") is not None
+
+
+def test_registering_again_changes_nothing() -> None:
+    before = PIPELINE_MAP["droplet_tuning"]
+    register_with_tvm()
+    assert PIPELINE_MAP["droplet_tuning"] is before
+
+
+def test_another_packages_pipeline_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PIPELINE_MAP, "droplet_tuning", PIPELINE_MAP["zero"])
+    with pytest.raises(ValueError, match="already been registered"):
+        register_with_tvm()
+    assert PIPELINE_MAP["droplet_tuning"] is PIPELINE_MAP["zero"]

@@ -1,0 +1,105 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command ``droplet-ms compare``."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from .arguments import positive
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
+    compare = commands.add_parser(
+        "compare",
+        help="compare search strategies on measured spaces",
+        description="Run search strategies on measured spaces, without compiling anything, and "
+        "print what each reached. The same command goes on where an interrupted one stopped.",
+    )
+    compare.add_argument(
+        "--spaces",
+        nargs="+",
+        default=["all"],
+        help="files, or names of the package's spaces, or `all` of those but the ones set aside, "
+        "on which nothing was chosen, or those `aside` (default: all)",
+    )
+    compare.add_argument(
+        "--strategies", nargs="+", default=[], metavar="NAME", help="which (default: all)"
+    )
+    compare.add_argument("--trials", type=positive, default=128, help="default: %(default)s")
+    compare.add_argument("--seeds", type=positive, default=20, help="default: %(default)s")
+    compare.add_argument(
+        "--batch",
+        type=positive,
+        default=64,
+        help="the most trials of a batch (default: %(default)s, TVM's own)",
+    )
+    compare.add_argument("--out", type=Path, required=True, help="the directory of the results")
+    compare.add_argument(
+        "--noisy", action="store_true", help="draw from the recorded times, not their median"
+    )
+    compare.add_argument(
+        "--ablate", action="store_true", help="compare DropletStrategy with its parts off, one each"
+    )
+    compare.add_argument("--workers", type=positive, help="processes (default: one for each CPU)")
+    compare.set_defaults(run=_compare)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from ..bench.compare.command import run_compare
+    from ..bench.compare.results import CompareError
+    from ..bench.library import shipped_experience
+    from ..bench.space import SpaceError
+
+    try:
+        return run_compare(
+            [file for given in options.spaces for file in _space_files(given)],
+            options.strategies,
+            options.out,
+            trials=options.trials,
+            seeds=options.seeds,
+            noisy=options.noisy,
+            ablate=options.ablate,
+            num_trials_per_iter=options.batch,
+            workers=options.workers,
+            experience=shipped_experience(),
+        )
+    except (CompareError, SpaceError) as error:
+        print(f"droplet-ms compare: error: {error}", file=sys.stderr)
+        return 1
+
+
+def _space_files(given: str) -> list[Path]:
+    """The files that a name stands for, without surrogates that decide nothing."""
+    from ..bench.files import load
+    from ..bench.library import ASIDE, find_space, shipped_spaces
+    from ..bench.surrogates.surrogate import Surrogate
+
+    if given not in ("all", "aside"):
+        return [find_space(given)]
+    files = []
+    for name, file in shipped_spaces().items():
+        if (name in ASIDE) != (given == "aside"):
+            continue
+        loaded = load(file)
+        if isinstance(loaded, Surrogate) and not loaded.is_trusted:
+            print(f"{name} is left out: its rank correlation is too low, see `space show {name}`")
+        else:
+            files.append(file)
+    return files

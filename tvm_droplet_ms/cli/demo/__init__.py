@@ -1,0 +1,82 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command ``droplet-ms demo``."""
+
+import argparse
+import sys
+from typing import Any
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
+    demo = commands.add_parser(
+        "demo",
+        help="tune a matmul and a 3x3 convolution for this machine's CPU",
+        description="Tune a matmul and a 3x3 convolution for this machine's CPU, check the tuned "
+        "kernels against the untuned ones, and print what each phase of the search reached.",
+    )
+    demo.add_argument(
+        "--trials",
+        type=_trials,
+        default=64,
+        help="measured trials for each kernel, up to 8 of them explore (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--seed", type=int, default=0, help="of the search and the inputs (default: %(default)s)"
+    )
+    demo.add_argument(
+        "--work-dir",
+        help="where the database and TVM's logs go; an earlier one is resumed "
+        "(default: a new temporary directory, which is kept)",
+    )
+    demo.add_argument(
+        "--verbose", action="store_true", help="show TVM's own log on the console too"
+    )
+    demo.add_argument(
+        "--profile", action="store_true", help="print where the time of the tuning went"
+    )
+    demo.set_defaults(run=_run)
+
+
+def _trials(text: str) -> int:
+    try:
+        trials = int(text)
+    except ValueError:
+        trials = 0
+    if trials < 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of trials, expected an integer of at least 2: "
+            "one to explore and one to descend"
+        )
+    return trials
+
+
+def _run(options: argparse.Namespace) -> int:
+    from .run import DemoError, run_demo
+
+    try:
+        run_demo(
+            trials=options.trials,
+            seed=options.seed,
+            work_dir=options.work_dir,
+            verbose=options.verbose,
+            profile=options.profile,
+        )
+    except DemoError as error:
+        print(f"droplet-ms demo: error: {error}", file=sys.stderr)
+        return 1
+    return 0

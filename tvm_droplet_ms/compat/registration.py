@@ -1,0 +1,102 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Registers the names by which TVM finds this package, without importing TVM for it."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+PIPELINE_NAME = "droplet_tuning"
+"""The name of ``droplet_tuning_pipeline`` for ``relax.get_pipeline``."""
+
+_GLOBAL_FUNCTIONS = {
+    "tvm_droplet_ms.DropletStrategy": "tvm_droplet_ms.search_strategy.droplet",
+    "tvm_droplet_ms.find_prior": "tvm_droplet_ms.cost_model.prior",
+}
+"""The global functions of this package, and the modules that register them."""
+
+_TVM_PIPELINES = "tvm.relax.pipeline"
+
+
+def register_with_tvm() -> None:
+    """Register the Relax pipeline and the global functions, at once or as soon as TVM is imported.
+
+    What is registered are functions that import the rest of this package when they are first
+    called. So neither ``import tvm`` nor ``import tvm_droplet_ms`` takes longer, and the order of
+    the two does not matter.
+
+    Raises
+    ------
+    ValueError
+        From TVM, if another package has registered a pipeline of the same name.
+    """
+    if _TVM_PIPELINES in sys.modules:
+        _register()
+    elif not any(isinstance(finder, _RegisterAfterImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _RegisterAfterImport())
+
+
+class _RegisterAfterImport(MetaPathFinder):
+    """Calls `_register` when Python has executed TVM's module of pipelines."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != _TVM_PIPELINES:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: ModuleType) -> None:
+            execute(module)
+            _register()
+
+        setattr(spec.loader, "exec_module", execute_and_register)
+        return spec
+
+
+def _register() -> None:
+    pipelines = import_module(_TVM_PIPELINES)
+    if pipelines.PIPELINE_MAP.get(PIPELINE_NAME) is not _droplet_tuning:
+        pipelines.register_pipeline(PIPELINE_NAME)(_droplet_tuning)
+    ffi = import_module("tvm_ffi")
+    for name, module in _GLOBAL_FUNCTIONS.items():
+        if ffi.get_global_func(name, allow_missing=True) is None:
+            ffi.register_global_func(name, _imported_when_called(name, module))
+
+
+def _droplet_tuning(*arguments: Any, **options: Any) -> Any:
+    """See ``tvm_droplet_ms.droplet_tuning_pipeline``, which this calls."""
+    return import_module("tvm_droplet_ms.relax").droplet_tuning_pipeline(*arguments, **options)
+
+
+def _imported_when_called(name: str, module: str) -> Callable[..., Any]:
+    """A global function that imports a module, which replaces it by another, and calls that one."""
+
+    def import_and_call(*arguments: Any) -> Any:
+        import_module(module)
+        return import_module("tvm_ffi").get_global_func(name)(*arguments)
+
+    return import_and_call
