@@ -1,0 +1,63 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The programs of the README, copied and run with few trials."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+MAX_BYTES = 10_000
+
+
+def programs() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_readme_program_runs_as_copied(number: int, tmp_path: Path):
+    program = programs()[number]
+    assert re.search(r"^TRIALS = \d+$", program, re.MULTILINE)
+    program = re.sub(r"^TRIALS = \d+$", "TRIALS = 4", program, flags=re.MULTILINE)
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    ran = subprocess.run(
+        [sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr
+    logs = [path for path in tmp_path.iterdir() if path.name.endswith("_logs")]
+    (records,) = [log / "database_tuning_record.json" for log in logs]
+    assert len(records.read_text().splitlines()) >= 4
+
+
+def test_readme_has_two_programs():
+    assert len(programs()) == 2
+
+
+def test_readme_is_short():
+    assert len(README.read_bytes()) <= MAX_BYTES
+
+
+def test_readme_links_lead_to_files():
+    links = re.findall(r"\]\(([^)#]+)\)", README.read_text())
+    assert links
+    for link in links:
+        if not link.startswith("http"):
+            assert (README.parent / link).exists(), link
