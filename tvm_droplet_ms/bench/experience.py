@@ -29,7 +29,7 @@ from ..cost_model.experience import Workload, target_text
 from ..cost_model.features import Extractor, ProgramFeatures
 from .definitions import find_definition
 from .enumeration import replayer_of, sketches_of
-from .files import load, measured_modules
+from .files import load, measurements
 from .space import Space, SpaceError
 
 MOST_PROGRAMS = 1024
@@ -97,7 +97,7 @@ def read_candidates(
     SpaceError
         If the file is none, or this TVM makes other modules of its points.
     """
-    space = measured_modules(load(path))
+    space = measurements(load(path))
     target = Target(dict(space.target))
     context = find_definition(space.definition).context(target, "replay-trace")
     drawn = np.random.default_rng(seed).permutation(len(space.modules))[:most]

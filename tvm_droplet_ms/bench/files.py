@@ -29,6 +29,14 @@ def measured_modules(loaded: Space | Surrogate) -> Space:
     return loaded if isinstance(loaded, Space) else loaded.space
 
 
+def measurements(loaded: Space | Surrogate) -> Space:
+    """The measured modules of a file with their measured times: of a surrogate, its sample.
+
+    Use this for training. ``measured_modules`` of a surrogate has predicted times.
+    """
+    return loaded if isinstance(loaded, Space) else loaded.sample
+
+
 def load(path: Path) -> Space | Surrogate:
     """Read a file.
 
