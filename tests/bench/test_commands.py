@@ -26,6 +26,7 @@ from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import building, commands, library
 from tvm_droplet_ms.bench.compare import command
 from tvm_droplet_ms.bench.definitions import DEFINITIONS
+from tvm_droplet_ms.bench.work_directory import claim
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_build_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     calls = []
 
     def build_space(definition, name, target, directory, out, *, passes, progress):
-        directory.mkdir()
+        claim(directory, {"workload": name})
         calls.append((definition.name, name, directory, out, passes))
 
     monkeypatch.setattr(building, "build_space", build_space)

@@ -68,12 +68,13 @@ class SpaceBuilder:
     progress: Progress
 
     def __post_init__(self) -> None:
+        # First, since it refuses a directory that is not its own, and enumerating takes minutes.
+        self._collection = Collection(self.directory, self.definition.mod, self.target)
         context = self.definition.context(self.target, "replay-trace")
         self._replayer = replayer_of(context)
         self._enumeration = enumerate_space(
             context, lambda done, total: self.progress("enumerating", done, total)
         )
-        self._collection = Collection(self.directory, self.definition.mod, self.target)
 
     @property
     def modules(self) -> list[int]:

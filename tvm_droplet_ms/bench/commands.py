@@ -17,7 +17,6 @@
 """The commands ``droplet-ms space`` and ``droplet-ms compare``."""
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,8 @@ def _add_build(actions: Any) -> None:
     build.add_argument(
         "--work-dir",
         type=Path,
-        help="where builds and measurements are kept until the file is written "
+        help="new or empty directory for builds and measurements, or that of an earlier, "
+        "interrupted build; what this command put into it is deleted once the file is written "
         "(default: the file's name with .work)",
     )
     build.add_argument(
@@ -172,8 +172,8 @@ def _build(options: argparse.Namespace) -> int:
     from ..host import host_target
     from ..measure import fast_start
     from .building import build_space, console_progress
-    from .collection import CollectionError
     from .definitions import DEFINITIONS, UnknownDefinitionError, find_definition
+    from .work_directory import CollectionError, remove
 
     if options.workload == "list":
         for name, make in DEFINITIONS.items():
@@ -215,7 +215,7 @@ def _build(options: argparse.Namespace) -> int:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
     if not options.keep:
-        shutil.rmtree(directory)
+        remove(directory)
     print(f"wrote {out}")
     return 0
 
@@ -224,10 +224,10 @@ def _sample(options: argparse.Namespace) -> int:
     from ..host import host_target
     from ..measure import fast_start
     from .building import console_progress
-    from .collection import CollectionError
     from .definitions import UnknownDefinitionError, find_definition
     from .layers import LAYERS
     from .surrogates.samples import build_sample
+    from .work_directory import CollectionError, remove
 
     if options.workloads == ["list"]:
         for name, make in LAYERS.items():
@@ -262,7 +262,7 @@ def _sample(options: argparse.Namespace) -> int:
             print(f"droplet-ms space: error: {name}: {error}", file=sys.stderr)
             status = 1
             continue
-        shutil.rmtree(directory)
+        remove(directory)
         print(f"wrote {out}")
     return status
 

@@ -30,8 +30,9 @@ import numpy as np
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from ..collection import Collection, CollectionError, Progress
+from ..collection import Collection, Progress
 from ..definition import Definition
+from ..work_directory import CollectionError, read_lines
 from .features import ModuleFeatures
 from .regressor import fit, predict
 from .sampling import Sampled, Sampler
@@ -93,8 +94,7 @@ class SampleCollection:
         self._extractor = ModuleFeatures(target)
         self._seed = seed
         self._path = directory / "sample.jsonl"
-        for line in self._path.read_text().splitlines() if self._path.exists() else ():
-            entry = json.loads(line)
+        for entry in read_lines(self._path):
             sketch, decisions = entry["sampled"]
             self._take(SampledModule(entry["name"], (sketch, tuple(decisions)), entry["group"]))
 
