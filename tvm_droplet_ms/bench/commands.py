@@ -158,6 +158,13 @@ def _add_compare(commands: Any) -> None:
     compare.add_argument(
         "--ablate", action="store_true", help="compare DropletStrategy with its parts off, one each"
     )
+    compare.add_argument(
+        "--trust",
+        nargs="+",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="functions that files of spaces may name as their workload, which runs them",
+    )
     compare.add_argument("--workers", type=_positive, help="processes (default: one for each CPU)")
     compare.set_defaults(run=_compare)
 
@@ -295,8 +302,10 @@ def _show(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from .compare.command import run_compare
     from .compare.results import CompareError
+    from .definitions import trust
     from .space import SpaceError
 
+    trust(*options.trust)
     try:
         return run_compare(
             [file for given in options.spaces for file in _space_files(given)],

@@ -27,7 +27,7 @@ from tvm.target import Target
 
 from ..cost_model.experience import Workload, target_text
 from ..cost_model.features import Extractor, ProgramFeatures
-from .definitions import find_definition
+from .definitions import definition_of
 from .enumeration import replayer_of, sketches_of
 from .files import load, measurements
 from .space import Space, SpaceError
@@ -99,7 +99,7 @@ def read_candidates(
     """
     space = measurements(load(path))
     target = Target(dict(space.target))
-    context = find_definition(space.definition).context(target, "replay-trace")
+    context = definition_of(space).context(target, "replay-trace")
     drawn = np.random.default_rng(seed).permutation(len(space.modules))[:most]
     kept = sorted(int(index) for index in drawn)
     return space, context, list(_candidates(space, kept, context)), kept

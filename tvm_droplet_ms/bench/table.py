@@ -36,7 +36,7 @@ from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerInput, 
 from tvm.target import Target
 
 from ..measure.runner import PromptRunnerFuture
-from .definitions import find_definition
+from .definitions import definition_of
 from .enumeration import replayer_of, sketches_of
 from .space import MeasuredModule, Space, SpaceError
 
@@ -327,7 +327,7 @@ def check_modules(space: Space) -> None:
     SpaceError
         If a replayed point has another structural hash.
     """
-    context = find_definition(space.definition).context(Target(dict(space.target)), "replay-trace")
+    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
     sketches, replayer = sketches_of(context), replayer_of(context)
     points = [point for point in space.points if point.module is not None]
     step = max(1, len(points) // CHECKED_POINTS)

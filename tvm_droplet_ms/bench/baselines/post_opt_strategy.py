@@ -14,11 +14,10 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""PostOptStrategy: the droplet that TVM has, as a search strategy and inside the budget."""
+"""PostOptStrategy: TVM's own droplet, its faults fixed, as a search strategy inside the budget."""
 
 import random
-from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,20 +42,17 @@ from ...search_strategy.lifecycle import (
     check_at_least,
 )
 from ...search_strategy.log import logger
-from .post_opt_descent import MendedDescent, PostOptDescent, ShippedDescent
+from .post_opt_descent import PostOptDescent
 
 
 @dataclass(frozen=True)
 class _Options:
-    """What ``PostOptStrategy`` is configured with; see there."""
+    """Options of ``PostOptStrategy``; see there."""
 
     explore_trials: int
-    mended: bool
     batch_size: int
     descent_trials: int
-    modules: Container[int] | None
     evolutionary: dict[str, Any]
-    dropped: Counter[str]
 
 
 class _Run:
@@ -68,8 +64,7 @@ class _Run:
         self._options = options
         self._task = task
         self._budget = start.budget
-        self._generator = random.Random(task.seed)
-        self._replayer = Replayer(task.mod, task.postprocs, self._generator, options.dropped)
+        self._replayer = Replayer(task.mod, task.postprocs, random.Random(task.seed))
         self._history = History(task.mod, task.target)
         if start.database is not None:
             self._history.load(start.database, self._replayer)
@@ -97,17 +92,14 @@ class _Run:
     def _begin_descent(self) -> None:
         self.end()
         best = self._history.best()
-        limits = {
-            "batch_size": self._options.batch_size,
-            "max_trials": self._options.descent_trials,
-        }
-        if best is not None and self._options.mended:
-            self._descent = MendedDescent(
-                best, self._replayer, self._history, self._parallel_limit, **limits
-            )
-        elif best is not None:
-            self._descent = ShippedDescent(
-                best, self._replayer, self._generator, self._options.modules, **limits
+        if best is not None:
+            self._descent = PostOptDescent(
+                best,
+                self._replayer,
+                self._history,
+                self._parallel_limit,
+                batch_size=self._options.batch_size,
+                max_trials=self._options.descent_trials,
             )
 
     def _descend(self) -> list[MeasureCandidate]:
@@ -115,7 +107,7 @@ class _Run:
         if self._descent is None:
             return []
         if not self._unmeasured:
-            self._unmeasured = [one.measure_candidate() for one in self._descent.ask()]
+            self._unmeasured = [candidate.measure_candidate() for candidate in self._descent.ask()]
         if not self._unmeasured:
             logger.info(
                 "%s: TVM's droplet has ended, %d trials are left",
@@ -148,37 +140,20 @@ class _Run:
 class PostOptStrategy(StrategyLifecycle):
     """Evolutionary search, then TVM's own droplet from the best record, in one budget.
 
-    What ``tune_tir(..., post_optimization=True)`` does, as a search strategy, so that any builder
-    and runner measures it and its trials are charged. The faults of TVM's code are kept, and named
-    at ``RecordedTrace``, ``ShippedDroplet`` and ``ShippedDescent``; ``mended=True`` has none of
-    them. When the descent ends, so does the task, and the trials that are left are not used.
-
-    What of TVM's code a strategy cannot do: build and run by its own, with a timeout of 10 s and
-    fewer runs than the search's (``Space.run``); store a time under another trace than that of the
-    program measured (``Space.run``; 25% of the candidates); append the winner to the database file
-    again (``PostOpt.run``); begin when all tasks are done, for every workload of the file.
+    The search of ``tune_tir(..., post_optimization=True)``, so that any builder and runner measures
+    it and its trials are charged. ``post_opt.py`` lists the faults of TVM's code that are fixed.
+    The task ends with the descent; trials that are left are not used.
 
     Parameters
     ----------
     explore_trials : int
-        The trials of the evolutionary search, its batches those of TVM. At least 1.
-    mended : bool
-        Whether to descend without the faults.
+        Trials of the evolutionary search, in TVM's batches. At least 1.
     batch_size : int
-        Up to how many candidates a round of the descent is filled with longer steps, in place of
-        the number of the host's CPUs. At least 1.
+        Longer steps fill a round of the descent up to this many candidates. At least 1.
     descent_trials : int
-        The most trials of the descent. At least 2.
-    modules : Container[int] | None
-        The structural hashes of the modules that a table has; None where all can be measured. A
-        candidate of TVM's droplet may lie outside MetaSchedule's space: without postprocessors, or
-        with stale ones. It then gets those of the task; if it is outside even so, it is a trial
-        that fails.
+        Maximum number of trials of the descent. At least 2.
     evolutionary : Mapping[str, Any] | None
         Options of TVM's ``EvolutionarySearch``.
-    dropped : Counter[str] | None
-        Where to count the positions that were no trial since their traces did not replay, by the
-        postprocessor or the error that dropped them; clones count there too. None for a new one.
 
     Raises
     ------
@@ -192,12 +167,9 @@ class PostOptStrategy(StrategyLifecycle):
         self,
         *,
         explore_trials: int = 64,
-        mended: bool = False,
         batch_size: int = 16,
         descent_trials: int = 100,
-        modules: Container[int] | None = None,
         evolutionary: Mapping[str, Any] | None = None,
-        dropped: Counter[str] | None = None,
     ) -> None:
         """Constructor"""
         super().__init__()
@@ -205,13 +177,7 @@ class PostOptStrategy(StrategyLifecycle):
         check_at_least("batch_size", batch_size, 1)
         check_at_least("descent_trials", descent_trials, 2)
         self._options = _Options(
-            explore_trials,
-            mended,
-            batch_size,
-            descent_trials,
-            modules,
-            dict(evolutionary or {}),
-            Counter() if dropped is None else dropped,
+            explore_trials, batch_size, descent_trials, dict(evolutionary or {})
         )
         self._evolution = EvolutionarySearch(**self._options.evolutionary)
 

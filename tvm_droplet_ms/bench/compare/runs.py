@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from ...measure import fast_start
 from ...measure.link import TaskFailed
 from ...measure.pool import WorkerPool
 from ...progress import quieten_tvm
-from ..definitions import find_definition
+from ..definitions import definition_of, trust, trusted
 from ..files import load, measured_modules
 from ..space import Space, SpaceError
 from ..surrogates.surrogate import LEAST_CORRELATION, Surrogate
@@ -104,7 +104,7 @@ def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -
     fast_start()
     answers = load_space(space_file)
     space = measured_modules(answers)
-    definition = find_definition(space.definition)
+    definition = definition_of(space)
     strategy, cost_model, dropped = make_strategy(
         settings.strategy, settings.trials, set(space.index) if space.closed else None, model
     )
@@ -264,8 +264,7 @@ def run_jobs(
     pool = WorkerPool(workers, prepare=_prepare, max_growth=512 << 20)
     try:
         begun: dict[Future[RunResult], Job] = {
-            pool.submit(timeout_secs, _runs(run, job), job.space_file, job.settings): job
-            for job in jobs
+            pool.submit(timeout_secs, _run_job, run, job, trusted()): job for job in jobs
         }
         for future in as_completed(begun):
             job = begun.pop(future)
@@ -279,8 +278,12 @@ def run_jobs(
         pool.close()
 
 
-def _runs(run: Run, job: Job) -> Run:
-    return run if job.model is None else partial(run, model=job.model)
+def _run_job(run: Run, job: Job, trusted_names: Sequence[str]) -> RunResult:
+    """Run a job in a worker, which trusts what the user of this process trusts."""
+    trust(*trusted_names)
+    if job.model is None:
+        return run(job.space_file, job.settings)
+    return run(job.space_file, job.settings, model=job.model)
 
 
 @lru_cache(maxsize=32)

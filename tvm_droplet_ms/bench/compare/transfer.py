@@ -33,7 +33,7 @@ from tvm.target import Target
 
 from ...cost_model.experience import Workload, target_text
 from ...cost_model.knowledge import Knowledge
-from ..definitions import find_definition
+from ..definitions import definition_of
 from ..experience import MOST_PROGRAMS, read_candidates, read_space_once
 from ..files import measured_modules
 from .results import CompareError, file_digest
@@ -147,4 +147,4 @@ def _target(file: Path) -> str:
 
 def _workload_hash(file: Path) -> int:
     space = measured_modules(load_space(file))
-    return int(structural_hash(find_definition(space.definition).mod))
+    return int(structural_hash(definition_of(space).mod))
