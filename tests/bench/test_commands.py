@@ -26,6 +26,7 @@ from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import building, commands, library
 from tvm_droplet_ms.bench.compare import command
 from tvm_droplet_ms.bench.definitions import DEFINITIONS
+from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.work_directory import claim
 
 
@@ -59,12 +60,21 @@ def test_a_space_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFix
 def test_list_names_every_workload(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["space", "build", "list"]) == 0
     out = capsys.readouterr().out
-    assert all(f"{name}: " in out for name in DEFINITIONS)
+    listed = {line.partition(":")[0] for line in out.splitlines()}
+    assert listed == {name for name in DEFINITIONS if not name.startswith("whole_")}
+    assert cli.main(["space", "sample", "list"]) == 0
+    out = capsys.readouterr().out
+    listed = {line.partition(":")[0] for line in out.splitlines()}
+    assert listed == {*LAYERS, *(name for name in DEFINITIONS if name.startswith("whole_"))}
 
 
 @pytest.mark.parametrize(
     "arguments, named",
-    [(["dens"], "'dens'"), (["dense", "--out", "/no/such/folder/dense.json"], "/no/such/folder")],
+    [
+        (["dens"], "'dens'"),
+        (["whole_dense"], "space sample whole_dense"),
+        (["dense", "--out", "/no/such/folder/dense.json"], "/no/such/folder"),
+    ],
 )
 def test_a_space_that_cannot_be_built_is_named(
     arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
@@ -105,15 +115,15 @@ def test_compare_names_an_unknown_strategy(shipped: Path, capsys: pytest.Capture
     assert "'droplets'" in capsys.readouterr().err
 
 
-def test_all_is_without_what_is_set_aside(shipped: Path, monkeypatch: pytest.MonkeyPatch):
+def test_all_is_without_the_held_out_spaces(shipped: Path, monkeypatch: pytest.MonkeyPatch):
     (shipped / "line.json").rename(shipped / "conv1d.json")
     line_space().save(shipped / "other.json")
     compared: list[list[Path]] = []
     monkeypatch.setattr(command, "run_compare", lambda files, *_, **__: compared.append(files) or 0)
-    for given in ("all", "aside", "conv1d"):
+    for given in ("all", "held-out", "conv1d"):
         assert cli.main(["compare", "--spaces", given, "--out", "out"]) == 0
-    aside = shipped / "conv1d.json"
-    assert compared == [[shipped / "other.json"], [aside], [aside]]
+    held_out = shipped / "conv1d.json"
+    assert compared == [[shipped / "other.json"], [held_out], [held_out]]
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])

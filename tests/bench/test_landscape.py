@@ -24,10 +24,9 @@ import pytest
 
 from tvm_droplet_ms.bench.landscape import best_of, descents, landscape, local_minima, module_graph
 from tvm_droplet_ms.bench.show import format_landscapes
+from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
 from tvm_droplet_ms.bench.space import (
-    DecisionLayout,
     MeasuredModule,
-    SketchLayout,
     Space,
     SpacePoint,
 )

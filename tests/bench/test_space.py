@@ -22,10 +22,9 @@ from pathlib import Path
 
 import pytest
 
+from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
 from tvm_droplet_ms.bench.space import (
-    DecisionLayout,
     MeasuredModule,
-    SketchLayout,
     Space,
     SpaceError,
     SpacePoint,

@@ -29,7 +29,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.bench.enumeration import replayer_of, sketches_of
+from tvm_droplet_ms.bench.definitions import UnknownDefinitionError, trust
+from tvm_droplet_ms.bench.design_space import DesignSpace
 from tvm_droplet_ms.bench.space import Space, SpaceError
 from tvm_droplet_ms.bench.table import ReplayTable
 
@@ -41,11 +42,9 @@ def space() -> Space:
 
 def module_of(space: Space, index: int) -> object:
     """The scheduled module at an index of the space."""
-    context = annotated().context(LLVM, "replay-trace")
-    (sketch,) = sketches_of(context)
+    design_space = DesignSpace(annotated().context(LLVM, "replay-trace"))
     (point, *_) = (point for point in space.points if point.module == index)
-    trace = sketch.sketch.write(sketch.trace, point.decisions)
-    return replayer_of(context).replay(trace).schedule.mod
+    return design_space.realise((point.sketch, point.decisions)).schedule.mod
 
 
 def measure(table: ReplayTable, *modules: object) -> list[list[float] | None]:
@@ -159,3 +158,13 @@ def test_mutators_and_sampling_stay_in_the_space(space: Space):
         table = ReplayTable(space)
         tune(table, evolution, 40, seed=seed)
         assert {trial.module for trial in table.trials} <= set(space.index)
+
+
+def test_a_file_may_not_name_code_that_the_user_has_not_named(space: Space):
+    """To find the definition would import the module and call the function."""
+    sneaky = replace(space, definition="os:getcwd")
+    with pytest.raises(SpaceError, match=r"'os:getcwd'.*--trust os:getcwd"):
+        ReplayTable(sneaky)
+    trust("os:getcwd")
+    with pytest.raises(UnknownDefinitionError, match="expected a Definition"):
+        ReplayTable(sneaky)

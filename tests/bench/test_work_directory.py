@@ -26,7 +26,7 @@ from tvm.target import Target
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import building
 from tvm_droplet_ms.bench.collection import Collection
-from tvm_droplet_ms.bench.surrogates.sample_collection import SampleCollection
+from tvm_droplet_ms.bench.sampling.collection import SampleCollection
 from tvm_droplet_ms.bench.work_directory import CollectionError, claim, remove
 
 OTHER = Target({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})
@@ -95,10 +95,10 @@ def test_a_collection_of_another_target_is_refused(tmp_path: Path):
 
 def test_a_torn_line_of_the_sample_is_cut_off(made_up_times: None, tmp_path: Path):
     collection = SampleCollection(tmp_path, tiled(), LLVM)
-    collection.add_uniform(6, silent)
+    collection.add_random(6, silent)
     path = tmp_path / "sample.jsonl"
     path.write_text(path.read_text()[:-9])
     resumed = SampleCollection(tmp_path, tiled(), LLVM)
     assert list(resumed.modules) == list(collection.modules)[:5]
-    resumed.add_uniform(6, silent)
+    resumed.add_random(6, silent)
     assert len(path.read_text().splitlines()) == len(resumed.modules) == 6

@@ -31,10 +31,10 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..host import tvm_num_threads
-from ..search_strategy.neighbourhood import Point
+from ..search_strategy.places import Place
 from .collection import Collection, Progress
 from .definition import Definition
-from .enumeration import Enumeration, SketchTrace, enumerate_space, replayer_of
+from .enumeration import Enumeration, enumerate_space
 from .space import Space, SpacePoint
 
 _BAR = 20
@@ -71,7 +71,6 @@ class SpaceBuilder:
         # First, since it refuses a directory that is not its own, and enumerating takes minutes.
         self._collection = Collection(self.directory, self.definition.mod, self.target)
         context = self.definition.context(self.target, "replay-trace")
-        self._replayer = replayer_of(context)
         self._enumeration = enumerate_space(
             context, lambda done, total: self.progress("enumerating", done, total)
         )
@@ -101,16 +100,14 @@ class SpaceBuilder:
             machine=describe_machine(),
             versions=describe_versions(),
             date=date.today().isoformat(),
-            sketches=tuple(sketch.layout() for sketch in self._enumeration.sketches),
+            sketches=self._enumeration.design_space.layouts(),
             points=space_points(self._enumeration, index),
             modules=tuple(self._collection.measured(name) for name in self.modules),
         )
 
-    def _maker(self, point: tuple[int, Point]) -> Callable[[], IRModule]:
-        sketch: SketchTrace = self._enumeration.sketches[point[0]]
-
+    def _maker(self, point: Place) -> Callable[[], IRModule]:
         def make() -> IRModule:
-            candidate = self._replayer.replay(sketch.sketch.write(sketch.trace, point[1]))
+            candidate = self._enumeration.design_space.realise(point)
             if candidate is None:
                 raise RuntimeError(f"point {point} replayed when enumerated, and does not now")
             return candidate.schedule.mod

@@ -21,13 +21,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .library import ASIDE, find_space, shipped_experience, shipped_spaces
+from .data_commands import add_data_commands
+from .library import HELD_OUT, find_space, shipped_spaces, shipped_training_files
 
 PASSES = 5
 
-SAMPLE = 2750
-
-LEARNED_FROM = 128
+SAMPLE_POINTS = 128
 
 
 def add_commands(commands: Any) -> None:
@@ -41,6 +40,7 @@ def add_commands(commands: Any) -> None:
     _add_build(actions)
     _add_sample(actions)
     _add_show(actions)
+    add_data_commands(actions)
     _add_compare(commands)
 
 
@@ -49,14 +49,13 @@ def _add_build(actions: Any) -> None:
         "build",
         help="enumerate the schedules of a workload, build and time them all",
         description="Enumerate the schedules of a workload's design space, build them all, check "
-        "what they compute, and time each in several passes over the whole space. Of a space that "
-        "is too large, measure a sample and fit a surrogate. The same command goes on where an "
-        "interrupted one stopped. Let nothing else run meanwhile.",
+        "what they compute, and time each in several passes over the whole space. The same command "
+        "resumes an interrupted build. Let nothing else run meanwhile.",
     )
     build.add_argument(
         "workload", help="a workload of the package, or package.module:function; `list` lists them"
     )
-    build.add_argument("--out", type=Path, help="the file to write (default: WORKLOAD.json)")
+    build.add_argument("--out", type=Path, help="the file to write (default: WORKLOAD.json.gz)")
     build.add_argument(
         "--passes",
         type=_positive,
@@ -71,12 +70,6 @@ def _add_build(actions: Any) -> None:
         "(default: the file's name with .work)",
     )
     build.add_argument(
-        "--sample",
-        type=_positive,
-        default=SAMPLE,
-        help="how many points of a space that is too large to enumerate (default: %(default)s)",
-    )
-    build.add_argument(
         "--keep", action="store_true", help="keep the builds, to be able to add passes later"
     )
     build.set_defaults(run=_build)
@@ -88,8 +81,7 @@ def _add_sample(actions: Any) -> None:
         help="time some schedules of workloads, to pretrain a cost model with",
         description="Build and time some schedules of each workload's design space, half of them "
         "at random and half near the best, and write a file of each that `droplet-ms pretrain` "
-        "learns from. The same command goes on where an interrupted one stopped. Let nothing else "
-        "run meanwhile.",
+        "learns from. The same command resumes an interrupted one. Let nothing else run meanwhile.",
     )
     sample.add_argument(
         "workloads",
@@ -99,7 +91,7 @@ def _add_sample(actions: Any) -> None:
     sample.add_argument(
         "--points",
         type=_positive,
-        default=LEARNED_FROM,
+        default=SAMPLE_POINTS,
         help="how many schedules of each (default: %(default)s)",
     )
     sample.add_argument(
@@ -131,14 +123,14 @@ def _add_compare(commands: Any) -> None:
         "compare",
         help="compare search strategies on measured spaces",
         description="Run search strategies on measured spaces, without compiling anything, and "
-        "print what each reached. The same command goes on where an interrupted one stopped.",
+        "print what each reached. The same command resumes an interrupted comparison.",
     )
     compare.add_argument(
         "--spaces",
         nargs="+",
         default=["all"],
-        help="files, or names of the package's spaces, or `all` of those but the ones set aside, "
-        "on which nothing was chosen, or those `aside` (default: all)",
+        help="files, or names of the package's spaces, or `held-out` for those on which nothing "
+        "was chosen, or `all` for the others (default: all)",
     )
     compare.add_argument(
         "--strategies", nargs="+", default=[], metavar="NAME", help="which (default: all)"
@@ -154,9 +146,6 @@ def _add_compare(commands: Any) -> None:
     compare.add_argument("--out", type=Path, required=True, help="the directory of the results")
     compare.add_argument(
         "--noisy", action="store_true", help="draw from the recorded times, not their median"
-    )
-    compare.add_argument(
-        "--ablate", action="store_true", help="compare DropletStrategy with its parts off, one each"
     )
     compare.add_argument(
         "--trust",
@@ -184,40 +173,35 @@ def _build(options: argparse.Namespace) -> int:
 
     if options.workload == "list":
         for name, make in DEFINITIONS.items():
-            print(f"{name}: {make().description}")
+            if not make().is_whole:
+                print(f"{name}: {make().description}")
         return 0
     fast_start()
     try:
         definition = find_definition(options.workload)
-        out: Path = options.out or Path(f"{definition.name}.json")
+        if definition.is_whole:
+            print(
+                f"droplet-ms space: error: {definition.name} is MetaSchedule's whole space, which "
+                "is too large to enumerate; measure a sample of it with: droplet-ms space sample "
+                f"{options.workload}",
+                file=sys.stderr,
+            )
+            return 1
+        out: Path = options.out or Path(f"{definition.name}.json.gz")
         if not out.parent.is_dir():
             print(f"droplet-ms space: error: {out.parent} is no directory", file=sys.stderr)
             return 1
         directory = options.work_dir or out.with_name(out.name + ".work")
         progress = console_progress(definition.name)
-        if definition.is_whole:
-            from .surrogates.fitting import build_surrogate
-
-            build_surrogate(
-                definition,
-                options.workload,
-                host_target(),
-                directory,
-                out,
-                sample=options.sample,
-                passes=options.passes,
-                progress=progress,
-            )
-        else:
-            build_space(
-                definition,
-                options.workload,
-                host_target(),
-                directory,
-                out,
-                passes=options.passes,
-                progress=progress,
-            )
+        build_space(
+            definition,
+            options.workload,
+            host_target(),
+            directory,
+            out,
+            passes=options.passes,
+            progress=progress,
+        )
     except (UnknownDefinitionError, CollectionError) as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
@@ -231,13 +215,12 @@ def _sample(options: argparse.Namespace) -> int:
     from ..host import host_target
     from ..measure import fast_start
     from .building import console_progress
-    from .definitions import UnknownDefinitionError, find_definition
-    from .layers import LAYERS
-    from .surrogates.samples import build_sample
+    from .definitions import UnknownDefinitionError, find_definition, sampled_definitions
+    from .sampling.build import build_sample
     from .work_directory import CollectionError, remove
 
     if options.workloads == ["list"]:
-        for name, make in LAYERS.items():
+        for name, make in sampled_definitions().items():
             print(f"{name}: {make().description}")
         return 0
     fast_start()
@@ -249,7 +232,7 @@ def _sample(options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     status = 0
     for name, definition in definitions.items():
-        out = options.out / f"{definition.name}.json"
+        out = options.out / f"{definition.name}.json.gz"
         if out.exists():
             print(f"{out} is there already")
             continue
@@ -275,27 +258,20 @@ def _sample(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from .files import load
     from .landscape import landscape
-    from .show import format_landscapes, format_surrogates
+    from .show import format_landscapes
     from .space import Space, SpaceError
-    from .surrogates.surrogate import Surrogate
 
     names = options.spaces or list(shipped_spaces())
     if not names:
         print("droplet-ms space: error: there is no space to show", file=sys.stderr)
         return 1
     try:
-        loaded = [load(find_space(name)) for name in names]
+        spaces = [Space.load(find_space(name)) for name in names]
     except SpaceError as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
-    spaces = [one for one in loaded if isinstance(one, Space)]
-    surrogates = [one for one in loaded if isinstance(one, Surrogate)]
-    if spaces:
-        print(format_landscapes([(space, landscape(space)) for space in spaces]))
-    if surrogates:
-        print(format_surrogates(surrogates))
+    print(format_landscapes([(space, landscape(space)) for space in spaces]))
     return 0
 
 
@@ -314,10 +290,9 @@ def _compare(options: argparse.Namespace) -> int:
             trials=options.trials,
             seeds=options.seeds,
             noisy=options.noisy,
-            ablate=options.ablate,
             num_trials_per_iter=options.batch,
             workers=options.workers,
-            experience=shipped_experience(),
+            samples=shipped_training_files(),
         )
     except (CompareError, SpaceError) as error:
         print(f"droplet-ms compare: error: {error}", file=sys.stderr)
@@ -325,19 +300,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _space_files(given: str) -> list[Path]:
-    """The files that a name stands for, without surrogates that decide nothing."""
-    from .files import load
-    from .surrogates.surrogate import Surrogate
-
-    if given not in ("all", "aside"):
+    """Files that a name stands for."""
+    if given not in ("all", "held-out"):
         return [find_space(given)]
-    files = []
-    for name, file in shipped_spaces().items():
-        if (name in ASIDE) != (given == "aside"):
-            continue
-        loaded = load(file)
-        if isinstance(loaded, Surrogate) and not loaded.is_trusted:
-            print(f"{name} is left out: its rank correlation is too low, see `space show {name}`")
-        else:
-            files.append(file)
-    return files
+    held_out = given == "held-out"
+    return [file for name, file in shipped_spaces().items() if (name in HELD_OUT) == held_out]

@@ -100,6 +100,12 @@ def find_definition(text: str) -> Definition:
     return known[text]()
 
 
+def sampled_definitions() -> dict[str, Callable[[], Definition]]:
+    """Workloads with MetaSchedule's whole space, which can be sampled but not enumerated."""
+    whole = {name: make for name, make in DEFINITIONS.items() if name.startswith("whole_")}
+    return whole | LAYERS
+
+
 def _dense_bias_relu(rows: int, columns: int, inner: int) -> list[te.Tensor]:
     data = te.placeholder((rows, inner), name="data")
     weight = te.placeholder((inner, columns), name="weight")

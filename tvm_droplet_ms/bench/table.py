@@ -24,8 +24,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import Any, Protocol
+from statistics import fmean
+from typing import Any
 
 from tvm_ffi import structural_hash
 
@@ -37,7 +37,7 @@ from tvm.target import Target
 
 from ..measure.runner import PromptRunnerFuture
 from .definitions import definition_of
-from .enumeration import replayer_of, sketches_of
+from .design_space import DesignSpace
 from .space import MeasuredModule, Space, SpaceError
 
 NEAR_BEST = 1.1
@@ -50,53 +50,6 @@ CHECKED_POINTS = 8
 
 class MissingModuleError(Exception):
     """A module was proposed that a closed space does not have."""
-
-
-class Answers(Protocol):
-    """What a table answers from: a measured space, or a model of one."""
-
-    @property
-    def space(self) -> Space:
-        """Modules that were measured; all of them where it is closed."""
-
-    def answer(self, mod: IRModule) -> MeasuredModule:
-        """The measurements of a module."""
-
-
-@dataclass(frozen=True)
-class EnumeratedAnswers:
-    """Answers from a space that has every module.
-
-    Parameters
-    ----------
-    space : Space
-        The space.
-    outside_fails : bool
-        Whether a module that the space does not have is a failure of its candidate: for a strategy
-        that is known to leave the space.
-    """
-
-    space: Space
-    outside_fails: bool = False
-
-    def answer(self, mod: IRModule) -> MeasuredModule:
-        """The measurements of a module.
-
-        Raises
-        ------
-        MissingModuleError
-            If the space does not have it, unless ``outside_fails``.
-        """
-        name = structural_hash(mod)
-        if name not in self.space.index and self.outside_fails:
-            cost = median(module.build_secs for module in self.space.modules)
-            return MeasuredModule(name, (), cost, 0.0, "constraint")
-        if name not in self.space.index:
-            raise MissingModuleError(
-                f"space {self.space.name} has no module of structural hash {name:016x}, and claims "
-                f"to be closed under what MetaSchedule can reach:\n{mod}"
-            )
-        return self.space.modules[self.space.index[name]]
 
 
 @dataclass(frozen=True)
@@ -153,14 +106,12 @@ class ReplayTable:
 
     Parameters
     ----------
-    space : Space | Answers
-        The space, or what answers for one.
+    space : Space
+        The space.
     noisy : bool
         Whether a measurement draws from the recorded repeats; otherwise it is their median.
     seed : int
         Of the draws.
-    outside_fails : bool
-        As of ``EnumeratedAnswers``.
     workers : int
         Among how many processes builds are shared, for the simulated clock.
 
@@ -179,17 +130,14 @@ class ReplayTable:
 
     def __init__(
         self,
-        space: "Space | Answers",
+        space: Space,
         *,
         noisy: bool = False,
         seed: int = 0,
-        outside_fails: bool = False,
         workers: int = 2,
     ) -> None:
-        self.answers: Answers = (
-            EnumeratedAnswers(space, outside_fails) if isinstance(space, Space) else space
-        )
-        check_modules(self.answers.space)
+        check_modules(space)
+        self.space = space
         self.trials: list[Trial] = []
         self.clock = SimulatedClock()
         self.workers = workers
@@ -202,6 +150,22 @@ class ReplayTable:
         """The builder and the runner, for ``tune_tir(..., **table.measure())``."""
         self._idle_since = time.perf_counter()
         return {"builder": TableBuilder(self), "runner": TableRunner(self)}
+
+    def answer(self, mod: IRModule) -> MeasuredModule:
+        """Measurements of a module.
+
+        Raises
+        ------
+        MissingModuleError
+            If the space does not have it.
+        """
+        name = structural_hash(mod)
+        if name not in self.space.index:
+            raise MissingModuleError(
+                f"space {self.space.name} has no module of structural hash {name:016x}, and claims "
+                f"to be closed under what MetaSchedule can reach:\n{mod}"
+            )
+        return self.space.modules[self.space.index[name]]
 
     def propose(self, batch: int) -> float:
         """The seconds of proposing for each of a batch that has just come."""
@@ -270,7 +234,7 @@ class TableBuilder(PyBuilder):
         return results
 
     def _result(self, build_input: BuilderInput, proposed: float) -> BuilderResult:
-        module = self._table.answers.answer(build_input.mod)
+        module = self._table.answer(build_input.mod)
         if module.failure in ("constraint", "compile"):
             self._table.record(module, [], proposed)
             return BuilderResult(None, f"the space records a failure: {module.failure}")
@@ -328,12 +292,11 @@ def check_modules(space: Space) -> None:
         If a replayed point has another structural hash.
     """
     context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
-    sketches, replayer = sketches_of(context), replayer_of(context)
+    design_space = DesignSpace(context)
     points = [point for point in space.points if point.module is not None]
     step = max(1, len(points) // CHECKED_POINTS)
     for point in points[::step]:
-        sketch = sketches[point.sketch]
-        candidate = replayer.replay(sketch.sketch.write(sketch.trace, point.decisions))
+        candidate = design_space.realise((point.sketch, point.decisions))
         expected = space.modules[point.module or 0].structural_hash
         if candidate is None or candidate.module != expected:
             raise SpaceError(

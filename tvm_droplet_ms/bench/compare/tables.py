@@ -23,16 +23,19 @@ import numpy as np
 
 from ...profile import breakdown
 from ...report import align
-from ..measures import FRACTIONS, TRIALS, Interval, bootstrap, trials_to_fraction
+from ..quality import FRACTIONS, TRIALS, Interval, bootstrap, trials_to_fraction
 from ..score import Floats, ranks_of
 from .comparison import CUTOFF, Comparison, incumbents
-from .results import KINDS, RunResult
+from .results import RunResult
 
 QUALITY = 0.95
-"""To what fraction of the optimum the simulated seconds are counted."""
+"""Fraction of the optimum to which the simulated seconds are counted."""
 
 CATCHING_UP = (64, 128)
-"""The trials after which a strategy is to be caught up with."""
+"""Numbers of trials whose result a strategy with a prior has to reach."""
+
+WITHOUT_PRIOR = {"droplet": "droplet without prior", "evolutionary with prior": "evolutionary"}
+"""Strategies with a prior, each with the same strategy without one."""
 
 _NONE = "-"
 _REFERENCE = "droplet"
@@ -53,9 +56,9 @@ def format_report(comparison: Comparison) -> str:
     """
     caught_up = [
         part
-        for strategy in KINDS
-        if {strategy, _untransferred(strategy)} <= set(comparison.strategies)
-        for part in _catching_up(comparison, _untransferred(strategy), strategy)
+        for strategy, reference in WITHOUT_PRIOR.items()
+        if {strategy, reference} <= set(comparison.strategies)
+        for part in _catching_up(comparison, reference, strategy)
     ]
     parts = [
         "## Score, fraction of the optimum, and trials to reach it",
@@ -153,11 +156,6 @@ def format_differences(comparison: Comparison, reference: str) -> str:
         line += [_interval(_mean_interval([gain[:, n - 1] for gain in gains])) for n in counts]
         lines.append(line)
     return align(lines)
-
-
-def _untransferred(strategy: str) -> str:
-    """The search with its defaults and a cost model that knows nothing."""
-    return strategy.split(" ")[0]
 
 
 def _catching_up(comparison: Comparison, reference: str, strategy: str) -> list[str]:
