@@ -34,7 +34,7 @@ TIMES = {"one": [1.0, 2.0, 4.0], "two": [2.0, 4.0, 8.0]}
 
 
 def result(strategy: str, space: str, seed: int, times: list[float]) -> RunResult:
-    settings = RunSettings(space, "digest", strategy, seed, 8, 4, False, {})
+    settings = RunSettings(space, "digest", strategy, seed, 8, 4, False, {}, "code")
     return RunResult(settings, tuple(Trial(1, t, t, 0.1, 0.1, 0.1, None) for t in times), 1.0, {})
 
 

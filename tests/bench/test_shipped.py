@@ -30,9 +30,10 @@ from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.compare.results import CompareError
 from tvm_droplet_ms.bench.compare.runs import plan
 from tvm_droplet_ms.bench.definitions import find_definition
+from tvm_droplet_ms.bench.design_space import check_modules
 from tvm_droplet_ms.bench.library import shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.space import Space
-from tvm_droplet_ms.bench.table import ReplayTable, check_modules
+from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.progress import quieten_tvm
 

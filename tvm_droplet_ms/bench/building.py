@@ -45,20 +45,20 @@ PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
 @dataclass
 class SpaceBuilder:
-    """The making of one space, in a directory; what is done is kept, and resumed.
+    """Builds one space in a directory, so that an interrupted build is resumed.
 
     Parameters
     ----------
     definition : Definition
         The workload and its design space.
     name : str
-        What ``find_definition`` finds it by.
+        Name that ``find_definition`` finds it by.
     target : Target
-        What to build for.
+        Target to build for.
     directory : Path
-        Where builds and measurements are kept.
+        Work directory; see ``work_directory.claim``.
     progress : Progress
-        Told what is done.
+        Called with the progress.
     """
 
     definition: Definition
@@ -81,7 +81,7 @@ class SpaceBuilder:
         return list(self._enumeration.modules)
 
     def build(self) -> None:
-        """Build what is not built yet."""
+        """Build the modules that are not built yet."""
         modules = {name: self._maker(point) for name, point in self._enumeration.modules.items()}
         self._collection.build(modules, self.progress)
 
@@ -132,17 +132,17 @@ def build_space(
     definition : Definition
         The workload and its design space.
     name : str
-        What ``find_definition`` finds it by.
+        Name that ``find_definition`` finds it by.
     target : Target
-        What to build for.
+        Target to build for.
     directory : Path
-        Where what is done is kept.
+        Work directory; see ``work_directory.claim``.
     out : Path
         The file.
     passes : int
-        How often every module is timed.
+        Number of timings of each module.
     progress : Progress
-        Told what is done.
+        Called with the progress.
     """
     builder = SpaceBuilder(definition, name, target, directory, progress)
     builder.build()
@@ -159,7 +159,7 @@ def space_points(enumeration: Enumeration, index: dict[int, int]) -> tuple[Space
 
 
 def target_as_data(target: Target) -> dict[str, Any]:
-    """What ``Target`` makes the same target of."""
+    """Data from which ``Target`` makes the same target."""
     return {
         "kind": str(target.kind.name),
         **{str(name): _plain(value) for name, value in target.attrs.items()},
@@ -202,14 +202,14 @@ def describe_versions() -> dict[str, str]:
 
 
 def console_progress(name: str, every_secs: float = 5.0) -> Progress:
-    """A progress bar: what is under way, how much of it is done, and how long the rest may take.
+    """A progress bar: the current step, its done part, and an estimate of the remaining time.
 
     Parameters
     ----------
     name : str
-        What is made.
+        Name of the space or sample.
     every_secs : float
-        How often a line is printed where the standard output is no terminal.
+        Seconds between two lines where the standard output is no terminal.
     """
     started: dict[str, float] = {}
     last = -every_secs
@@ -226,7 +226,7 @@ def console_progress(name: str, every_secs: float = 5.0) -> Progress:
         filled = round(_BAR * done / total) if total else _BAR
         bar = "#" * filled + "." * (_BAR - filled)
         line = f"{name}: {what} [{bar}] {done}/{total}, {left:.0f} s left"
-        # A carriage return brings the cursor back, and the escape clears what was there.
+        # A carriage return brings the cursor back, and the escape clears the line.
         print(
             f"\r\033[K{line}" if is_terminal else line,
             end="" if is_terminal and done < total else "\n",

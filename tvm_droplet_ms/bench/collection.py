@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Builds and measures the modules of a design space; what is done is kept, and resumed."""
+"""Builds and measures the modules of a design space, in a directory that can be resumed."""
 
 import json
 import os
@@ -45,10 +45,10 @@ from .space import MeasuredModule
 from .work_directory import CollectionError, claim, read_lines
 
 BUILD_BATCH = 64
-"""How many modules are built between two lines of progress."""
+"""Number of modules built between two lines of progress."""
 
 Progress = Callable[[str, int, int], None]
-"""Told what is under way, how much of it is done, and how much there is."""
+"""Called with the current step, the number of items done, and their total."""
 
 
 class Collection:
@@ -65,7 +65,7 @@ class Collection:
     mod : IRModule
         The unscheduled module.
     target : Target
-        What to build for.
+        Target to build for.
     timeout_sec : float
         The seconds that one build, and that one measurement, may take.
     seed : int
@@ -109,9 +109,9 @@ class Collection:
         Parameters
         ----------
         modules : Mapping[int, Callable[[], IRModule]]
-            What makes each scheduled module, by structural hash.
+            Makes each scheduled module, by structural hash.
         progress : Progress
-            Told after each batch.
+            Called after each batch.
         """
         missing = [name for name in modules if name not in self.builds]
         if not missing and self._reference.exists():
@@ -137,7 +137,7 @@ class Collection:
         passes : Sequence[int]
             Which passes; those times that are known already are kept.
         progress : Progress
-            Told after each module.
+            Called after each module.
         """
         pool = WorkerPool(1, quiet=True)
         try:

@@ -21,12 +21,18 @@ from typing import Any
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
+from tvm.target import Target
 
 from ..search_strategy.candidates import Candidate, Replayer
 from ..search_strategy.decisions import Decision, Sketch
 from ..search_strategy.neighbourhood import Point
 from ..search_strategy.places import Place, Places
+from .definitions import definition_of
 from .sketch_layout import DecisionLayout, SketchLayout
+from .space import Space, SpaceError
+
+CHECKED_POINTS = 8
+"""Number of points of a space that are replayed to check that this TVM makes the same modules."""
 
 
 class DesignSpace:
@@ -106,3 +112,31 @@ def _layout(decision: Decision, attrs: Any) -> DecisionLayout:
         int(attrs[1]) if kind == "SamplePerfectTile" else -1,
         tuple(map(float, attrs[0])) if kind == "SampleCategorical" else (),
     )
+
+
+def check_modules(space: Space) -> None:
+    """Check that this TVM makes the modules of a space that were measured.
+
+    Parameters
+    ----------
+    space : Space
+        The space.
+
+    Raises
+    ------
+    SpaceError
+        If a replayed point has another structural hash.
+    """
+    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
+    design_space = DesignSpace(context)
+    points = [point for point in space.points if point.module is not None]
+    step = max(1, len(points) // CHECKED_POINTS)
+    for point in points[::step]:
+        candidate = design_space.realise((point.sketch, point.decisions))
+        expected = space.modules[point.module or 0].structural_hash
+        if candidate is None or candidate.module != expected:
+            raise SpaceError(
+                f"space {space.name} was measured with {dict(space.versions)}, and the versions "
+                f"installed here make another module of its point {point.decisions}: build the "
+                "space again, or install those versions"
+            )

@@ -60,16 +60,16 @@ def enumerate_space(
 ) -> Enumeration:
     """Replay every combination of decisions, the distinct parallel plans among them.
 
-    Tiles and categories are combined freely. Which compute locations are legal depends on what was
-    decided before, and which parallel extents differ on everything else, so that these two are
-    found by replay, in this order.
+    Tiles and categories are combined freely. The legal compute locations depend on earlier
+    decisions, and the distinct parallel extents on all others, so that these two are found by
+    replay, in this order.
 
     Parameters
     ----------
     context : TuneContext
         A context of the workload with its design space.
     progress : Callable[[int, int], None]
-        Told the combinations of tiles and categories that are done, and how many there are.
+        Called with the number of combinations of tiles and categories done, and their total.
 
     Returns
     -------

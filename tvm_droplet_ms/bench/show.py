@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What spaces look like, as text: data in, text out."""
+"""Tables of spaces and their landscapes: data in, text out."""
 
 from collections.abc import Sequence
 

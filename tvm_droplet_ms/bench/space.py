@@ -42,7 +42,7 @@ class SpaceError(Exception):
 
 @dataclass(frozen=True)
 class SpacePoint:
-    """Realised decisions, and what they make.
+    """Realised decisions, and the module that they make.
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ class MeasuredModule:
     secs : tuple[float, ...]
         The time of one call in seconds, once for each pass over the space; empty if it failed.
     build_secs : float
-        What building and exporting it took, in seconds.
+        Duration of building and exporting it, in seconds.
     run_secs : float
-        What one measurement of it took, in seconds: loading it, filling its arguments, timing it.
+        Duration of one measurement in seconds: loading, filling the arguments, timing.
     failure : str | None
         One of ``FAILURES``, or None.
     """
@@ -100,15 +100,15 @@ class Space:
     description : str
         The workload and the schedule space, in a line.
     definition : str
-        What ``definitions.find_definition`` makes the workload and its design space of.
+        Name that ``definitions.find_definition`` finds the workload by.
     target : Mapping[str, Any]
         The target.
     machine : Mapping[str, Any]
-        Where it was measured: ``cpu``, ``cpus``, ``threads``.
+        Machine that measured it: ``cpu``, ``cpus``, ``threads``.
     versions : Mapping[str, str]
-        Of the packages that made it.
+        Versions of the packages that made it.
     date : str
-        When it was measured, in ISO format.
+        Date of the measurement, in ISO format.
     sketches : tuple[SketchLayout, ...]
         The sketches of the design space.
     points : tuple[SpacePoint, ...]

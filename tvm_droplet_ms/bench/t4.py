@@ -46,7 +46,7 @@ ERROR_VALUES = {
     "timeout": "RuntimeFailedConfig",
     "wrong result": "RuntimeFailedConfig",
 }
-"""What stands for the time of a failure; ``autotuning_methodology`` knows no others."""
+"""Values in place of the time of a failure; ``autotuning_methodology`` knows no others."""
 
 
 def to_t4(space: Space) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def to_t4(space: Space) -> dict[str, Any]:
     Returns
     -------
     dict[str, Any]
-        What ``json`` can write.
+        Content for ``json``.
     """
     names = [
         [name for i, d in enumerate(sketch.decisions) for name in _names(i, d.kind, d.length)]

@@ -33,19 +33,14 @@ from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerInput, RunnerResult
-from tvm.target import Target
 
 from ..measure.runner import PromptRunnerFuture
-from .definitions import definition_of
-from .design_space import DesignSpace
-from .space import MeasuredModule, Space, SpaceError
+from .design_space import check_modules
+from .space import MeasuredModule, Space
 
 NEAR_BEST = 1.1
 NEAR_BEST_REPEATS = 5
-"""As of ``PromptRunner``: what is within 10% of the best is repeated, five times in all."""
-
-CHECKED_POINTS = 8
-"""How many points of a space are replayed to see that this TVM makes the same modules."""
+"""As in ``PromptRunner``: a module within 10% of the best is timed five times in all."""
 
 
 class MissingModuleError(Exception):
@@ -109,11 +104,11 @@ class ReplayTable:
     space : Space
         The space.
     noisy : bool
-        Whether a measurement draws from the recorded repeats; otherwise it is their median.
+        True if a measurement is drawn from the recorded repeats; otherwise it is their median.
     seed : int
         Of the draws.
     workers : int
-        Among how many processes builds are shared, for the simulated clock.
+        Number of processes that share the builds, for the simulated clock.
 
     Attributes
     ----------
@@ -191,7 +186,7 @@ class ReplayTable:
         self.clock.advance(trial.proposed_secs + trial.build_secs + trial.run_secs)
 
     def draw(self, module: MeasuredModule) -> list[float]:
-        """What a runner reports of a module, with the repeats that ``PromptRunner`` takes.
+        """Times that a runner reports for a module, repeated as ``PromptRunner`` does.
 
         With noise all repeats are of one pass: some modules differ from pass to pass by far more
         than a live measurement's repeats do, which are taken at one time in one process.
@@ -276,31 +271,3 @@ def _done(result: RunnerResult) -> "Future[RunnerResult]":
     future: Future[RunnerResult] = Future()
     future.set_result(result)
     return future
-
-
-def check_modules(space: Space) -> None:
-    """Check that this TVM makes the modules of a space that were measured.
-
-    Parameters
-    ----------
-    space : Space
-        The space.
-
-    Raises
-    ------
-    SpaceError
-        If a replayed point has another structural hash.
-    """
-    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
-    design_space = DesignSpace(context)
-    points = [point for point in space.points if point.module is not None]
-    step = max(1, len(points) // CHECKED_POINTS)
-    for point in points[::step]:
-        candidate = design_space.realise((point.sketch, point.decisions))
-        expected = space.modules[point.module or 0].structural_hash
-        if candidate is None or candidate.module != expected:
-            raise SpaceError(
-                f"space {space.name} was measured with {dict(space.versions)}, and the versions "
-                f"installed here make another module of its point {point.decisions}: build the "
-                "space again, or install those versions"
-            )

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The measurements of spaces, as experience that a cost model learns from."""
+"""Training data for a cost model, from the measurements of spaces and samples."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ from .design_space import DesignSpace
 from .space import Space, SpaceError
 
 MOST_PROGRAMS = 1024
-"""How many programs of a space to learn from: more of one teach little of another."""
+"""Maximum number of programs of a space to learn from."""
 
 
 def read_space(
@@ -42,18 +42,18 @@ def read_space(
     seed: int = 0,
     extractor: Extractor | None = None,
 ) -> Workload:
-    """Some of the measured programs of a space, drawn at random, with their features.
+    """Features and measured times of some programs of a space, drawn at random.
 
     Parameters
     ----------
     path : Path
         File of a space or a sample.
     most : int
-        How many programs.
+        Maximum number of programs.
     seed : int
-        Decides which.
+        Seed of the draw.
     extractor : Extractor | None
-        What makes the features; None for ``ProgramFeatures``.
+        Extractor of the features; None for ``ProgramFeatures``.
 
     Raises
     ------
@@ -69,27 +69,27 @@ def read_space(
 def read_candidates(
     path: Path, *, most: int, seed: int = 0
 ) -> tuple[Space, TuneContext, list[MeasureCandidate], list[int]]:
-    """Some of the programs of a space, drawn at random: each from the first point that makes it.
+    """Some programs of a space, drawn at random, each from the first point that makes it.
 
     Parameters
     ----------
     path : Path
         File of a space or a sample.
     most : int
-        How many programs.
+        Maximum number of programs.
     seed : int
-        Decides which.
+        Seed of the draw.
 
     Returns
     -------
     space : Space
         The space.
     context : TuneContext
-        Its task.
+        Context of its task.
     candidates : list[MeasureCandidate]
         The programs.
     modules : list[int]
-        Which modules of the space they are.
+        Indices of their modules in the space.
 
     Raises
     ------
@@ -112,9 +112,9 @@ def read_space_once(path: Path, cache: Path, *, extractor: Extractor | None = No
     path : Path
         File of a space or a sample.
     cache : Path
-        Where to keep it, ``.npz``. One that holds features of another kind is written again.
+        File to keep it in, ``.npz``. A file with features of another kind is written again.
     extractor : Extractor | None
-        What makes the features; None for ``ProgramFeatures``.
+        Extractor of the features; None for ``ProgramFeatures``.
     """
     used = extractor or ProgramFeatures()
     if cache.exists():

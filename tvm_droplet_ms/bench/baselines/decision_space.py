@@ -37,18 +37,18 @@ from ..enumeration import perfect_tiles
 from .ask_tell import Point
 
 _DRAWS = 16
-"""How many times TVM samples a sketch, to see what its decisions may be."""
+"""Samples of a sketch that show the values of its decisions."""
 
 _TRIES = 8
-"""How many times TVM samples for a random point, before the indices are drawn instead."""
+"""Samples by TVM for a random point, before the indices are drawn instead."""
 
 _DEPENDENT = ("SampleComputeLocation", "Annotate")
-"""The kinds of decision whose values may mean the same: it depends on the other decisions."""
+"""Kinds of decision of which two values may make one module, depending on other decisions."""
 
 
 @dataclass(frozen=True)
 class DecisionValues:
-    """A decision and what it may be.
+    """A decision and its possible values.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class DecisionValues:
         two and the largest: whatever loops are fused, a power of two lies between the extents of
         two plans of a nest.
     ordered : bool
-        Whether the order of the values means anything.
+        True if the order of the values means something.
     """
 
     decision: Decision
@@ -71,7 +71,7 @@ class DecisionValues:
 
 @dataclass(frozen=True)
 class _SketchSpace:
-    """A sketch, a trace of it, and what its decisions may be."""
+    """A sketch, a trace of it, and the possible values of its decisions."""
 
     sketch: Sketch
     trace: Trace
@@ -98,9 +98,9 @@ class DecisionSpace:
     decisions : tuple[tuple[DecisionValues, ...], ...]
         The decisions of each sketch, in the order of the instructions.
     sizes : tuple[tuple[int, ...], ...]
-        How many values each has.
+        Number of values of each.
     ordered : tuple[tuple[bool, ...], ...]
-        Whether these have an order.
+        True for each whose values have an order.
     """
 
     def __init__(self, traces: Sequence[Trace], replayer: Replayer) -> None:
@@ -221,7 +221,7 @@ def _values(
     axis: Axis, decision: Decision, made: Sequence[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], ...]:
     if isinstance(axis, TileAxis):
-        # More than one where what is tiled depends on what was decided before.
+        # More than one where a tiled extent depends on earlier decisions.
         extents = {prod(decision.of(point)) for point in made}
         tiles = (
             tile

@@ -53,7 +53,7 @@ class FactorAxis:
     Parameters
     ----------
     start : int
-        Where the tile begins in a point.
+        Index of the tile's first integer in a point.
     position : int
         The position in the tile, at least 1.
     limit : int
@@ -89,7 +89,7 @@ class ListedAxis:
     Parameters
     ----------
     slot : int
-        Where the decision stands in a point.
+        Index of the decision in a point.
     listed : tuple[int, ...]
         Its legal values.
     """

@@ -25,8 +25,8 @@ def is_faster(
 ) -> bool:
     """Test whether a candidate is faster than the incumbent.
 
-    A one-sided Welch t-test. Where one of the two was measured once, or neither repeat differs,
-    there is no spread to test with, and the means are compared.
+    A one-sided Welch t-test. The means are compared where there is no spread to test with: one of
+    the two was measured once, or no repeat differs.
 
     Parameters
     ----------

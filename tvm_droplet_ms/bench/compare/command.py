@@ -70,7 +70,7 @@ def run_compare(
     seeds : int
         The runs of each strategy on each space; their seeds count from 0.
     noisy : bool
-        Whether a measurement is one of the recorded times rather than their median.
+        True if a measurement is one of the recorded times rather than their median.
     num_trials_per_iter : int
         The most measurements of one batch; TVM's own default.
     workers : int | None
@@ -133,7 +133,7 @@ def run_compare(
     except KeyboardInterrupt:
         print(
             f"\nInterrupted. {len(finished(jobs))} of {len(jobs)} runs are done and kept; the same "
-            "command goes on from there, and fewer --seeds show what is complete.",
+            "command resumes from there, and fewer --seeds show the complete part.",
             file=out,
         )
         return INTERRUPTED
@@ -149,7 +149,7 @@ def _check_strategy(name: str, trials: int) -> None:
 
 
 class _Progress:
-    """Prints a line for each run that ends: which, what it found, and how long the rest takes."""
+    """Prints a line for each run that ends: its result, and an estimate of the remaining time."""
 
     def __init__(self, total: int, times: Mapping[str, Sequence[float]], out: TextIO) -> None:
         self._start = time.monotonic()

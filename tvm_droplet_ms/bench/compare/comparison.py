@@ -118,7 +118,7 @@ class Comparison:
         return self.optimum(space) / self.curves(strategy, space)
 
     def is_complete(self, strategy: str) -> bool:
-        """Whether a strategy has a finished run on every space."""
+        """True if a strategy has a finished run on every space."""
         return all(self.finished(strategy, space) for space in self.spaces)
 
     @cached_property

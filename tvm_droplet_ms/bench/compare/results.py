@@ -54,7 +54,7 @@ class RunSettings:
     num_trials_per_iter : int
         Maximum number of measurements in a batch.
     noisy : bool
-        Whether a measurement is drawn from the recorded repeats, rather than their median.
+        True if a measurement is drawn from the recorded repeats, rather than their median.
     versions : Mapping[str, str]
         Of TVM and of this package.
     code : str
@@ -109,7 +109,7 @@ class RunResult:
     scopes : Mapping[str, float]
         The seconds in each scope of TVM's profiler.
     error : str | None
-        The traceback of what it raised; None if it finished.
+        Traceback of its error; None if it finished.
     dropped : Mapping[str, int] | None
         Number of proposals that could not be replayed, by reason; None if it is not reported.
     """

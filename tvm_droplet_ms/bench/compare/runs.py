@@ -167,19 +167,19 @@ def run_jobs(
     Parameters
     ----------
     jobs : Sequence[Job]
-        What to run, in this order.
+        Runs to do, in this order.
     run : Run
         Runs one; picklable.
     workers : int
         The number of processes.
     timeout_secs : float
-        How long one may take, in seconds, before it is killed.
+        Time limit of a run in seconds; a longer one is killed.
 
     Yields
     ------
     done : tuple[Job, RunResult]
-        In the order in which they end. What raises, takes too long or ends its process has a
-        result with an error.
+        In the order in which they end. A run that raises, takes too long or ends its process has
+        a result with an error.
     """
     if not jobs:
         return

@@ -24,7 +24,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2]
 
-LEARNING = ("cost_model", "bench/training.py")
+LEARNING = ("cost_model", "bench/design_space.py", "bench/training.py")
 """Sources that decide what a cost model learns, relative to the package."""
 
 RUNNING = (

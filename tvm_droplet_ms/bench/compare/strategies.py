@@ -50,7 +50,7 @@ class Experiment:
     make : Make
         Makes a new search for each run.
     uses_prior : bool
-        Whether it starts with a model that was trained on all other spaces.
+        True if it starts with a model that was trained on all other spaces.
     """
 
     make: Make

@@ -45,7 +45,7 @@ def build_sample(
     passes: int,
     progress: Progress,
 ) -> None:
-    """Sample a space, build and measure what was drawn, and write its file.
+    """Sample a space, build and measure the sample, and write its file.
 
     Parameters
     ----------

@@ -137,7 +137,7 @@ class SampleCollection:
             self.measure([0], progress)
 
     def measure(self, passes: Sequence[int], progress: Progress) -> None:
-        """Build what is not built, and time everything once in each pass."""
+        """Build all modules, and time each once in each pass."""
         self.measurements.build(
             {name: self._maker(module) for name, module in self.modules.items()}, progress
         )

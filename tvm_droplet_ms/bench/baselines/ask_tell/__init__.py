@@ -136,19 +136,19 @@ _KNOWN_STEPS = 1000
 class Walk(ABC):
     """An algorithm that goes from point to point: each depends on the time of the one before.
 
-    Where it comes to a point again it is given the time that it was told, and goes on.
+    At a known point it continues with the known time.
 
     Parameters
     ----------
     space : SearchSpace
-        What to search.
+        Space to search.
     generator : random.Random
         Makes all its choices.
 
     Attributes
     ----------
     times : dict[Point, float]
-        The times told, in seconds; infinity for failures.
+        Known times in seconds; infinity for failures.
     """
 
     def __init__(self, space: SearchSpace, generator: random.Random) -> None:
