@@ -164,7 +164,7 @@ def test_results_of_another_batch(case):
         context.search_strategy.notify_runner_results(candidates, [])
 
 
-def test_a_name_that_is_not_known():
+def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match="name is 'genetic', expected one of random, tpe"):
         AskTellStrategy("genetic")
 

@@ -51,7 +51,7 @@ def test_show_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "| line " in capsys.readouterr().out
 
 
-def test_a_space_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_show_names_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "bad.json").write_text("{}")
     assert cli.main(["space", "show", str(tmp_path / "bad.json")]) == 1
     assert "bad.json" in capsys.readouterr().err
@@ -76,7 +76,7 @@ def test_list_names_every_workload(capsys: pytest.CaptureFixture[str]):
         (["dense", "--out", "/no/such/folder/dense.json"], "/no/such/folder"),
     ],
 )
-def test_a_space_that_cannot_be_built_is_named(
+def test_build_names_its_error(
     arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ):
     assert cli.main(["space", "build", *arguments]) == 1

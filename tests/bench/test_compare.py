@@ -231,7 +231,7 @@ def test_all_strategies_run_on_all_spaces_with_one_seed_before_the_next(
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_was_run_is_not_run_again(spaces: list[Path], tmp_path: Path) -> None:
+def test_finished_runs_are_kept(spaces: list[Path], tmp_path: Path) -> None:
     compare(spaces[:1], tmp_path / "out", strategies=["droplet without prior"])
     runs_of(spaces)
     before = file_of(tmp_path / "out", "droplet-without-prior").stat().st_mtime_ns
@@ -325,7 +325,7 @@ def test_the_code_that_decides_a_run_is_all_there() -> None:
     assert len(source_digest()) == 64
 
 
-def test_a_digest_of_code_is_of_what_it_does(tmp_path: Path) -> None:
+def test_a_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
     file = tmp_path / "code.py"
 
     def digest(text: str) -> str:
@@ -347,7 +347,7 @@ def test_a_torn_result_is_refused(spaces: list[Path], tmp_path: Path) -> None:
         compare(spaces[:1], tmp_path / "out")
 
 
-def test_what_fails_is_recorded_and_reported_and_run_again(
+def test_failed_runs_are_recorded_reported_and_repeated(
     spaces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons = {
@@ -372,7 +372,7 @@ def test_what_fails_is_recorded_and_reported_and_run_again(
 
 
 @pytest.mark.usefixtures("quick")
-def test_after_an_interruption_what_was_done_is_kept(spaces: list[Path], tmp_path: Path) -> None:
+def test_finished_runs_survive_an_interruption(spaces: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = (
         "import sys; from pathlib import Path; import test_compare as tests\n"
@@ -401,7 +401,7 @@ def test_after_an_interruption_what_was_done_is_kept(spaces: list[Path], tmp_pat
     assert runs_of(spaces) == ["one random 0", "two droplet without prior 0", "two random 0"]
 
 
-def test_what_makes_no_sense_is_refused_before_anything_runs(
+def test_invalid_arguments_are_refused_before_anything_runs(
     spaces: list[Path], tmp_path: Path
 ) -> None:
     with pytest.raises(UnknownStrategyError, match=r"'drop' is no strategy.*evolutionary"):
@@ -444,7 +444,7 @@ def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False
 
 
 @pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace", "droplet without prior"])
-def test_a_replayed_run_measures_what_the_space_records(strategy: str, tiny_file: Path) -> None:
+def test_a_replayed_run_measures_the_recorded_times(strategy: str, tiny_file: Path) -> None:
     result = replay(tiny_file, settings_of(tiny_file, strategy))
     space = tiny_space()
     assert result.error is None and len(result.trials) == 12
@@ -481,7 +481,7 @@ def test_a_noisy_replay_tells_recorded_times(tiny_file: Path) -> None:
     assert any(abs(ratio - 1) > 0.05 for ratio in ratios)
 
 
-def test_a_space_that_changed_meanwhile_is_not_replayed(tiny_file: Path, tmp_path: Path) -> None:
+def test_a_changed_space_is_not_replayed(tiny_file: Path, tmp_path: Path) -> None:
     settings = settings_of(tiny_file, "random")
     path = tmp_path / "tiny.json"
     path.write_text(tiny_file.read_text() + " ")

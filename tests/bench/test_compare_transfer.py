@@ -121,7 +121,7 @@ def test_a_space_is_read_with_the_times_and_features_of_its_modules(files) -> No
     assert len(read_space(files["short"], most=7).secs) == 7
 
 
-def test_what_was_read_is_kept(files, tmp_path: Path) -> None:
+def test_features_are_cached(files, tmp_path: Path) -> None:
     first = read_space_once(files["short"], tmp_path / "kept" / "short.npz")
     written = (tmp_path / "kept" / "short.npz").stat().st_mtime_ns
     again = read_space_once(files["short"], tmp_path / "kept" / "short.npz")
@@ -142,7 +142,7 @@ def test_no_model_has_learned_from_its_own_workload(files, tmp_path: Path) -> No
         io.StringIO(),
     )
     learned = {
-        name: [one["name"] for one in Knowledge.load(path).summary["workloads"]]
+        name: [workload["name"] for workload in Knowledge.load(path).summary["workloads"]]
         for name, path in models.items()
     }
     assert learned == {"short": ["long", "middle"], "long": ["middle", "short", "twin"]}
@@ -172,7 +172,7 @@ def test_nothing_to_learn_from(files, tmp_path: Path) -> None:
         train_without_each([files["short"]], [], tmp_path, io.StringIO())
 
 
-def test_what_other_spaces_teach_is_found_sooner(files, tmp_path: Path) -> None:
+def test_a_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
     """Through the whole comparison, and kept: the same command learns and runs nothing again."""
     strategies = ["random", "droplet", "evolutionary with prior"]
 

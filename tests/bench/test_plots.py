@@ -84,7 +84,7 @@ def test_captions_are_escaped() -> None:
     assert 'alt="convergence on &lt;b&gt;&quot;"' in make_page("", "", {'<b>"': PNG})
 
 
-def test_without_matplotlib_the_message_says_what_to_install(
+def test_without_matplotlib_the_message_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -155,7 +155,7 @@ def test_keeps_to_its_trials():
     assert sum(map(len, rounds)) == 7
 
 
-def test_what_is_not_realised_is_not_asked():
+def test_points_that_cannot_be_realised_are_not_asked():
     _, rounds = descend(STARTS[0], bowl, realise=lambda point: point if point[6] == 0 else None)
     assert {point[6] for points in rounds for point in points} == {0}
 

@@ -163,7 +163,7 @@ def test_the_descent_moves_every_kind_of_decision():
     }
 
 
-def test_measures_a_module_once_whatever_its_decisions():
+def test_a_module_is_measured_once_for_all_its_decisions():
     """A choice of which two values are the same, and 50 modules, of which evolution knows 10."""
 
     def space(sch):

@@ -25,7 +25,7 @@ from tvm_droplet_ms.bench.quality import bootstrap, trials_to_fraction
 from tvm_droplet_ms.bench.score import SpaceScore
 
 
-def test_trials_to_a_fraction_are_counted_from_one_and_none_if_not_reached():
+def test_trials_to_a_fraction():
     runs = [[2.0, math.inf, 1.1, 1.0], [1.0], [3.0, 2.0]]
     assert trials_to_fraction(1.0, runs, 0.9) == [3, 1, None]
     assert trials_to_fraction(1.0, runs, 0.95) == [4, 1, None]

@@ -119,7 +119,7 @@ def test_the_command_writes_a_file_of_each(
     assert written.read_bytes() == before
 
 
-def test_the_command_lists_and_names_what_it_does_not_know(
+def test_the_command_lists_layers_and_names_an_unknown_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert cli.main(["space", "sample", "list"]) == 0
@@ -188,6 +188,6 @@ def test_the_command_writes_features_and_times(
     assert (out / "tiled.npz").stat().st_mtime_ns == before
 
 
-def test_the_command_names_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_features_names_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["space", "features", "no-such", "--out", str(tmp_path)]) == 1
     assert "no-such cannot be read" in capsys.readouterr().err

@@ -141,7 +141,7 @@ def test_random_search_scores_about_as_the_median_of_its_rank():
     assert scored.curve(scored.ranks(runs)) == pytest.approx(expected, abs=0.06)
 
 
-def test_a_time_that_the_space_has_not_is_refused():
+def test_an_unknown_time_is_refused():
     with pytest.raises(ScoreError, match="measured 2.5, which is none of the 20 times"):
         space().score([[2.5, 1.0]])
 

@@ -96,7 +96,7 @@ def test_a_space_is_complete(name: str):
 
 
 @pytest.mark.parametrize("name", LOADED)
-def test_this_tvm_makes_the_modules_that_were_measured(name: str):
+def test_this_tvm_makes_the_measured_modules(name: str):
     fast_start()
     check_modules(LOADED[name])
 

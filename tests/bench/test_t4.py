@@ -88,7 +88,7 @@ def check_schema(content):
             assert isinstance(measurement["unit"], str)
 
 
-def test_the_export_has_what_the_schema_requires(tmp_path):
+def test_the_export_has_the_required_fields(tmp_path):
     export_t4(SPACE, tmp_path / "small_T4.json")
     # Not even infinity is a JSON number.
     content = json.loads((tmp_path / "small_T4.json").read_text(), parse_constant=pytest.fail)

@@ -65,7 +65,7 @@ def result(
     dropped: dict[str, int] | None = None,
 ) -> RunResult:
     settings = RunSettings(space, "digest", strategy, seed, TRIALS, 8, False, {}, "code")
-    trials = tuple(one if isinstance(one, Trial) else trial(one) for one in times)
+    trials = tuple(time if isinstance(time, Trial) else trial(time) for time in times)
     return RunResult(settings, trials, wall_secs, scopes or {}, error, dropped)
 
 
@@ -147,7 +147,7 @@ def test_a_space_without_a_score_is_named_and_left_out_of_it() -> None:
     assert "Too small or too flat to have a score: flat." in format_report(comparison)
 
 
-def test_with_noise_a_run_returns_what_looked_best() -> None:
+def test_with_noise_a_run_returns_the_lowest_reported_time() -> None:
     # The second looks better than it is; the third, which is better, looks worse.
     run = result("droplet", "a", 0, [trial(2.0, 2.0), trial(4.0, 1.5), trial(1.0, 1.6)])
     assert incumbents(run).tolist() == [2.0, 4.0, 4.0]
@@ -165,7 +165,7 @@ def test_spaces_are_lines_and_strategies_columns() -> None:
     }
 
 
-def test_simulated_seconds_are_those_of_all_trials_up_to_the_first_that_is_good() -> None:
+def test_simulated_seconds_end_at_the_first_good_trial() -> None:
     runs = [
         result("droplet", "a", 0, [trial(4.0, took=2.0), trial(1.0, took=8.0), trial(2.0)]),
         result("droplet", "a", 1, [trial(1.0, took=4.0)]),
@@ -205,7 +205,7 @@ def test_the_profile_divides_the_seconds_of_a_run() -> None:
     }
 
 
-def test_what_a_strategy_times_itself_is_proposing_and_contains_evolution() -> None:
+def test_the_scopes_of_a_strategy_are_proposing() -> None:
     scopes = {"Some/Generate": 4.0, "Some/Notify": 1.0, "EvoSearch/Evolve/Mutation": 3.0}
     runs = [result("some", "a", 0, [1.0], wall_secs=8.0, scopes=scopes)]
     assert cells(format_profile(Comparison(runs, TIMES)))["some"] == [

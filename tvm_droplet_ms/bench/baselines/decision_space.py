@@ -179,8 +179,8 @@ class DecisionSpace:
         return None
 
     def _same(self, first: Point, second: Point) -> bool:
-        one, other = self.realise(first), self.realise(second)
-        return one is not None and other is not None and one.module == other.module
+        a, b = self.realise(first), self.realise(second)
+        return a is not None and b is not None and a.module == b.module
 
 
 def _parallel_extents(limit: int) -> tuple[int, ...]:

@@ -73,8 +73,8 @@ def format_report(comparison: Comparison) -> str:
         "## Failed trials, and dropped proposals",
         format_losses(comparison),
         "Mean over the runs. A proposal that cannot be replayed is dropped and is no trial. Only "
-        "the strategies with a number there count them. Evolution does not, so that where it explores "
-        "for DropletStrategy the number is that of the descent alone.",
+        "the strategies with a number there count them. Evolution does not: where it explores for "
+        "DropletStrategy, the number is that of the descent alone.",
     ]
     if failed := comparison.failed:
         parts += [f"## {len(failed)} runs failed", *map(_describe_failure, failed)]
