@@ -33,6 +33,7 @@ from ...search_strategy.neighbourhood import (
     OrderedAxis,
     TileAxis,
 )
+from ...search_strategy.places import Places
 from ..enumeration import perfect_tiles
 from .ask_tell import Point
 
@@ -69,16 +70,6 @@ class DecisionValues:
     ordered: bool
 
 
-@dataclass(frozen=True)
-class _SketchSpace:
-    """A sketch, a trace of it, and the possible values of its decisions."""
-
-    sketch: Sketch
-    trace: Trace
-    decisions: tuple[DecisionValues, ...]
-    neighbourhood: Neighbourhood
-
-
 class DecisionSpace:
     """The decisions of a task's design spaces, as a `SearchSpace`.
 
@@ -106,9 +97,16 @@ class DecisionSpace:
     def __init__(self, traces: Sequence[Trace], replayer: Replayer) -> None:
         self._replayer = replayer
         extents = _parallel_extents(largest_parallel_extent(traces))
-        self._sketches = [_sketch_space(trace, replayer, extents) for trace in traces]
+        self._places = Places(traces)
+        self._neighbourhoods: list[Neighbourhood] = []
         self._realised: dict[Point, Candidate | None] = {}
-        self.decisions = tuple(sketch.decisions for sketch in self._sketches)
+        values = []
+        for sketch in range(len(traces)):
+            drawn = _draw(self._places, sketch, replayer)
+            neighbourhood = _neighbourhood(self._places, sketch, drawn, replayer, extents)
+            self._neighbourhoods.append(neighbourhood)
+            values.append(_decision_values(self._places.sketches[sketch], neighbourhood, drawn))
+        self.decisions = tuple(values)
         self.sizes = tuple(tuple(len(d.values) for d in ds) for ds in self.decisions)
         self.ordered = tuple(tuple(d.ordered for d in ds) for ds in self.decisions)
 
@@ -133,26 +131,25 @@ class DecisionSpace:
         If nothing that TVM samples passes the postprocessors, every index is drawn uniformly.
         """
         for _ in range(_TRIES):
-            index = generator.randrange(len(self._sketches))
-            sketch = self._sketches[index]
-            made = list(sketch.sketch.read(sketch.trace))
-            for decision in sketch.decisions:
+            sketch = generator.randrange(len(self.decisions))
+            made = list(self._places.start(sketch))
+            for decision in self.decisions[sketch]:
                 if decision.decision.kind == "Annotate":
                     (made[decision.decision.start],) = generator.choice(decision.values)
-            planned = sketch.sketch.write(sketch.trace, tuple(made))
+            planned = self._places.trace((sketch, tuple(made)))
             candidate = self._replayer.replay(Trace(planned.insts, {}))
             if candidate is None:
                 continue
-            point = self.encode(index, sketch.sketch.read(candidate.trace))
+            point = self.encode(sketch, _read(self._places, sketch, candidate.trace))
             if point is not None:
                 self._realised.setdefault(point, candidate)
                 return point
-        index = generator.randrange(len(self._sketches))
-        return (index, *map(generator.randrange, self.sizes[index]))
+        sketch = generator.randrange(len(self.decisions))
+        return (sketch, *map(generator.randrange, self.sizes[sketch]))
 
     def neighbours(self, point: Point) -> list[Point]:
         """The adjacent points: the smallest step of each decision that makes another module."""
-        neighbourhood = self._sketches[point[0]].neighbourhood
+        neighbourhood = self._neighbourhoods[point[0]]
         directions = neighbourhood.directions(self.decode(point))
         stepped = (self._step(point, neighbourhood, direction) for direction in directions)
         return [neighbour for neighbour in stepped if neighbour is not None]
@@ -160,8 +157,7 @@ class DecisionSpace:
     def realise(self, point: Point) -> Candidate | None:
         """The module of a point, by replay; None if the replay or a postprocessor fails."""
         if point not in self._realised:
-            sketch = self._sketches[point[0]]
-            trace = sketch.sketch.write(sketch.trace, self.decode(point))
+            trace = self._places.trace((point[0], self.decode(point)))
             self._realised[point] = self._replayer.replay(trace)
         return self._realised[point]
 
@@ -188,32 +184,45 @@ def _parallel_extents(limit: int) -> tuple[int, ...]:
     return tuple(sorted({*powers, limit}))
 
 
-def _sketch_space(trace: Trace, replayer: Replayer, extents: tuple[int, ...]) -> _SketchSpace:
-    sketch = Sketch.of(trace)
-    drawn = (
-        replayer.replay(Trace(trace.insts, {})) for _ in range(_DRAWS if sketch.decisions else 0)
-    )
-    traces = [trace, *(candidate.trace for candidate in drawn if candidate is not None)]
+def _read(places: Places, sketch: int, trace: Trace) -> tuple[int, ...]:
+    return places.sketches[sketch].read(trace.simplified(remove_postproc=True))
+
+
+def _draw(places: Places, sketch: int, replayer: Replayer) -> list[tuple[int, ...]]:
+    """Points of a sketch: the generated one, and some that TVM samples."""
+    start = places.start(sketch)
+    insts = places.trace((sketch, start)).insts
+    draws = _DRAWS if places.sketches[sketch].decisions else 0
+    drawn = (replayer.replay(Trace(insts, {})) for _ in range(draws))
+    return [start, *(_read(places, sketch, found.trace) for found in drawn if found is not None)]
+
+
+def _neighbourhood(
+    places: Places,
+    sketch: int,
+    points: Sequence[tuple[int, ...]],
+    replayer: Replayer,
+    extents: tuple[int, ...],
+) -> Neighbourhood:
+    """Neighbourhood of a sketch over all compute locations that are legal at some point."""
     locations: dict[int, set[int]] = {}
-    for sampled in traces:
-        for inst, legal in replayer.compute_locations(sketch, sampled).items():
+    for point in points:
+        trace = places.trace((sketch, point))
+        for inst, legal in replayer.compute_locations(places.sketches[sketch], trace).items():
             locations.setdefault(inst, set()).update(legal)
-    neighbourhood = sketch.neighbourhood(
-        trace,
+    return places.sketches[sketch].neighbourhood(
+        places.trace((sketch, points[0])),
         {inst: tuple(sorted(legal)) for inst, legal in locations.items()},
         lambda _: extents,
     )
-    made = [sketch.read(sampled) for sampled in traces]
-    return _SketchSpace(
-        sketch,
-        trace,
-        tuple(
-            DecisionValues(
-                decision, _values(axis, decision, made), not isinstance(axis, ChoiceAxis)
-            )
-            for decision, axis in zip(sketch.decisions, neighbourhood.axes, strict=True)
-        ),
-        neighbourhood,
+
+
+def _decision_values(
+    sketch: Sketch, neighbourhood: Neighbourhood, points: Sequence[tuple[int, ...]]
+) -> tuple[DecisionValues, ...]:
+    return tuple(
+        DecisionValues(decision, _values(axis, decision, points), not isinstance(axis, ChoiceAxis))
+        for decision, axis in zip(sketch.decisions, neighbourhood.axes, strict=True)
     )
 
 
