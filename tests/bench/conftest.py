@@ -21,6 +21,14 @@ import re
 import pytest
 
 from tvm_droplet_ms.bench.collection import Collection
+from tvm_droplet_ms.bench.definitions import trust
+
+trust(
+    "replaying:annotated",
+    "replaying:tiled",
+    "test_compare:tiny",
+    *(f"test_compare_transfer:{name}" for name in ("short", "middle", "long")),
+)
 
 
 @pytest.fixture

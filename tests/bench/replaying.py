@@ -97,7 +97,7 @@ def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) 
         machine={},
         versions={},
         date="",
-        sketches=tuple(sketch.layout() for sketch in enumeration.sketches),
+        sketches=enumeration.design_space.layouts(),
         points=space_points(enumeration, index),
         modules=tuple(modules),
     )

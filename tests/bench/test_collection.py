@@ -88,7 +88,7 @@ def test_every_module_has_a_time_for_each_pass(built: SpaceBuilder):
     assert space.versions["apache-tvm"].startswith("0.27")
 
 
-def test_what_is_measured_is_not_measured_again(built: SpaceBuilder, tmp_path: Path):
+def test_a_resumed_build_measures_nothing_again(built: SpaceBuilder, tmp_path: Path):
     again = SpaceBuilder(tiles(), "tiles", host_target(), built.directory, silent)
     log = (built.directory / "log.jsonl").read_text()
     again.build()
@@ -128,7 +128,7 @@ def test_failures_have_a_class(tmp_path: Path):
     assert [resumed.measured(name) for name in modules] == measured
 
 
-def test_a_module_that_does_not_build_is_a_compile_failure(tmp_path: Path):
+def test_a_build_error_is_a_compile_failure(tmp_path: Path):
     mod = matmul(SIZE, SIZE, SIZE)
     collection = Collection(tmp_path, mod, host_target())
     unbound = annotated().context(host_target(), "replay-trace").generate_design_space()[0].mod
@@ -160,7 +160,7 @@ def test_a_space_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert all(len(module.secs) == 2 for module in space.modules)
 
 
-def test_progress_tells_what_is_left(capsys: pytest.CaptureFixture[str]):
+def test_progress_shows_the_remaining_time(capsys: pytest.CaptureFixture[str]):
     progress = console_progress("tiles", every_secs=0.0)
     progress("building", 1, 2)
     progress("building", 2, 2)
@@ -179,7 +179,7 @@ def test_a_terminal_has_one_line(monkeypatch, capsys: pytest.CaptureFixture[str]
     assert out.endswith("4/4, 0 s left\n")
 
 
-def test_a_build_that_takes_too_long_is_a_timeout(built: SpaceBuilder, tmp_path: Path):
+def test_a_slow_build_is_a_timeout(built: SpaceBuilder, tmp_path: Path):
     mod = matmul(SIZE, SIZE, SIZE)
     Collection(tmp_path, mod, host_target()).build({1: lambda: mod}, silent)
     impatient = Collection(tmp_path, mod, host_target(), timeout_sec=0.001)

@@ -26,6 +26,8 @@ from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import building, library
 from tvm_droplet_ms.bench.compare import command
 from tvm_droplet_ms.bench.definitions import DEFINITIONS
+from tvm_droplet_ms.bench.layers import LAYERS
+from tvm_droplet_ms.bench.work_directory import claim
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_show_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "| line " in capsys.readouterr().out
 
 
-def test_a_space_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_show_names_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "bad.json").write_text("{}")
     assert cli.main(["space", "show", str(tmp_path / "bad.json")]) == 1
     assert "bad.json" in capsys.readouterr().err
@@ -58,14 +60,23 @@ def test_a_space_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFix
 def test_list_names_every_workload(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["space", "build", "list"]) == 0
     out = capsys.readouterr().out
-    assert all(f"{name}: " in out for name in DEFINITIONS)
+    listed = {line.partition(":")[0] for line in out.splitlines()}
+    assert listed == {name for name in DEFINITIONS if not name.startswith("whole_")}
+    assert cli.main(["space", "sample", "list"]) == 0
+    out = capsys.readouterr().out
+    listed = {line.partition(":")[0] for line in out.splitlines()}
+    assert listed == {*LAYERS, *(name for name in DEFINITIONS if name.startswith("whole_"))}
 
 
 @pytest.mark.parametrize(
     "arguments, named",
-    [(["dens"], "'dens'"), (["dense", "--out", "/no/such/folder/dense.json"], "/no/such/folder")],
+    [
+        (["dens"], "'dens'"),
+        (["whole_dense"], "space sample whole_dense"),
+        (["dense", "--out", "/no/such/folder/dense.json"], "/no/such/folder"),
+    ],
 )
-def test_a_space_that_cannot_be_built_is_named(
+def test_build_names_its_error(
     arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ):
     assert cli.main(["space", "build", *arguments]) == 1
@@ -76,7 +87,7 @@ def test_build_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     calls = []
 
     def build_space(definition, name, target, directory, out, *, passes, progress):
-        directory.mkdir()
+        claim(directory, {"workload": name})
         calls.append((definition.name, name, directory, out, passes))
 
     monkeypatch.setattr(building, "build_space", build_space)
@@ -104,15 +115,15 @@ def test_compare_names_an_unknown_strategy(shipped: Path, capsys: pytest.Capture
     assert "'droplets'" in capsys.readouterr().err
 
 
-def test_all_is_without_what_is_set_aside(shipped: Path, monkeypatch: pytest.MonkeyPatch):
+def test_all_is_without_the_held_out_spaces(shipped: Path, monkeypatch: pytest.MonkeyPatch):
     (shipped / "line.json").rename(shipped / "conv1d.json")
     line_space().save(shipped / "other.json")
     compared: list[list[Path]] = []
     monkeypatch.setattr(command, "run_compare", lambda files, *_, **__: compared.append(files) or 0)
-    for given in ("all", "aside", "conv1d"):
+    for given in ("all", "held-out", "conv1d"):
         assert cli.main(["compare", "--spaces", given, "--out", "out"]) == 0
-    aside = shipped / "conv1d.json"
-    assert compared == [[shipped / "other.json"], [aside], [aside]]
+    held_out = shipped / "conv1d.json"
+    assert compared == [[shipped / "other.json"], [held_out], [held_out]]
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,26 +38,29 @@ from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.bench.compare import command as compare_module
 from tvm_droplet_ms.bench.compare import runs
 from tvm_droplet_ms.bench.compare.command import INTERRUPTED, run_compare
+from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
-from tvm_droplet_ms.bench.compare.runs import plan, replay
-from tvm_droplet_ms.bench.compare.strategies import STRATEGIES, UnknownStrategyError, make_strategy
+from tvm_droplet_ms.bench.compare.runs import plan
+from tvm_droplet_ms.bench.compare.source_digest import PACKAGE, RUNNING, source_digest
+from tvm_droplet_ms.bench.compare.strategies import (
+    EXPERIMENTS,
+    STRATEGIES,
+    UnknownStrategyError,
+    make_search,
+)
 from tvm_droplet_ms.bench.definition import Definition
+from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
 from tvm_droplet_ms.bench.space import (
-    DecisionLayout,
     MeasuredModule,
-    SketchLayout,
+    MeasuredPoint,
     Space,
-    SpacePoint,
 )
 from tvm_droplet_ms.bench.table import Trial
-from tvm_droplet_ms.cost_model import TransferModel
 from tvm_droplet_ms.measure import fast_start
-from tvm_droplet_ms.search_strategy.search import WITHOUT
 
-STRATEGIES_RUN = ["droplet", "random"]
+STRATEGIES_RUN = ["droplet without prior", "random"]
 FACTORS = (1, 2, 4, 8, 16)
 OPTIMUM = 100e-6
-PARTS = [part for part in WITHOUT if part != "cost model"]
 
 
 def make_tiny_space() -> ms.space_generator.SpaceGenerator:
@@ -90,7 +92,7 @@ def tiny_space() -> Space:
         for loop, tile in [(j, decisions[:2]), (k, decisions[2:])]:
             factors = sch.sample_perfect_tile(loop, 2, 16, decision=list(tile))
             sch.split(loop, factors)
-        points.append(SpacePoint(0, decisions, len(modules)))
+        points.append(MeasuredPoint(0, decisions, len(modules)))
         secs = made_up_secs(inner_j, inner_k)
         fails = (inner_j, inner_k) == (1, 1)
         passes = () if fails else (0.9 * secs, secs, 1.2 * secs)
@@ -124,11 +126,16 @@ def spaces(tmp_path: Path) -> list[Path]:
     files = []
     for name in ("one", "two"):
         modules = tuple(MeasuredModule(i, (1e-3 * (1 + i),), 0.1, 0.1) for i in range(100))
-        points = tuple(SpacePoint(0, (i,), i) for i in range(100))
+        points = tuple(MeasuredPoint(0, (i,), i) for i in range(100))
         space = Space(name, "", "", {}, {}, {}, "", (), points, modules)
         files.append(tmp_path / f"{name}.json")
         space.save(files[-1])
     return files
+
+
+def file_of(directory: Path, strategy: str, seed: int = 0, space: str = "one") -> Path:
+    """File of a result."""
+    return directory / "runs" / source_digest()[:12] / space / strategy / f"{seed}.json"
 
 
 def note(space_file: Path, settings: RunSettings) -> None:
@@ -163,9 +170,9 @@ def run_or_fail(space_file: Path, settings: RunSettings) -> RunResult:
     result = fake(space_file, settings)
     if settings.strategy == "random":
         raise ValueError("the fault of this test")
-    if settings.strategy == "mcts":
+    if settings.strategy == "tpe":
         os.abort()
-    if settings.strategy == "annealing":
+    if settings.strategy == "local-search":
         time.sleep(1000)
     return result
 
@@ -224,41 +231,31 @@ def test_all_strategies_run_on_all_spaces_with_one_seed_before_the_next(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_sample_has_no_optimum(spaces: list[Path], tmp_path: Path) -> None:
-    """A search may find better than the best of a sample."""
-    sample = replace(Space.load(spaces[0]), closed=False)
-    sample.save(spaces[0])
-    _, text = compare(spaces, tmp_path / "out")
-    assert "one, random, seed 0: 100.0% of the sample's best; about" in text
-    assert "two, random, seed 0: 100.0% of the optimum; about" in text
-
-
-@pytest.mark.usefixtures("quick")
-def test_what_was_run_is_not_run_again(spaces: list[Path], tmp_path: Path) -> None:
-    compare(spaces[:1], tmp_path / "out", strategies=["droplet"])
+def test_finished_runs_are_kept(spaces: list[Path], tmp_path: Path) -> None:
+    compare(spaces[:1], tmp_path / "out", strategies=["droplet without prior"])
     runs_of(spaces)
-    before = (tmp_path / "out/runs/one/droplet/0.json").stat().st_mtime_ns
+    before = file_of(tmp_path / "out", "droplet-without-prior").stat().st_mtime_ns
     _, text = compare(spaces, tmp_path / "out", seeds=2)
     assert sorted(runs_of(spaces)) == [
-        "one droplet 1",
+        "one droplet without prior 1",
         "one random 0",
         "one random 1",
         *(f"two {strategy} {seed}" for strategy in STRATEGIES_RUN for seed in range(2)),
     ]
     assert "8 runs, 1 of them done before" in text
-    assert (tmp_path / "out/runs/one/droplet/0.json").stat().st_mtime_ns == before
+    assert file_of(tmp_path / "out", "droplet-without-prior").stat().st_mtime_ns == before
     compare(spaces, tmp_path / "out", seeds=2)
     assert runs_of(spaces) == []
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_result_survives_its_file(spaces: list[Path], tmp_path: Path) -> None:
-    compare(spaces[:1], tmp_path / "out", strategies=["mcts"], seeds=3)
-    path = tmp_path / "out/runs/one/mcts/2.json"
+    compare(spaces[:1], tmp_path / "out", strategies=["tpe"], seeds=3)
+    path = file_of(tmp_path / "out", "tpe", 2)
     result = RunResult.load(path)
     assert (result.settings.space, result.settings.strategy, result.settings.seed) == (
         "one",
-        "mcts",
+        "tpe",
         2,
     )
     assert result == fake(spaces[0], result.settings)
@@ -275,11 +272,9 @@ def test_a_result_survives_its_file(spaces: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_results_from_before_drops_were_counted_know_of_none(
-    spaces: list[Path], tmp_path: Path
-) -> None:
-    compare(spaces[:1], tmp_path / "out", strategies=["mcts"], seeds=1)
-    path = tmp_path / "out/runs/one/mcts/0.json"
+def test_results_without_drops_load(spaces: list[Path], tmp_path: Path) -> None:
+    compare(spaces[:1], tmp_path / "out", strategies=["tpe"], seeds=1)
+    path = file_of(tmp_path / "out", "tpe")
     content = json.loads(path.read_text())
     del content["dropped"]
     path.write_text(json.dumps(content))
@@ -304,23 +299,63 @@ def test_results_of_other_settings_are_refused(spaces: list[Path], tmp_path: Pat
 
 
 @pytest.mark.usefixtures("quick")
+def test_results_of_other_code_are_set_aside(
+    spaces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    compare(spaces, out)
+    old = out / "runs/one/random/0.json"
+    old.parent.mkdir(parents=True)
+    old.write_text("a result from before code was recorded")
+    assert len(runs_of(spaces)) == 4
+    monkeypatch.setattr(runs, "source_digest", lambda: "other code")
+    _, text = compare(spaces, out)
+    assert len(runs_of(spaces)) == 4, "nothing of other code is used"
+    assert "4 runs, 0 of them done before" in text
+    assert "5 results of other code are set aside" in text
+    monkeypatch.undo()
+    monkeypatch.setattr(runs, "WorkerPool", PoolInThisProcess)
+    monkeypatch.setattr(compare_module, "write_plots", lambda *_: ["a page"])
+    _, text = compare(spaces, out)
+    assert "4 runs, 4 of them done before" in text, "results of this code are still there"
+
+
+def test_the_code_that_decides_a_run_is_all_there() -> None:
+    assert all((PACKAGE / source).exists() for source in RUNNING)
+    assert len(source_digest()) == 64
+
+
+def test_a_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
+    file = tmp_path / "code.py"
+
+    def digest(text: str) -> str:
+        file.write_text(text)
+        source_digest.cache_clear()
+        return source_digest(("code.py",), tmp_path)
+
+    original = digest('"""Adds."""\n\ndef f(a):\n    """Adds one."""\n    return a + 1\n')
+    assert digest('"""Sums."""\ndef f(a):\n    return a + 1  # one\n') == original
+    assert digest('"""Adds."""\n\ndef f(a):\n    """Adds one."""\n    return a + 2\n') != original
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_torn_result_is_refused(spaces: list[Path], tmp_path: Path) -> None:
     compare(spaces[:1], tmp_path / "out")
-    path = tmp_path / "out/runs/one/droplet/0.json"
+    path = file_of(tmp_path / "out", "droplet-without-prior")
     path.write_text(path.read_text()[:-20])
     with pytest.raises(CompareError, match=r"0\.json is no result of a run.*delete it"):
         compare(spaces[:1], tmp_path / "out")
 
 
-def test_what_fails_is_recorded_and_reported_and_run_again(
+def test_failed_runs_are_recorded_reported_and_repeated(
     spaces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons = {
         "random": "ValueError: the fault of this test",
-        "mcts": "crash: its process was ended by SIGABRT",
-        "annealing": "timeout: killed after 2 s",
+        "tpe": "crash: its process was ended by SIGABRT",
+        "local-search": "timeout: killed after 2 s",
     }
-    options = {"strategies": ["droplet", *reasons]}
+    options = {"strategies": ["replay-trace", *reasons]}
     status, text = compare(spaces[:1], tmp_path / "out", run=run_or_fail, timeout_secs=2, **options)
     assert status == 1
     assert len(runs_of(spaces)) == 4
@@ -328,7 +363,7 @@ def test_what_fails_is_recorded_and_reported_and_run_again(
     for strategy, reason in reasons.items():
         assert f"one, {strategy}, seed 0: FAILED" in text
         assert f"{strategy} on one, seed 0: {reason}" in text
-        content = json.loads((tmp_path / f"out/runs/one/{strategy}/0.json").read_text())
+        content = json.loads(file_of(tmp_path / "out", strategy).read_text())
         assert content["status"] == "failed" and reason in content["error"]
     monkeypatch.setattr(runs, "WorkerPool", PoolInThisProcess)
     status, text = compare(spaces[:1], tmp_path / "out", **options)
@@ -337,7 +372,7 @@ def test_what_fails_is_recorded_and_reported_and_run_again(
 
 
 @pytest.mark.usefixtures("quick")
-def test_after_an_interruption_what_was_done_is_kept(spaces: list[Path], tmp_path: Path) -> None:
+def test_finished_runs_survive_an_interruption(spaces: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = (
         "import sys; from pathlib import Path; import test_compare as tests\n"
@@ -353,7 +388,7 @@ def test_after_an_interruption_what_was_done_is_kept(spaces: list[Path], tmp_pat
         text=True,
     )
     end = time.monotonic() + 60
-    while not (out / "runs/one/droplet/0.json").exists():
+    while not file_of(out, "droplet-without-prior").exists():
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -363,14 +398,14 @@ def test_after_an_interruption_what_was_done_is_kept(spaces: list[Path], tmp_pat
     assert [path.name for path in out.rglob("*") if path.is_file()] == ["0.json"]
     runs_of(spaces)
     assert compare(spaces, out)[0] == 0
-    assert runs_of(spaces) == ["one random 0", "two droplet 0", "two random 0"]
+    assert runs_of(spaces) == ["one random 0", "two droplet without prior 0", "two random 0"]
 
 
-def test_what_makes_no_sense_is_refused_before_anything_runs(
+def test_invalid_arguments_are_refused_before_anything_runs(
     spaces: list[Path], tmp_path: Path
 ) -> None:
     with pytest.raises(UnknownStrategyError, match=r"'drop' is no strategy.*evolutionary"):
-        compare(spaces, tmp_path / "out", strategies=["droplet", "drop"])
+        compare(spaces, tmp_path / "out", strategies=["random", "drop"])
     with pytest.raises(CompareError, match="there is no space"):
         compare([], tmp_path / "out")
     with pytest.raises(CompareError, match=r"absent\.json cannot be read"):
@@ -382,37 +417,17 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(
     assert runs_of(spaces) == [] and not (tmp_path / "out").exists()
 
 
-@pytest.mark.usefixtures("quick")
-def test_an_ablation_runs_the_strategy_whole_and_without_each_part(
-    spaces: list[Path], tmp_path: Path
-) -> None:
-    compare(spaces[:1], tmp_path / "out", strategies=[], ablate=True)
-    ran = runs_of(spaces)
-    assert ran == ["one droplet 0", *(f"one droplet without {part} 0" for part in PARTS)]
-    assert "model" in PARTS
-    assert len(ran) == len(list((tmp_path / "out").rglob("0.json")))
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_an_ablated_strategy_is_made_without_that_part(part: str) -> None:
-    made = make_strategy(f"droplet without {part}", 16)
-    assert made.cost_model == "xgb"
-    assert made.strategy._options.without == frozenset({part})
-
-
-@pytest.mark.parametrize(
-    ("how", "option", "value"),
-    [
-        ("", "explorer", "random"),
-        (" annealing", "explorer", "annealing"),
-        (" evolutionary", "explorer", "evolutionary"),
-        (" diverse", "diversity", 0.02),
-    ],
-)
-def test_what_a_strategy_with_a_model_explores_by(how: str, option: str, value: Any) -> None:
-    made = make_strategy(f"droplet{how} with transfer", 16)
-    assert getattr(made.strategy._options, option) == value
-    assert isinstance(made.cost_model, TransferModel)
+def test_which_strategies_have_a_prior() -> None:
+    """A pretrained model where they have, and none that learns where they ask none."""
+    prior = {name for name in STRATEGIES if EXPERIMENTS[name].uses_prior}
+    assert prior == {
+        "droplet",
+        "droplet evolutionary",
+        "droplet annealing",
+        "evolutionary with prior",
+    }
+    assert make_search("random", 16)[1] == make_search("replay-trace", 16)[1] == "random"
+    assert make_search("evolutionary", 16)[1] == "xgb"
 
 
 def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False) -> RunSettings:
@@ -428,8 +443,8 @@ def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False
     return RunSettings(**{**vars(job.settings), "seed": seed})
 
 
-@pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace", "droplet"])
-def test_a_replayed_run_measures_what_the_space_records(strategy: str, tiny_file: Path) -> None:
+@pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace", "droplet without prior"])
+def test_a_replayed_run_measures_the_recorded_times(strategy: str, tiny_file: Path) -> None:
     result = replay(tiny_file, settings_of(tiny_file, strategy))
     space = tiny_space()
     assert result.error is None and len(result.trials) == 12
@@ -466,7 +481,7 @@ def test_a_noisy_replay_tells_recorded_times(tiny_file: Path) -> None:
     assert any(abs(ratio - 1) > 0.05 for ratio in ratios)
 
 
-def test_a_space_that_changed_meanwhile_is_not_replayed(tiny_file: Path, tmp_path: Path) -> None:
+def test_a_changed_space_is_not_replayed(tiny_file: Path, tmp_path: Path) -> None:
     settings = settings_of(tiny_file, "random")
     path = tmp_path / "tiny.json"
     path.write_text(tiny_file.read_text() + " ")
@@ -482,8 +497,8 @@ def test_a_comparison_replays_in_worker_processes(tiny_file: Path, tmp_path: Pat
     assert (tmp_path / "index.html").exists()
     # All 25 points are measured, so the optimum is found.
     assert "tiny, random, seed 0: 100.0% of the optimum" in text
-    result = RunResult.load(tmp_path / "runs/tiny/random/0.json")
+    result = RunResult.load(file_of(tmp_path, "random", space="tiny"))
     assert {trial.module for trial in result.trials} == set(tiny_space().index)
-    evolutionary = RunResult.load(tmp_path / "runs/tiny/evolutionary/0.json")
+    evolutionary = RunResult.load(file_of(tmp_path, "evolutionary", space="tiny"))
     here = replay(tiny_file, evolutionary.settings)
     assert [t.module for t in here.trials] == [t.module for t in evolutionary.trials]

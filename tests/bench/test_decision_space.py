@@ -107,7 +107,7 @@ def test_the_parallel_extents_end_with_the_largest():
     assert decision.values == ((1,), (2,), (4,), (8,), (16,), (32,), (48,))
 
 
-def test_only_a_categorical_without_order_has_none():
+def test_only_a_categorical_can_be_unordered():
     def space(sch):
         for candidates in ([4, 1, 16], [1, 4, 16]):
             sch.sample_categorical(candidates, [1 / 3] * 3)
@@ -124,7 +124,7 @@ def test_realised_as_it_was_asked_for():
         assert space.encode(0, space.decode(point)) == point
 
 
-def test_what_is_not_known_has_no_point():
+def test_unknown_values_have_no_point():
     space, _ = make(tile_two)
     assert space.encode(0, (2, 16, 4, 8)) is not None
     assert space.encode(0, (1, 32, 4, 8)) is None
@@ -186,7 +186,7 @@ def test_a_neighbour_is_another_module():
     assert changed == {1, 2, 3, 4, 5}
 
 
-def test_what_a_postprocessor_rejects():
+def test_a_rejected_point_has_no_candidate():
     space, _ = make(tile_two, postprocs=[Reject()])
     assert {space.realise(point) for point in points_of(space)} == {None}
     assert space.sample(random.Random(1)) in points_of(space)

@@ -26,7 +26,7 @@ from tvm_ffi import structural_hash
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
-from tvm_droplet_ms.bench.enumeration import enumerate_space, perfect_tiles, replayer_of
+from tvm_droplet_ms.bench.enumeration import enumerate_space, perfect_tiles
 from tvm_droplet_ms.measure import fast_start
 
 fast_start()
@@ -68,11 +68,10 @@ def test_points_are_the_product_of_independent_decisions():
 def test_tvms_mutators_do_not_lead_out(space: Callable[[Schedule], None], size: int):
     context = context_of(space, size)
     enumeration = enumerate_space(context)
-    replayer = replayer_of(context)
+    replayer = enumeration.design_space.replayer
     reached = set()
-    for index, decisions in list(enumeration.points)[:: max(1, len(enumeration.points) // 40)]:
-        sketch = enumeration.sketches[index]
-        trace = sketch.sketch.write(sketch.trace, decisions)
+    for place in list(enumeration.points)[:: max(1, len(enumeration.points) // 40)]:
+        trace = enumeration.design_space.trace(place)
         for mutator in context.space_generator.mutator_probs:
             for _ in range(5):
                 mutated = mutator.apply(trace)
@@ -85,8 +84,8 @@ def test_tvms_mutators_do_not_lead_out(space: Callable[[Schedule], None], size: 
 
 def test_sampling_does_not_lead_out():
     context = context_of(tile_and_annotate, 8)
-    modules = set(enumerate_space(context).modules)
-    replayer = replayer_of(context)
+    enumeration = enumerate_space(context)
+    modules, replayer = set(enumeration.modules), enumeration.design_space.replayer
     (schedule,) = context.generate_design_space()
     drawn = set()
     for _ in range(200):
@@ -99,10 +98,8 @@ def test_sampling_does_not_lead_out():
 def test_modules_are_those_of_their_points():
     context = context_of(tile_and_annotate, 4)
     enumeration = enumerate_space(context)
-    replayer = replayer_of(context)
-    for module, (index, decisions) in list(enumeration.modules.items())[::7]:
-        sketch = enumeration.sketches[index]
-        candidate = replayer.replay(sketch.sketch.write(sketch.trace, decisions))
+    for module, place in list(enumeration.modules.items())[::7]:
+        candidate = enumeration.design_space.realise(place)
         assert structural_hash(candidate.schedule.mod) == module
 
 

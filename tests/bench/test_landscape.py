@@ -24,12 +24,11 @@ import pytest
 
 from tvm_droplet_ms.bench.landscape import best_of, descents, landscape, local_minima, module_graph
 from tvm_droplet_ms.bench.show import format_landscapes
+from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
 from tvm_droplet_ms.bench.space import (
-    DecisionLayout,
     MeasuredModule,
-    SketchLayout,
+    MeasuredPoint,
     Space,
-    SpacePoint,
 )
 
 TIMES = [4.0, 2.0, 3.0, 3.5, 1.0, math.inf, 0.98]
@@ -47,7 +46,7 @@ def line_space() -> Space:
         else MeasuredModule(i, (time, time, time), 0.0, 0.0)
         for i, time in enumerate(TIMES)
     )
-    points = tuple(SpacePoint(0, (i,), i) for i in range(7))
+    points = tuple(MeasuredPoint(0, (i,), i) for i in range(7))
     sketches = (SketchLayout((layout,)),)
     return Space("line", "", "", {}, {}, {}, "", sketches, points, modules)
 

@@ -34,7 +34,7 @@ TIMES = {"one": [1.0, 2.0, 4.0], "two": [2.0, 4.0, 8.0]}
 
 
 def result(strategy: str, space: str, seed: int, times: list[float]) -> RunResult:
-    settings = RunSettings(space, "digest", strategy, seed, 8, 4, False, {})
+    settings = RunSettings(space, "digest", strategy, seed, 8, 4, False, {}, "code")
     return RunResult(settings, tuple(Trial(1, t, t, 0.1, 0.1, 0.1, None) for t in times), 1.0, {})
 
 
@@ -84,7 +84,7 @@ def test_captions_are_escaped() -> None:
     assert 'alt="convergence on &lt;b&gt;&quot;"' in make_page("", "", {'<b>"': PNG})
 
 
-def test_without_matplotlib_the_message_says_what_to_install(
+def test_without_matplotlib_the_message_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

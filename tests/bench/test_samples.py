@@ -27,14 +27,13 @@ from replaying import annotated, annotated_space, silent, tiled
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
-from tvm_droplet_ms.bench.experience import read_space
 from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces
+from tvm_droplet_ms.bench.sampling.build import build_sample
+from tvm_droplet_ms.bench.sampling.sampler import Sampler
 from tvm_droplet_ms.bench.space import Space
-from tvm_droplet_ms.bench.surrogates.samples import build_sample
-from tvm_droplet_ms.bench.surrogates.sampling import Sampler
-from tvm_droplet_ms.cli.pretrain import read_experience
-from tvm_droplet_ms.cost_model.features import ProgramFeatures
+from tvm_droplet_ms.bench.training import read_space
+from tvm_droplet_ms.cost_model.features import LoopTrees, ProgramFeatures
 
 
 def sample_tiled(directory: Path, points: int = 48) -> Space:
@@ -57,13 +56,11 @@ def test_half_of_a_sample_is_random_and_half_better(made_up_times: None, tmp_pat
     space = sample_tiled(tmp_path)
     assert len(space.modules) == len(set(space.index)) == 48
     assert not space.closed
-    groups = [json.loads(line)["group"] for line in (tmp_path / "work/sample.jsonl").open()]
-    times = {
-        group: [time for time, one in zip(space.times, groups, strict=True) if one == group]
-        for group in ("uniform", "near")
-    }
-    assert [len(times["uniform"]), len(times["near"])] == [24, 24]
-    assert np.median(times["near"]) < np.median(times["uniform"])
+    times = {"random": [], "near": []}
+    for origin, time in zip(space.origins, space.times, strict=True):
+        times[origin].append(time)
+    assert [len(times["random"]), len(times["near"])] == [24, 24]
+    assert np.median(times["near"]) < np.median(times["random"])
 
 
 def test_a_stopped_run_goes_on(made_up_times: None, tmp_path: Path):
@@ -104,8 +101,8 @@ def test_every_layer_has_a_space_to_sample(name: str):
     assert definition.name == name
     assert name not in DEFINITIONS
     sampler = Sampler(definition.context(LLVM, "replay-trace"), 0)
-    drawn = [sampler.uniform() for _ in range(4)]
-    assert len({one[1].module for one in drawn if one is not None}) >= 2
+    drawn = [sampler.random() for _ in range(4)]
+    assert len({found[1].module for found in drawn if found is not None}) >= 2
 
 
 def test_the_command_writes_a_file_of_each(
@@ -113,7 +110,7 @@ def test_the_command_writes_a_file_of_each(
 ):
     command = ["space", "sample", "replaying:tiled", "--points", "8", "--out", str(tmp_path / "s")]
     assert cli.main(command) == 0
-    written = tmp_path / "s/tiled.json"
+    written = tmp_path / "s/tiled.json.gz"
     assert len(Space.load(written).modules) == 8
     assert list((tmp_path / "s").iterdir()) == [written]
     before = written.read_bytes()
@@ -122,7 +119,7 @@ def test_the_command_writes_a_file_of_each(
     assert written.read_bytes() == before
 
 
-def test_the_command_lists_and_names_what_it_does_not_know(
+def test_the_command_lists_layers_and_names_an_unknown_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert cli.main(["space", "sample", "list"]) == 0
@@ -149,20 +146,48 @@ def test_a_shipped_sample_is_of_this_tvm(name: str):
 
 def test_a_sample_is_for_learning_and_no_space():
     assert not set(shipped_samples()) & set(shipped_spaces())
-    targets = {json.dumps(Space.load(find_space(name)).target) for name in shipped_samples()}
+    layers = [name for name in shipped_samples() if not name.startswith("whole_")]
+    assert sorted(layers) == sorted(LAYERS)
+    targets = {json.dumps(Space.load(find_space(name)).target) for name in layers}
     assert len(targets) == 1
 
 
-def test_what_is_shipped_can_be_learned_from_by_one_name(
-    made_up_times: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("model", "extractor"), [("trees", ProgramFeatures), ("treegru", LoopTrees)]
+)
+def test_the_command_writes_features_and_times(
+    model: str,
+    extractor: type,
+    made_up_times: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ):
-    sample_tiled(tmp_path, points=8)
+    """Of all that is shipped, by one name; what is up to date is kept."""
+    space = sample_tiled(tmp_path, points=8)
     samples, spaces = tmp_path / "samples", tmp_path / "spaces"
     samples.mkdir()
     spaces.mkdir()
     (tmp_path / "tiled.json").rename(samples / "tiled.json")
-    annotated_space().save(spaces / "annotated.json")
+    annotated_space().save(spaces / "annotated.json.gz")
     monkeypatch.setattr(library, "SAMPLES", samples)
     monkeypatch.setattr(library, "DIRECTORY", spaces)
-    workloads = read_experience(["shipped"], ProgramFeatures())
-    assert [one.name for one in workloads] == ["annotated", "tiled"]
+    out = tmp_path / "out"
+    command = ["space", "features", "shipped", "--model", model, "--out", str(out)]
+    assert cli.main(command) == 0
+    assert f"{out / 'tiled.npz'}: 8 records of tiled" in capsys.readouterr().out
+    assert sorted(path.name for path in out.iterdir()) == ["annotated.npz", "tiled.npz"]
+    with np.load(out / "tiled.npz") as content:
+        assert set(content.files) == {"name", "target", "features", "secs", "schema"}
+        assert str(content["name"]) == "tiled"
+        assert str(content["schema"]) == extractor.schema
+        assert content["features"].shape == (8, extractor().width)
+        assert content["secs"].tolist() == space.times
+    before = (out / "tiled.npz").stat().st_mtime_ns
+    assert cli.main(command) == 0
+    assert (out / "tiled.npz").stat().st_mtime_ns == before
+
+
+def test_features_names_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["space", "features", "no-such", "--out", str(tmp_path)]) == 1
+    assert "no-such cannot be read" in capsys.readouterr().err

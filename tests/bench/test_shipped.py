@@ -17,32 +17,30 @@
 """The spaces that come with the package: whole, closed, and made by this TVM."""
 
 import tempfile
-from contextlib import nullcontext
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
+from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.compare.results import CompareError
 from tvm_droplet_ms.bench.compare.runs import plan
 from tvm_droplet_ms.bench.definitions import find_definition
-from tvm_droplet_ms.bench.files import load
-from tvm_droplet_ms.bench.library import shipped_spaces
+from tvm_droplet_ms.bench.design_space import check_modules
+from tvm_droplet_ms.bench.library import shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.space import Space
-from tvm_droplet_ms.bench.surrogates.fitting import SEARCHES
-from tvm_droplet_ms.bench.surrogates.surrogate import Surrogate
-from tvm_droplet_ms.bench.table import ReplayTable, check_modules
+from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.progress import quieten_tvm
 
-FILES = shipped_spaces()
-LOADED = {name: load(path) for name, path in FILES.items()}
-SPACES = [name for name, loaded in LOADED.items() if isinstance(loaded, Space)]
-SURROGATES = [name for name, loaded in LOADED.items() if isinstance(loaded, Surrogate)]
+SPACES = list(shipped_spaces())
+WHOLE = [name for name in shipped_samples() if name.startswith("whole_")]
+FILES = shipped_spaces() | {name: shipped_samples()[name] for name in WHOLE}
+LOADED = {name: Space.load(path) for name, path in FILES.items()}
 
 SEEDS = range(1, 21)
 
@@ -94,14 +92,13 @@ def test_a_space_is_complete(name: str):
     assert {point.module for point in space.points} - {None} == set(range(len(space.modules)))
     for module in space.modules:
         assert module.failure or len(module.secs) >= 5
-    assert FILES[name].stat().st_size < 800_000
+    assert FILES[name].stat().st_size < 300_000
 
 
 @pytest.mark.parametrize("name", LOADED)
-def test_this_tvm_makes_the_modules_that_were_measured(name: str):
+def test_this_tvm_makes_the_measured_modules(name: str):
     fast_start()
-    loaded = LOADED[name]
-    check_modules(loaded if isinstance(loaded, Space) else loaded.sample)
+    check_modules(LOADED[name])
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -120,39 +117,29 @@ def test_evolution_as_tvm_has_it_stays_in_the_space(name: str):
         evolve(LOADED[name], ms.search_strategy.EvolutionarySearch(), 64, seed)
 
 
-def test_there_are_as_many_surrogates_as_the_readme_says():
-    assert len(SURROGATES) >= 4
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_sample_of_a_whole_space_keeps_where_its_points_come_from(name: str):
+    space = LOADED[name]
+    assert space.name == space.definition == name
+    assert not space.closed
+    assert len(space.origins) == len(space.modules) == len(space.index) >= 2000
+    origins = Counter(origin.split()[0] for origin in space.origins)
+    assert set(origins) == {"random", "near", "evolutionary", "droplet", "local-search"}
+    assert min(origins.values()) >= 280
+    times = np.array(space.times)
+    at_random = times[[origin == "random" for origin in space.origins]]
+    assert times.min() < at_random.min(), "searches found faster schedules than random draws"
 
 
-@pytest.mark.parametrize("name", SURROGATES)
-def test_a_surrogate_says_how_far_it_is_off(name: str):
-    surrogate = LOADED[name]
-    assert set(surrogate.errors) == {"cross-validation", "all searches", *SEARCHES}
-    assert surrogate.errors["cross-validation"].points >= 2000
-    measured = dict.fromkeys(SEARCHES, ())
-    for i, group in enumerate(surrogate.groups):
-        if group in measured:
-            pair = (surrogate.predicted[i], surrogate.sample.modules[i].time)
-            measured[group] = (*measured[group], pair)
-    for search, pairs in measured.items():
-        error = surrogate.errors[search]
-        assert error.points == len(pairs) >= 80
-        predicted, times = np.array(pairs).T
-        assert error.rank_correlation == pytest.approx(spearmanr(predicted, times)[0], abs=1e-3)
-        assert error.median_error == pytest.approx(np.median(abs(predicted / times - 1)), abs=1e-3)
+@pytest.mark.parametrize("name", WHOLE)
+def test_nothing_is_searched_in_a_sample(name: str, tmp_path: Path):
+    options = {"trials": 1, "seeds": 1, "num_trials_per_iter": 1, "noisy": False}
+    with pytest.raises(CompareError, match=f"{name}.*is a sample"):
+        plan([FILES[name]], ["random"], tmp_path, **options)
 
 
-@pytest.mark.parametrize("name", SURROGATES)
-def test_only_a_surrogate_that_ranks_well_decides(name: str, tmp_path: Path):
-    surrogate = LOADED[name]
-    ranks_well = all(error.rank_correlation >= 0.9 for error in surrogate.errors.values())
-    with nullcontext() if ranks_well else pytest.raises(CompareError, match=name):
-        plan(
-            [FILES[name]],
-            ["random"],
-            tmp_path,
-            trials=1,
-            seeds=1,
-            num_trials_per_iter=1,
-            noisy=False,
-        )
+def test_the_package_is_small():
+    """Compressed data; the wheel has a third of its size left for code."""
+    package = Path(library.__file__).parents[1]
+    data = [path for path in package.rglob("*") if path.suffix in (".gz", ".json", ".model")]
+    assert sum(path.stat().st_size for path in data) < 2_300_000

@@ -22,13 +22,12 @@ from pathlib import Path
 
 import pytest
 
+from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
 from tvm_droplet_ms.bench.space import (
-    DecisionLayout,
     MeasuredModule,
-    SketchLayout,
+    MeasuredPoint,
     Space,
     SpaceError,
-    SpacePoint,
 )
 
 
@@ -45,12 +44,12 @@ def make_space() -> Space:
         )
     )
     points = (
-        SpacePoint(0, (4, 1, 0, -1), 0),
-        SpacePoint(0, (2, 2, 0, -1), 1),
-        SpacePoint(0, (2, 2, 2, -1), 1),
-        SpacePoint(0, (2, 2, 0, 3), 2),
-        SpacePoint(0, (1, 4, 0, 3), 0),
-        SpacePoint(0, (1, 4, 0, 1), None),
+        MeasuredPoint(0, (4, 1, 0, -1), 0),
+        MeasuredPoint(0, (2, 2, 0, -1), 1),
+        MeasuredPoint(0, (2, 2, 2, -1), 1),
+        MeasuredPoint(0, (2, 2, 0, 3), 2),
+        MeasuredPoint(0, (1, 4, 0, 3), 0),
+        MeasuredPoint(0, (1, 4, 0, 1), None),
     )
     modules = (
         MeasuredModule(2**64 - 1, (3e-6, 1e-6, 2e-6), 0.25, 0.02),

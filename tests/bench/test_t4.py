@@ -14,20 +14,19 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The T4 export against the required fields of the schema, and read back."""
+"""The T4 export against the required fields of the schema."""
 
 import json
-import math
+from pathlib import Path
 
 import pytest
 
-from tvm_droplet_ms.bench.kernel_tuner import TunedSpace
+from tvm_droplet_ms import cli
+from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
 from tvm_droplet_ms.bench.space import (
-    DecisionLayout,
     MeasuredModule,
-    SketchLayout,
+    MeasuredPoint,
     Space,
-    SpacePoint,
 )
 from tvm_droplet_ms.bench.t4 import export_t4, to_t4
 
@@ -46,14 +45,14 @@ SPACE = Space(
         SketchLayout((DecisionLayout("Annotate", 0, 1),)),
     ),
     points=(
-        SpacePoint(0, (4, 1, 0), 0),
-        SpacePoint(0, (2, 2, 0), 1),
-        SpacePoint(0, (2, 2, 1), 1),
-        SpacePoint(0, (1, 4, 0), None),
-        SpacePoint(1, (8,), 2),
-        SpacePoint(1, (16,), 3),
-        SpacePoint(1, (32,), 4),
-        SpacePoint(1, (64,), 5),
+        MeasuredPoint(0, (4, 1, 0), 0),
+        MeasuredPoint(0, (2, 2, 0), 1),
+        MeasuredPoint(0, (2, 2, 1), 1),
+        MeasuredPoint(0, (1, 4, 0), None),
+        MeasuredPoint(1, (8,), 2),
+        MeasuredPoint(1, (16,), 3),
+        MeasuredPoint(1, (32,), 4),
+        MeasuredPoint(1, (64,), 5),
     ),
     modules=(
         MeasuredModule(10, (0.004, 0.002, 0.003), 0.5, 0.3),
@@ -89,7 +88,7 @@ def check_schema(content):
             assert isinstance(measurement["unit"], str)
 
 
-def test_the_export_has_what_the_schema_requires(tmp_path):
+def test_the_export_has_the_required_fields(tmp_path):
     export_t4(SPACE, tmp_path / "small_T4.json")
     # Not even infinity is a JSON number.
     content = json.loads((tmp_path / "small_T4.json").read_text(), parse_constant=pytest.fail)
@@ -126,13 +125,15 @@ def test_failures_have_the_words_of_the_format():
     ]
 
 
-def test_an_export_of_one_sketch_can_be_read_back(tmp_path):
-    export_t4(
-        Space(**{**vars(SPACE), "points": SPACE.points[:4]}),
-        tmp_path / "small_T4.json",
-    )
-    space = TunedSpace.load(tmp_path / "small_T4.json")
-    assert space.configurations == ((0, 4, 1, 0), (0, 2, 2, 0), (0, 2, 2, 1), (0, 1, 4, 0))
-    assert space.times == pytest.approx((3.0, 1.0, 1.0, math.inf))
-    assert space.failures == (None, None, None, "constraint")
-    assert space.secs[0] == pytest.approx(0.5 + 0.009)
+def test_the_command_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    SPACE.save(tmp_path / "small.json.gz")
+    out = tmp_path / "small_T4.json"
+    command = ["space", "export", str(tmp_path / "small.json.gz"), "--format", "t4"]
+    assert cli.main([*command, "--out", str(out)]) == 0
+    written = json.loads(out.read_text())
+    assert written["schema_version"] == "1.0.0"
+    configurations = [tuple(r["configuration"].values()) for r in written["results"][:4]]
+    assert configurations == [(0, 4, 1, 0), (0, 2, 2, 0), (0, 2, 2, 1), (0, 1, 4, 0)]
+    assert [r["invalidity"] for r in written["results"][:4]] == [*["correct"] * 3, "constraints"]
+    assert cli.main(["space", "export", "no-such", "--out", str(out)]) == 1
+    assert "no-such" in capsys.readouterr().err

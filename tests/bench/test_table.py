@@ -29,7 +29,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.bench.enumeration import replayer_of, sketches_of
+from tvm_droplet_ms.bench.definitions import UnknownDefinitionError, trust
+from tvm_droplet_ms.bench.design_space import DesignSpace
 from tvm_droplet_ms.bench.space import Space, SpaceError
 from tvm_droplet_ms.bench.table import ReplayTable
 
@@ -41,11 +42,9 @@ def space() -> Space:
 
 def module_of(space: Space, index: int) -> object:
     """The scheduled module at an index of the space."""
-    context = annotated().context(LLVM, "replay-trace")
-    (sketch,) = sketches_of(context)
+    design_space = DesignSpace(annotated().context(LLVM, "replay-trace"))
     (point, *_) = (point for point in space.points if point.module == index)
-    trace = sketch.sketch.write(sketch.trace, point.decisions)
-    return replayer_of(context).replay(trace).schedule.mod
+    return design_space.realise((point.sketch, point.decisions)).schedule.mod
 
 
 def measure(table: ReplayTable, *modules: object) -> list[list[float] | None]:
@@ -53,12 +52,12 @@ def measure(table: ReplayTable, *modules: object) -> list[list[float] | None]:
     made = table.measure()
     built = made["builder"].build([BuilderInput(mod, LLVM) for mod in modules])
     args_info = ArgInfo.from_entry_func(annotated().mod, remove_preproc=True)
-    paths = [str(one.artifact_path) for one in built if one.error_msg is None]
+    paths = [str(result.artifact_path) for result in built if result.error_msg is None]
     ran = made["runner"].run([RunnerInput(path, "llvm", args_info) for path in paths])
     results = iter(future.result() for future in ran)
     reported = []
-    for one in built:
-        result = next(results) if one.error_msg is None else None
+    for build_result in built:
+        result = next(results) if build_result.error_msg is None else None
         secs = None if result is None or result.run_secs is None else result.run_secs
         reported.append(None if secs is None else [float(sec) for sec in secs])
     return reported
@@ -77,7 +76,7 @@ def test_the_database_holds_the_times_of_the_space(space: Space, strategy: objec
     assert len(table.trials) >= 24
 
 
-def test_what_is_near_the_best_is_repeated_and_the_rest_is_not(space: Space):
+def test_modules_near_the_best_are_repeated(space: Space):
     slow, best, near, far = (module_of(space, i) for i in (99, 19, 20, 40))
     first, second, third, fourth = measure(ReplayTable(space), slow, best, near, far)
     assert first == pytest.approx([100e-6] * 5)
@@ -123,13 +122,13 @@ def test_tuning_goes_on_over_failures():
     assert 0 < len(failed) < len(table.trials)
 
 
-def test_a_module_that_is_missing_ends_the_run():
+def test_a_missing_module_ends_the_run():
     table = ReplayTable(annotated_space(leave_out=60))
     with pytest.raises(RuntimeError, match=r"(?s)annotated has no module.*closed"):
         tune(table, "evolutionary", 64)
 
 
-def test_the_clock_adds_what_was_proposed_built_and_run(space: Space):
+def test_the_clock_adds_proposing_building_and_running(space: Space):
     table = ReplayTable(space, workers=2)
     measure(table, module_of(space, 99), module_of(space, 9), module_of(space, 60))
     assert [trial.build_secs for trial in table.trials] == [0.25] * 3
@@ -140,7 +139,7 @@ def test_the_clock_adds_what_was_proposed_built_and_run(space: Space):
     assert table.clock.secs == pytest.approx(proposed + 3 * 0.25 + 2 * 1.25 + 0.25)
 
 
-def test_other_modules_than_those_measured_are_refused(space: Space):
+def test_other_modules_are_refused(space: Space):
     modules = tuple(replace(module, structural_hash=i) for i, module in enumerate(space.modules))
     with pytest.raises(SpaceError, match="annotated was measured with"):
         ReplayTable(replace(space, modules=modules))
@@ -159,3 +158,13 @@ def test_mutators_and_sampling_stay_in_the_space(space: Space):
         table = ReplayTable(space)
         tune(table, evolution, 40, seed=seed)
         assert {trial.module for trial in table.trials} <= set(space.index)
+
+
+def test_a_file_may_not_name_code_that_the_user_has_not_named(space: Space):
+    """To find the definition would import the module and call the function."""
+    sneaky = replace(space, definition="os:getcwd")
+    with pytest.raises(SpaceError, match=r"'os:getcwd'.*--trust os:getcwd"):
+        ReplayTable(sneaky)
+    trust("os:getcwd")
+    with pytest.raises(UnknownDefinitionError, match="expected a Definition"):
+        ReplayTable(sneaky)

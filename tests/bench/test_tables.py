@@ -24,14 +24,12 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.bench.compare.comparison import Comparison, incumbents
+from tvm_droplet_ms.bench.compare.cost_tables import format_losses, format_profile, format_seconds
 from tvm_droplet_ms.bench.compare.results import RunResult, RunSettings
 from tvm_droplet_ms.bench.compare.tables import (
     format_catching_up,
     format_differences,
-    format_losses,
-    format_profile,
     format_report,
-    format_seconds,
     format_spaces,
     format_summary,
 )
@@ -66,8 +64,8 @@ def result(
     scopes: dict[str, float] | None = None,
     dropped: dict[str, int] | None = None,
 ) -> RunResult:
-    settings = RunSettings(space, "digest", strategy, seed, TRIALS, 8, False, {})
-    trials = tuple(one if isinstance(one, Trial) else trial(one) for one in times)
+    settings = RunSettings(space, "digest", strategy, seed, TRIALS, 8, False, {}, "code")
+    trials = tuple(time if isinstance(time, Trial) else trial(time) for time in times)
     return RunResult(settings, trials, wall_secs, scopes or {}, error, dropped)
 
 
@@ -149,7 +147,7 @@ def test_a_space_without_a_score_is_named_and_left_out_of_it() -> None:
     assert "Too small or too flat to have a score: flat." in format_report(comparison)
 
 
-def test_with_noise_a_run_returns_what_looked_best() -> None:
+def test_with_noise_a_run_returns_the_lowest_reported_time() -> None:
     # The second looks better than it is; the third, which is better, looks worse.
     run = result("droplet", "a", 0, [trial(2.0, 2.0), trial(4.0, 1.5), trial(1.0, 1.6)])
     assert incumbents(run).tolist() == [2.0, 4.0, 4.0]
@@ -167,7 +165,7 @@ def test_spaces_are_lines_and_strategies_columns() -> None:
     }
 
 
-def test_simulated_seconds_are_those_of_all_trials_up_to_the_first_that_is_good() -> None:
+def test_simulated_seconds_end_at_the_first_good_trial() -> None:
     runs = [
         result("droplet", "a", 0, [trial(4.0, took=2.0), trial(1.0, took=8.0), trial(2.0)]),
         result("droplet", "a", 1, [trial(1.0, took=4.0)]),
@@ -207,7 +205,7 @@ def test_the_profile_divides_the_seconds_of_a_run() -> None:
     }
 
 
-def test_what_a_strategy_times_itself_is_proposing_and_contains_evolution() -> None:
+def test_the_scopes_of_a_strategy_are_proposing() -> None:
     scopes = {"Some/Generate": 4.0, "Some/Notify": 1.0, "EvoSearch/Evolve/Mutation": 3.0}
     runs = [result("some", "a", 0, [1.0], wall_secs=8.0, scopes=scopes)]
     assert cells(format_profile(Comparison(runs, TIMES)))["some"] == [
@@ -218,29 +216,29 @@ def test_what_a_strategy_times_itself_is_proposing_and_contains_evolution() -> N
     ]
 
 
-def test_when_one_has_caught_up_with_another() -> None:
-    """By hand, of means: what one has on a at 64, the other has at 2; on b it never gets there."""
-    slow = [result("droplet", "a", seed, [4.0] * 10 + [2.0]) for seed in range(2)]
-    slow += [result("droplet", "b", 0, [3.0])]
+def test_trials_to_the_result_without_a_prior() -> None:
+    """Worked by hand: on a, two trials reach the result of 64; on b it is never reached."""
+    slow = [result("droplet without prior", "a", seed, [4.0] * 10 + [2.0]) for seed in range(2)]
+    slow += [result("droplet without prior", "b", 0, [3.0])]
     quick = [
-        result("droplet with transfer", "a", 0, [4.0, 1.0]),
-        result("droplet with transfer", "a", 1, [math.inf, math.inf, math.inf, 2.0]),
-        result("droplet with transfer", "b", 0, [6.0]),
+        result("droplet", "a", 0, [4.0, 1.0]),
+        result("droplet", "a", 1, [math.inf, math.inf, math.inf, 2.0]),
+        result("droplet", "b", 0, [6.0]),
     ]
-    long = [replace(one, settings=replace(one.settings, trials=128)) for one in slow + quick]
+    long = [replace(run, settings=replace(run.settings, trials=128)) for run in slow + quick]
     comparison = Comparison(long, TIMES)
-    table = cells(format_catching_up(comparison, "droplet", "droplet with transfer"))
+    table = cells(format_catching_up(comparison, "droplet without prior", "droplet"))
     assert table["space"] == ["at 64", "trials", "ratio", "at 128", "trials", "ratio"]
     # The means of the quick one on a: 0.125, 0.5 from the second trial on, 0.75 from the fourth.
     assert table["a"] == ["0.500", "2", "32.0", "0.500", "2", "64.0"]
     assert table["b"] == ["1.000", "never", "-", "1.000", "never", "-"]
     assert table["geometric mean"] == ["", "", "4.0", "", "", "5.7"]
     report = format_report(comparison)
-    assert "When droplet with transfer has what droplet has" in report
-    assert "has what" not in format_report(Comparison(slow, TIMES))
+    assert "Trials of droplet to the result of droplet without prior" in report
+    assert "to the result of" not in format_report(Comparison(slow, TIMES))
 
 
-def test_what_a_run_loses_is_told() -> None:
+def test_failed_trials_and_dropped_proposals() -> None:
     runs = [
         result("post-opt", "a", 0, [1.0, math.inf], dropped={"an error": 2, "another": 1}),
         result("post-opt", "a", 1, [1.0, math.inf, math.inf, 2.0], dropped={"another": 4}),

@@ -31,11 +31,11 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..host import tvm_num_threads
-from ..search_strategy.neighbourhood import Point
+from ..search_strategy.design_spaces import SpacePoint
 from .collection import Collection, Progress
 from .definition import Definition
-from .enumeration import Enumeration, SketchTrace, enumerate_space, replayer_of
-from .space import Space, SpacePoint
+from .enumeration import Enumeration, enumerate_space
+from .space import MeasuredPoint, Space
 
 _BAR = 20
 """The width of a progress bar."""
@@ -45,20 +45,20 @@ PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
 @dataclass
 class SpaceBuilder:
-    """The making of one space, in a directory; what is done is kept, and resumed.
+    """Builds one space in a directory, so that an interrupted build is resumed.
 
     Parameters
     ----------
     definition : Definition
         The workload and its design space.
     name : str
-        What ``find_definition`` finds it by.
+        Name that ``find_definition`` finds it by.
     target : Target
-        What to build for.
+        Target to build for.
     directory : Path
-        Where builds and measurements are kept.
+        Work directory; see ``work_directory.claim``.
     progress : Progress
-        Told what is done.
+        Called with the progress.
     """
 
     definition: Definition
@@ -68,12 +68,12 @@ class SpaceBuilder:
     progress: Progress
 
     def __post_init__(self) -> None:
+        # First, since it refuses a directory that is not its own, and enumerating takes minutes.
+        self._collection = Collection(self.directory, self.definition.mod, self.target)
         context = self.definition.context(self.target, "replay-trace")
-        self._replayer = replayer_of(context)
         self._enumeration = enumerate_space(
             context, lambda done, total: self.progress("enumerating", done, total)
         )
-        self._collection = Collection(self.directory, self.definition.mod, self.target)
 
     @property
     def modules(self) -> list[int]:
@@ -81,7 +81,7 @@ class SpaceBuilder:
         return list(self._enumeration.modules)
 
     def build(self) -> None:
-        """Build what is not built yet."""
+        """Build the modules that are not built yet."""
         modules = {name: self._maker(point) for name, point in self._enumeration.modules.items()}
         self._collection.build(modules, self.progress)
 
@@ -100,16 +100,14 @@ class SpaceBuilder:
             machine=describe_machine(),
             versions=describe_versions(),
             date=date.today().isoformat(),
-            sketches=tuple(sketch.layout() for sketch in self._enumeration.sketches),
+            sketches=self._enumeration.design_space.layouts(),
             points=space_points(self._enumeration, index),
             modules=tuple(self._collection.measured(name) for name in self.modules),
         )
 
-    def _maker(self, point: tuple[int, Point]) -> Callable[[], IRModule]:
-        sketch: SketchTrace = self._enumeration.sketches[point[0]]
-
+    def _maker(self, point: SpacePoint) -> Callable[[], IRModule]:
         def make() -> IRModule:
-            candidate = self._replayer.replay(sketch.sketch.write(sketch.trace, point[1]))
+            candidate = self._enumeration.design_space.realise(point)
             if candidate is None:
                 raise RuntimeError(f"point {point} replayed when enumerated, and does not now")
             return candidate.schedule.mod
@@ -134,17 +132,17 @@ def build_space(
     definition : Definition
         The workload and its design space.
     name : str
-        What ``find_definition`` finds it by.
+        Name that ``find_definition`` finds it by.
     target : Target
-        What to build for.
+        Target to build for.
     directory : Path
-        Where what is done is kept.
+        Work directory; see ``work_directory.claim``.
     out : Path
         The file.
     passes : int
-        How often every module is timed.
+        Number of timings of each module.
     progress : Progress
-        Told what is done.
+        Called with the progress.
     """
     builder = SpaceBuilder(definition, name, target, directory, progress)
     builder.build()
@@ -152,16 +150,16 @@ def build_space(
     builder.space().save(out)
 
 
-def space_points(enumeration: Enumeration, index: dict[int, int]) -> tuple[SpacePoint, ...]:
+def space_points(enumeration: Enumeration, index: dict[int, int]) -> tuple[MeasuredPoint, ...]:
     """The points of an enumeration, their modules by index."""
     return tuple(
-        SpacePoint(sketch, decisions, None if module is None else index[module])
+        MeasuredPoint(sketch, decisions, None if module is None else index[module])
         for (sketch, decisions), module in enumeration.points.items()
     )
 
 
 def target_as_data(target: Target) -> dict[str, Any]:
-    """What ``Target`` makes the same target of."""
+    """Data from which ``Target`` makes the same target."""
     return {
         "kind": str(target.kind.name),
         **{str(name): _plain(value) for name, value in target.attrs.items()},
@@ -204,14 +202,14 @@ def describe_versions() -> dict[str, str]:
 
 
 def console_progress(name: str, every_secs: float = 5.0) -> Progress:
-    """A progress bar: what is under way, how much of it is done, and how long the rest may take.
+    """A progress bar: the current step, its done part, and an estimate of the remaining time.
 
     Parameters
     ----------
     name : str
-        What is made.
+        Name of the space or sample.
     every_secs : float
-        How often a line is printed where the standard output is no terminal.
+        Seconds between two lines where the standard output is no terminal.
     """
     started: dict[str, float] = {}
     last = -every_secs
@@ -228,7 +226,7 @@ def console_progress(name: str, every_secs: float = 5.0) -> Progress:
         filled = round(_BAR * done / total) if total else _BAR
         bar = "#" * filled + "." * (_BAR - filled)
         line = f"{name}: {what} [{bar}] {done}/{total}, {left:.0f} s left"
-        # A carriage return brings the cursor back, and the escape clears what was there.
+        # A carriage return brings the cursor back, and the escape clears the line.
         print(
             f"\r\033[K{line}" if is_terminal else line,
             end="" if is_terminal and done < total else "\n",

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Builds and measures the modules of a design space; what is done is kept, and resumed."""
+"""Builds and measures the modules of a design space, in a directory that can be resumed."""
 
 import json
 import os
@@ -22,16 +22,19 @@ import random
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
+from ..cost_model.experience import target_text
 from ..measure import (
     TIME_LIMIT,
     TaskFailed,
@@ -42,16 +45,13 @@ from ..measure import (
 )
 from .kernel_timing import Shape, Timed, time_module
 from .space import MeasuredModule
+from .work_directory import CollectionError, claim, read_lines
 
 BUILD_BATCH = 64
-"""How many modules are built between two lines of progress."""
+"""Number of modules built between two lines of progress."""
 
 Progress = Callable[[str, int, int], None]
-"""Told what is under way, how much of it is done, and how much there is."""
-
-
-class CollectionError(Exception):
-    """What was collected before cannot be gone on with, or the workload cannot be built."""
+"""Called with the current step, the number of items done, and their total."""
 
 
 class Collection:
@@ -68,7 +68,7 @@ class Collection:
     mod : IRModule
         The unscheduled module.
     target : Target
-        What to build for.
+        Target to build for.
     timeout_sec : float
         The seconds that one build, and that one measurement, may take.
     seed : int
@@ -77,7 +77,7 @@ class Collection:
     Raises
     ------
     CollectionError
-        If the directory holds the measurements of another workload or target.
+        If the directory holds other files, or measurements of another workload or target.
     """
 
     def __init__(
@@ -95,7 +95,10 @@ class Collection:
         self._timeout_sec = timeout_sec
         self._seed = seed
         self._artifacts = directory / "artifacts"
-        self._artifacts.mkdir(parents=True, exist_ok=True)
+        claim(
+            directory, {"workload": f"{structural_hash(mod):016x}", "target": target_text(target)}
+        )
+        self._artifacts.mkdir(exist_ok=True)
         self._log = directory / "log.jsonl"
         self.builds: dict[int, dict[str, Any]] = {}
         self.times: dict[int, dict[int, float]] = defaultdict(dict)
@@ -109,9 +112,9 @@ class Collection:
         Parameters
         ----------
         modules : Mapping[int, Callable[[], IRModule]]
-            What makes each scheduled module, by structural hash.
+            Makes each scheduled module, by structural hash.
         progress : Progress
-            Told after each batch.
+            Called after each batch.
         """
         missing = [name for name in modules if name not in self.builds]
         if not missing and self._reference.exists():
@@ -137,7 +140,7 @@ class Collection:
         passes : Sequence[int]
             Which passes; those times that are known already are kept.
         progress : Progress
-            Told after each module.
+            Called after each module.
         """
         pool = WorkerPool(1, prepare=prepare_to_time, quiet=True)
         try:
@@ -243,18 +246,8 @@ class Collection:
             self.times[name][entry["pass"]] = entry["secs"]
 
     def _read(self) -> None:
-        for entry in self._entries():
+        for entry in read_lines(self._log):
             self._take(entry)
-
-    def _entries(self) -> Iterator[dict[str, Any]]:
-        if not self._log.exists():
-            return
-        text = self._log.read_text()
-        complete, _, torn = text.rpartition("\n")
-        if torn:  # The run was killed while it wrote.
-            self._log.write_text(complete + "\n" if complete else "")
-        for line in complete.splitlines():
-            yield json.loads(line)
 
 
 def _move(artifact: str, path: Path) -> None:

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What a space is made of: a workload, and a design space cut to be enumerable or whole."""
+"""Definition of a space: a workload, and its design space, whole or cut to be enumerable."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Definition:
     make_space : Callable[[], SpaceGenerator]
         Makes a new generator of its design space.
     is_whole : bool
-        Whether that is MetaSchedule's own space, too large to enumerate.
+        True for MetaSchedule's own space, which is too large to enumerate.
     """
 
     name: str
@@ -85,9 +85,9 @@ def cut(
     write_levels : Sequence[int]
         At which levels a write cache may be; none for no write cache.
     rfactor : bool
-        Whether a reduction may be split in two.
+        True if a reduction may be split in two.
     parallel : bool
-        Whether loops are annotated as parallel, which adds an extent to choose.
+        True to annotate loops as parallel, which adds an extent to choose.
     """
     rule = ms.schedule_rule
 

@@ -24,10 +24,48 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 
 from .definition import Definition, define, define_whole
 from .layers import LAYERS
+from .space import Space, SpaceError
 
 
 class UnknownDefinitionError(Exception):
     """No definition has that name."""
+
+
+class UntrustedDefinitionError(SpaceError):
+    """A space file names a function to call that the user has not named."""
+
+
+_trusted: set[str] = set()
+
+
+def trust(*names: str) -> None:
+    """Let space files name these functions, each ``package.module:function``, in this process."""
+    _trusted.update(names)
+
+
+def trusted() -> tuple[str, ...]:
+    """Functions that space files may name."""
+    return tuple(sorted(_trusted))
+
+
+def definition_of(space: Space) -> Definition:
+    """Find the definition that a space file names.
+
+    Raises
+    ------
+    UntrustedDefinitionError
+        If the file names a function that was not given to ``trust``: to find the definition is to
+        import and call it.
+    UnknownDefinitionError
+        If there is none of that name.
+    """
+    if ":" in space.definition and space.definition not in _trusted:
+        raise UntrustedDefinitionError(
+            f"space {space.name} is defined by {space.definition!r}, which is code to import and "
+            "run, and no definition of this package; if you trust it, name it with --trust "
+            f"{space.definition}"
+        )
+    return find_definition(space.definition)
 
 
 def find_definition(text: str) -> Definition:
@@ -60,6 +98,12 @@ def find_definition(text: str) -> Definition:
             "package.module:function that returns a Definition"
         )
     return known[text]()
+
+
+def sampled_definitions() -> dict[str, Callable[[], Definition]]:
+    """Workloads with MetaSchedule's whole space, which can be sampled but not enumerated."""
+    whole = {name: make for name, make in DEFINITIONS.items() if name.startswith("whole_")}
+    return whole | LAYERS
 
 
 def _dense_bias_relu(rows: int, columns: int, inner: int) -> list[te.Tensor]:

@@ -16,87 +16,50 @@
 # under the License.
 """Every point of a design space that MetaSchedule can reach, found by replay."""
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
 
-from ..search_strategy.candidates import Candidate, Replayer
+from ..search_strategy.candidates import Candidate
 from ..search_strategy.decision_kinds import (
     CATEGORICAL,
     COMPUTE_LOCATION,
     PARALLEL_EXTENT,
     PERFECT_TILE,
 )
-from ..search_strategy.decisions import Decision, Sketch, largest_parallel_extent
+from ..search_strategy.decisions import Decision, largest_parallel_extent
+from ..search_strategy.design_spaces import SpacePoint
 from ..search_strategy.neighbourhood import Point
 from ..search_strategy.probing import Prober
-from .space import DecisionLayout, SketchLayout
-
-
-@dataclass(frozen=True)
-class SketchTrace:
-    """A sketch of a design space, with a trace that has its instructions."""
-
-    sketch: Sketch
-    trace: Trace
-
-    def layout(self) -> SketchLayout:
-        """What its decisions may be, as data."""
-        return SketchLayout(tuple(self._layout(decision) for decision in self.sketch.decisions))
-
-    def _layout(self, decision: Decision) -> DecisionLayout:
-        inst = self.trace.insts[decision.inst]
-        kind = decision.kind
-        return DecisionLayout(
-            kind.name,
-            decision.start,
-            decision.length,
-            int(inst.attrs[1]) if kind == PERFECT_TILE else -1,
-            tuple(float(c) for c in inst.attrs[0]) if kind == CATEGORICAL else (),
-        )
+from .design_space import DesignSpace
 
 
 @dataclass
 class Enumeration:
-    """The points of a design space.
+    """All points of a design space.
 
     Parameters
     ----------
-    sketches : list[SketchTrace]
-        Its sketches.
-    points : dict[tuple[int, Point], int | None]
-        By sketch and realised decisions the structural hash of the module, or None where a
-        schedule primitive or a postprocessor refused what was asked for.
+    design_space : DesignSpace
+        The design space.
+    points : dict[SpacePoint, int | None]
+        Structural hash of the module of each point; None where a schedule primitive or a
+        postprocessor refused it.
     """
 
-    sketches: list[SketchTrace]
-    points: dict[tuple[int, Point], int | None] = field(default_factory=dict)
+    design_space: DesignSpace
+    points: dict[SpacePoint, int | None] = field(default_factory=dict)
 
     @property
-    def modules(self) -> dict[int, tuple[int, Point]]:
-        """The first point of each distinct module, by structural hash."""
-        first: dict[int, tuple[int, Point]] = {}
+    def modules(self) -> dict[int, SpacePoint]:
+        """First point of each distinct module, by structural hash."""
+        first: dict[int, SpacePoint] = {}
         for point, module in self.points.items():
             if module is not None:
                 first.setdefault(module, point)
         return first
-
-
-def sketches_of(context: TuneContext) -> list[SketchTrace]:
-    """The distinct sketches of a context's design space."""
-    found: dict[Sketch, Trace] = {}
-    for schedule in context.generate_design_space():
-        found.setdefault(Sketch.from_trace(schedule.trace), schedule.trace)
-    return [SketchTrace(sketch, trace) for sketch, trace in found.items()]
-
-
-def replayer_of(context: TuneContext, seed: int = 0) -> Replayer:
-    """A replayer with the postprocessors of a context; the seed is for what samples."""
-    return Replayer(context.mod, context.space_generator.postprocs, random.Random(seed))
 
 
 def enumerate_space(
@@ -104,49 +67,50 @@ def enumerate_space(
 ) -> Enumeration:
     """Replay every combination of decisions, the distinct parallel plans among them.
 
-    Tiles and categories are combined freely. Which compute locations are legal depends on what was
-    decided before, and which parallel extents differ on everything else, so that these two are
-    found by replay, in this order.
+    Tiles and categories are combined freely. The legal compute locations depend on earlier
+    decisions, and the distinct parallel extents on all others, so that these two are found by
+    replay, in this order.
 
     Parameters
     ----------
     context : TuneContext
         A context of the workload with its design space.
     progress : Callable[[int, int], None]
-        Told the combinations of tiles and categories that are done, and how many there are.
+        Called with the number of combinations of tiles and categories done, and their total.
 
     Returns
     -------
     enumeration : Enumeration
         The points.
     """
-    enumeration = Enumeration(sketches_of(context))
-    replayer = replayer_of(context)
-    limit = largest_parallel_extent(sketch.trace for sketch in enumeration.sketches)
-    combinations = [list(_free_combinations(sketch)) for sketch in enumeration.sketches]
+    space = DesignSpace(context)
+    enumeration = Enumeration(space)
+    sketches = range(len(space.sketches))
+    limit = largest_parallel_extent(space.trace((i, space.start(i))) for i in sketches)
+    combinations = [list(_free_combinations(space, sketch)) for sketch in sketches]
     total, done = sum(map(len, combinations)), 0
-    for index, (sketch, points) in enumerate(zip(enumeration.sketches, combinations, strict=True)):
-        search = _Enumerator(replayer, sketch, limit)
+    for sketch, points in enumerate(combinations):
+        enumerator = _Enumerator(space, sketch, limit)
         for point in points:
-            for asked, candidate in search.complete(point):
+            for asked, candidate in enumerator.complete(point):
                 if candidate is None:
-                    enumeration.points.setdefault((index, asked), None)
+                    enumeration.points.setdefault((sketch, asked), None)
                 else:
-                    realised = sketch.sketch.read(candidate.trace)
-                    enumeration.points[index, realised] = candidate.module
+                    realised = space.read(sketch, candidate.trace)
+                    enumeration.points[sketch, realised] = candidate.module
             done += 1
             progress(done, total)
     return enumeration
 
 
 class _Enumerator:
-    """The points of one sketch."""
+    """Enumerates one sketch."""
 
-    def __init__(self, replayer: Replayer, sketch: SketchTrace, parallel_limit: int) -> None:
-        self._replayer = replayer
-        self._sketch = sketch.sketch
-        self._trace = sketch.trace
-        self._prober = Prober(replayer, parallel_limit)
+    def __init__(self, space: DesignSpace, sketch: int, parallel_limit: int) -> None:
+        self._space = space
+        self._index = sketch
+        self._sketch = space.sketches[sketch]
+        self._prober = Prober(space.replayer, parallel_limit)
 
     def complete(self, point: Point) -> Iterator[tuple[Point, Candidate | None]]:
         """All points that have the tiles and the categories of one."""
@@ -155,14 +119,16 @@ class _Enumerator:
         parallel = [d for d in decisions if d.kind == PARALLEL_EXTENT]
         for located in self._choose_locations(point, locations):
             for planned in self._choose_parallel(located, parallel):
-                yield planned, self._replayer.replay(self._sketch.write(self._trace, planned))
+                yield planned, self._space.realise((self._index, planned))
 
     def _choose_locations(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
         if not decisions:
             yield point
             return
         first, *rest = decisions
-        legal = self._prober.compute_locations(self._sketch, self._sketch.write(self._trace, point))
+        legal = self._prober.compute_locations(
+            self._sketch, self._space.trace((self._index, point))
+        )
         for location in legal[first.inst]:
             yield from self._choose_locations(first.replace(point, (location,)), rest)
 
@@ -171,16 +137,18 @@ class _Enumerator:
             yield point
             return
         first, *rest = decisions
-        extents = self._prober.parallel_extents(self._sketch, self._trace, point, first)
+        trace = self._space.trace((self._index, point))
+        extents = self._prober.parallel_extents(self._sketch, trace, point, first)
         for extent in extents:
             yield from self._choose_parallel(first.replace(point, (extent,)), rest)
 
 
-def _free_combinations(sketch: SketchTrace) -> Iterator[Point]:
-    """All combinations of tiles and categories; the other decisions as the trace has them."""
-    present = sketch.sketch.read(sketch.trace)
+def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
+    """All combinations of tiles and categories; the other decisions as generated."""
+    present = space.start(sketch)
     values: list[list[Point]] = []
-    for decision, layout in zip(sketch.sketch.decisions, sketch.layout().decisions, strict=True):
+    layouts = space.layout(sketch).decisions
+    for decision, layout in zip(space.sketches[sketch].decisions, layouts, strict=True):
         own = decision.value(present)
         if decision.kind == PERFECT_TILE:
             extent = 1

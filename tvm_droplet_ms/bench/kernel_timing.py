@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""How a module of a space is checked and timed, in a worker."""
+"""Checks and times a module of a space, in a worker."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ import numpy as np
 import tvm
 
 REPEAT_SECS = 0.01
-"""How long one timing lasts at least."""
+"""Minimum duration of one timing, in seconds."""
 
 Shape = tuple[tuple[int, ...], str]
 """The shape and the type of an argument."""
@@ -42,7 +42,7 @@ class Timed:
     secs : float
         The time of one call in seconds.
     is_right : bool
-        Whether the outputs are those of the unscheduled module.
+        True if the outputs are those of the unscheduled module.
     """
 
     secs: float
@@ -50,7 +50,7 @@ class Timed:
 
 
 def time_module(path: str, reference: str, arguments: Sequence[Shape], seed: int) -> Timed:
-    """Load a module, check what it computes, and time it on newly allocated arguments.
+    """Load a module, check its output, and time it on newly allocated arguments.
 
     Parameters
     ----------

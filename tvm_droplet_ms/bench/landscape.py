@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What a space looks like to a descent: its local minima, and where descents end. No TVM.
+"""Landscape of a space: its local minima, and the ends of descents. Imports no TVM.
 
 The Droplet hypothesis ("Explore as a Storm, Exploit as a Raindrop") is that good kernels lie
 together, so that a descent by the smallest steps from a good one reaches a very good one.
@@ -147,7 +147,7 @@ def local_minima(times: Sequence[float], graph: Graph, tolerance: float = 0.0) -
 
 
 def descents(times: Sequence[float], graph: Graph) -> list[int]:
-    """Where the steepest descent from each module ends: at the fastest neighbour of the fastest."""
+    """End of the steepest descent from each module, by steps to the fastest neighbour."""
     ends: list[int] = list(range(len(times)))
     for module in sorted(range(len(times)), key=times.__getitem__):
         fastest = min(graph[module], key=times.__getitem__, default=module)
@@ -162,9 +162,9 @@ def best_of(is_good: Sequence[bool], draws: int) -> float:
     Parameters
     ----------
     is_good : Sequence[bool]
-        Whether each item is, the best item first.
+        True for each good item, the best item first.
     draws : int
-        How many items are drawn, none twice.
+        Number of items drawn, none twice.
 
     Returns
     -------

@@ -16,8 +16,8 @@
 # under the License.
 """Workloads to learn from: layers of common models, each with MetaSchedule's whole space.
 
-A sample of each is measured, and a cost model learns what they have in common. The more kinds of
-layers there are, the likelier is one like the user's.
+A sample of each is measured for a cost model to learn from. With more kinds of layers, one like
+the user's is likelier among them.
 """
 
 from collections.abc import Callable, Sequence

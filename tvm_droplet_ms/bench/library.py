@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The measured spaces and samples that come with the package."""
+"""Measured spaces and samples that come with the package."""
 
 from pathlib import Path
 
@@ -22,29 +22,42 @@ DIRECTORY = Path(__file__).parent / "spaces"
 
 SAMPLES = Path(__file__).parent / "samples"
 
-ASIDE = frozenset({"conv1d", "conv2d_bn_relu", "conv2d_dilated", "dense_flat", "depthwise_stride2"})
-"""Spaces on which nothing of a strategy is chosen: they show whether what was chosen on the others
+HELD_OUT = frozenset(
+    {"conv1d", "conv2d_bn_relu", "conv2d_dilated", "dense_flat", "depthwise_stride2"}
+)
+"""Spaces on which nothing of a strategy was chosen: they show whether a choice made on the others
 holds elsewhere."""
+
+_SUFFIXES = (".json", ".json.gz")
 
 
 def shipped_spaces() -> dict[str, Path]:
-    """The files of the spaces of the package, by name, in alphabetical order."""
-    return {path.name.removesuffix(".json"): path for path in sorted(DIRECTORY.glob("*.json"))}
+    """Files of the package's spaces by name, in alphabetical order."""
+    return _files(DIRECTORY)
 
 
 def shipped_samples() -> dict[str, Path]:
-    """The files of the samples of the package, by name, in alphabetical order.
+    """Files of the package's samples by name, in alphabetical order.
 
     A cost model learns from them; nothing can be searched in a sample.
     """
-    return {path.name.removesuffix(".json"): path for path in sorted(SAMPLES.glob("*.json"))}
+    return _files(SAMPLES)
 
 
-def shipped_experience() -> list[Path]:
+def shipped_training_files() -> list[Path]:
     """All files of the package that a cost model can learn from."""
     return [*shipped_spaces().values(), *shipped_samples().values()]
 
 
 def find_space(text: str) -> Path:
-    """The file of a space or a sample: the name of one of the package's, or a path."""
+    """File of a space or a sample: by its name in the package, or a path."""
     return (shipped_samples() | shipped_spaces()).get(text, Path(text))
+
+
+def _files(directory: Path) -> dict[str, Path]:
+    files = {
+        path.name.removesuffix(suffix): path
+        for suffix in _SUFFIXES
+        for path in directory.glob(f"*{suffix}")
+    }
+    return dict(sorted(files.items()))

@@ -21,8 +21,7 @@ order in which the search tried them, failures and repetitions included, so that
 
 The score is that of F.-J. Willemsen et al., "A Methodology for Comparing Auto-Tuning Optimization
 Algorithms", Future Generation Computer Systems 159 (2024), and of its software
-``autotuning_methodology`` 1.1.0, which calls a trial a function evaluation. ``time_score`` counts
-in seconds instead; ``measures`` has the plain measures at fixed numbers of trials, and intervals.
+``autotuning_methodology`` 1.1.0, which calls a trial a function evaluation.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,7 +37,7 @@ Runs = Sequence[Sequence[float]] | Floats
 
 
 class ScoreError(ValueError):
-    """Times or runs that no score can be made of."""
+    """Times or runs that cannot be scored."""
 
 
 def valid_times(times: ArrayLike) -> Floats:
@@ -58,7 +56,7 @@ def valid_times(times: ArrayLike) -> Floats:
 
 
 def random_baseline(times: ArrayLike, trials: ArrayLike) -> Floats:
-    """What random search without replacement has found, as the field calculates it.
+    """Best time of random search without replacement, as the field calculates it.
 
     With N valid times sorted from worst to best, it is the one at index round(M (N + 1) / (M + 1))
     after M trials, and at most the best one: the time at the expected rank. Failures are left out.
@@ -80,35 +78,6 @@ def random_baseline(times: ArrayLike, trials: ArrayLike) -> Floats:
     index = np.rint(drawn * (count + 1) / (drawn + 1)).astype(np.int64)
     values: Floats = descending[np.minimum(count - 1, index)]
     return values
-
-
-def expected_best(times: ArrayLike, trials: ArrayLike) -> Floats:
-    """The exact expectation of the best of M valid times drawn without replacement.
-
-    The best is not among the k smallest of N times with probability C(N - k, M) / C(N, M); the
-    expectation sums the steps between successive times by it. Parameters and result are those of
-    ``random_baseline``.
-
-    Raises
-    ------
-    ScoreError
-        If a number of trials is below 1 or more than there are valid times.
-    """
-    ascending = valid_times(times)
-    count, drawn = ascending.size, np.atleast_1d(np.asarray(trials, dtype=np.int64))
-    if drawn.min() < 1 or drawn.max() > count:
-        raise ScoreError(f"trials {drawn.tolist()}: expected 1 to {count}, the valid times")
-    best = np.empty(drawn.size)
-    for i, number in enumerate(drawn):
-        left = np.arange(1, count - number + 1)
-        log_missed = (
-            gammaln(count - left + 1)
-            - gammaln(count - left - number + 1)
-            - gammaln(count + 1)
-            + gammaln(count - number + 1)
-        )
-        best[i] = ascending[0] + np.exp(log_missed) @ np.diff(ascending)[: left.size]
-    return best
 
 
 def trial_budget(

@@ -14,14 +14,13 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What spaces look like, as text: data in, text out."""
+"""Tables of spaces and their landscapes: data in, text out."""
 
 from collections.abc import Sequence
 
 from ..report import align
 from .landscape import DRAWS, Landscape
 from .space import Space
-from .surrogates.surrogate import LEAST_CORRELATION, Surrogate
 
 _HEADER = (
     "space",
@@ -119,51 +118,4 @@ def _describe(space: Space) -> str:
     return (
         f"{space.name}: {space.description}. {passes} passes on {space.date}; target "
         f"{dict(space.target)}; {machine}; {versions}."
-    )
-
-
-def format_surrogates(surrogates: Sequence[Surrogate]) -> str:
-    """Format what surrogate spaces are made of, and how far off they are.
-
-    Parameters
-    ----------
-    surrogates : Sequence[Surrogate]
-        The surrogates.
-
-    Returns
-    -------
-    text : str
-        A table in Markdown, what its columns mean, and where and when each was measured.
-    """
-    lines = [
-        (
-            "surrogate",
-            "held out",
-            "points",
-            "rank correlation",
-            "of timings",
-            "median error",
-            "used",
-        )
-    ]
-    for surrogate in surrogates:
-        for name, error in surrogate.errors.items():
-            lines.append(
-                (
-                    surrogate.sample.name,
-                    name,
-                    str(error.points),
-                    f"{error.rank_correlation:.3f}",
-                    f"{error.timing_correlation:.3f}",
-                    f"{error.median_error:.1%}",
-                    "yes" if surrogate.is_trusted else "no",
-                )
-            )
-    explanation = (
-        "rank correlation: Spearman's, between predicted and measured times of points that\n"
-        "the regressor was not fitted to; of timings: between two halves of the passes. A\n"
-        f"surrogate is used where all of the former are {LEAST_CORRELATION} or more."
-    )
-    return "\n\n".join(
-        [align(lines), explanation, *(_describe(surrogate.sample) for surrogate in surrogates)]
     )

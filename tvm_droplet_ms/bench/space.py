@@ -19,14 +19,15 @@
 import gzip
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..search_strategy.neighbourhood import Axis, ChoiceAxis, OrderedAxis, Point, TileAxis
+from ..search_strategy.neighbourhood import Axis, OrderedAxis, Point
+from .sketch_layout import DecisionLayout, SketchLayout
 
 FORMAT = "tvm-droplet-ms space"
 VERSION = 1
@@ -40,41 +41,8 @@ class SpaceError(Exception):
 
 
 @dataclass(frozen=True)
-class DecisionLayout:
-    """What one decision of a sketch may be.
-
-    Parameters
-    ----------
-    kind : str
-        The kind of its instruction: "SamplePerfectTile", "SampleCategorical",
-        "SampleComputeLocation" or "Annotate", the last for a parallel extent.
-    start : int
-        Where its value begins in a point.
-    length : int
-        How many integers its value has: the positions of a tile, else 1.
-    max_innermost_factor : int
-        The limit of a tile's innermost position; -1 for none.
-    candidates : tuple[float, ...]
-        What a ``SampleCategorical`` chooses from; empty for the others.
-    """
-
-    kind: str
-    start: int
-    length: int
-    max_innermost_factor: int = -1
-    candidates: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class SketchLayout:
-    """The decisions of one sketch, in the order of its trace."""
-
-    decisions: tuple[DecisionLayout, ...]
-
-
-@dataclass(frozen=True)
-class SpacePoint:
-    """Realised decisions, and what they make.
+class MeasuredPoint:
+    """Realised decisions, and the module that they make.
 
     Parameters
     ----------
@@ -102,9 +70,9 @@ class MeasuredModule:
     secs : tuple[float, ...]
         The time of one call in seconds, once for each pass over the space; empty if it failed.
     build_secs : float
-        What building and exporting it took, in seconds.
+        Duration of building and exporting it, in seconds.
     run_secs : float
-        What one measurement of it took, in seconds: loading it, filling its arguments, timing it.
+        Duration of one measurement in seconds: loading, filling the arguments, timing.
     failure : str | None
         One of ``FAILURES``, or None.
     """
@@ -132,23 +100,26 @@ class Space:
     description : str
         The workload and the schedule space, in a line.
     definition : str
-        What ``definitions.find_definition`` makes the workload and its design space of.
+        Name that ``definitions.find_definition`` finds the workload by.
     target : Mapping[str, Any]
         The target.
     machine : Mapping[str, Any]
-        Where it was measured: ``cpu``, ``cpus``, ``threads``.
+        Machine that measured it: ``cpu``, ``cpus``, ``threads``.
     versions : Mapping[str, str]
-        Of the packages that made it.
+        Versions of the packages that made it.
     date : str
-        When it was measured, in ISO format.
+        Date of the measurement, in ISO format.
     sketches : tuple[SketchLayout, ...]
         The sketches of the design space.
-    points : tuple[SpacePoint, ...]
+    points : tuple[MeasuredPoint, ...]
         All points, those with the same module too (aliases), and those without one.
     modules : tuple[MeasuredModule, ...]
         The distinct modules.
     closed : bool
-        Whether every module that MetaSchedule can reach is in it.
+        True for a space with every module that MetaSchedule can reach; False for a sample.
+    origins : tuple[str, ...]
+        Origin of each module of a sample: "random" for TVM's own sampling, "near" for a change of
+        one of the best, or the name of the search that proposed it. Empty where it is not known.
     """
 
     name: str
@@ -159,9 +130,10 @@ class Space:
     versions: Mapping[str, str]
     date: str
     sketches: tuple[SketchLayout, ...]
-    points: tuple[SpacePoint, ...]
+    points: tuple[MeasuredPoint, ...]
     modules: tuple[MeasuredModule, ...]
     closed: bool = True
+    origins: tuple[str, ...] = ()
 
     @cached_property
     def times(self) -> list[float]:
@@ -196,13 +168,13 @@ class Space:
                 values.setdefault((point.sketch, slot), set()).add(value)
         return tuple(
             tuple(
-                _axis(decision, sorted(values.get((index, decision.start), ())))
+                decision.axis(sorted(values.get((index, decision.start), ())))
                 for decision in sketch.decisions
             )
             for index, sketch in enumerate(self.sketches)
         )
 
-    def neighbours(self, point: SpacePoint) -> Iterator[SpacePoint]:
+    def neighbours(self, point: MeasuredPoint) -> Iterator[MeasuredPoint]:
         """The adjacent points of a point: the smallest legal step of each decision.
 
         A step of a compute location or a parallel extent goes to the next value that the point can
@@ -279,6 +251,7 @@ class Space:
                 "run_millisecs": [round(m.run_secs * 1e3) for m in self.modules],
                 "failure": {i: m.failure for i, m in enumerate(self.modules) if m.failure},
             },
+            **({"origins": list(self.origins)} if self.origins else {}),
         }
 
     @staticmethod
@@ -297,6 +270,7 @@ class Space:
             versions=content["versions"],
             date=content["date"],
             closed=content["closed"],
+            origins=tuple(content.get("origins", ())),
             sketches=tuple(
                 SketchLayout(
                     tuple(
@@ -307,7 +281,7 @@ class Space:
                 for sketch in content["sketches"]
             ),
             points=tuple(
-                SpacePoint(sketch, tuple(decisions), module)
+                MeasuredPoint(sketch, tuple(decisions), module)
                 for sketch, decisions, module in zip(
                     points["sketch"], points["decisions"], points["module"], strict=True
                 )
@@ -323,17 +297,3 @@ class Space:
                 for i, (name, times, build, run) in enumerate(columns)
             ),
         )
-
-
-def _axis(decision: DecisionLayout, values: Sequence[int]) -> Axis:
-    if decision.kind == "SamplePerfectTile":
-        return TileAxis(decision.start, decision.length, decision.max_innermost_factor)
-    if decision.kind == "SampleCategorical":
-        ordered = list(decision.candidates) in (
-            sorted(decision.candidates),
-            sorted(decision.candidates, reverse=True),
-        )
-        if not ordered:
-            return ChoiceAxis(decision.start, len(decision.candidates))
-        return OrderedAxis(decision.start, tuple(range(len(decision.candidates))))
-    return OrderedAxis(decision.start, tuple(values))

@@ -25,7 +25,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from .space import Space, SpacePoint
+from .space import MeasuredPoint, Space
 
 SCHEMA_VERSION = "1.0.0"
 
@@ -46,7 +46,7 @@ ERROR_VALUES = {
     "timeout": "RuntimeFailedConfig",
     "wrong result": "RuntimeFailedConfig",
 }
-"""What stands for the time of a failure; ``autotuning_methodology`` knows no others."""
+"""Values in place of the time of a failure; ``autotuning_methodology`` knows no others."""
 
 
 def to_t4(space: Space) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def to_t4(space: Space) -> dict[str, Any]:
     Returns
     -------
     dict[str, Any]
-        What ``json`` can write.
+        Content for ``json``.
     """
     names = [
         [name for i, d in enumerate(sketch.decisions) for name in _names(i, d.kind, d.length)]
@@ -100,7 +100,7 @@ def _names(index: int, kind: str, length: int) -> list[str]:
     return [f"{index}_{kind}_{position}" for position in range(length)]
 
 
-def _result(space: Space, point: SpacePoint, names: list[str]) -> dict[str, Any]:
+def _result(space: Space, point: MeasuredPoint, names: list[str]) -> dict[str, Any]:
     module = None if point.module is None else space.modules[point.module]
     failure = "constraint" if module is None else module.failure
     time = module.time if module else math.inf

@@ -24,8 +24,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import Any, Protocol
+from statistics import fmean
+from typing import Any
 
 from tvm_ffi import structural_hash
 
@@ -33,70 +33,18 @@ from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerInput, RunnerResult
-from tvm.target import Target
 
 from ..measure import PromptRunnerFuture
-from .definitions import find_definition
-from .enumeration import replayer_of, sketches_of
-from .space import MeasuredModule, Space, SpaceError
+from .design_space import check_modules
+from .space import MeasuredModule, Space
 
 NEAR_BEST = 1.1
 NEAR_BEST_REPEATS = 5
-"""As of ``PromptRunner``: what is within 10% of the best is repeated, five times in all."""
-
-CHECKED_POINTS = 8
-"""How many points of a space are replayed to see that this TVM makes the same modules."""
+"""As in ``PromptRunner``: a module within 10% of the best is timed five times in all."""
 
 
 class MissingModuleError(Exception):
     """A module was proposed that a closed space does not have."""
-
-
-class Answers(Protocol):
-    """What a table answers from: a measured space, or a model of one."""
-
-    @property
-    def space(self) -> Space:
-        """Modules that were measured; all of them where it is closed."""
-
-    def answer(self, mod: IRModule) -> MeasuredModule:
-        """The measurements of a module."""
-
-
-@dataclass(frozen=True)
-class EnumeratedAnswers:
-    """Answers from a space that has every module.
-
-    Parameters
-    ----------
-    space : Space
-        The space.
-    outside_fails : bool
-        Whether a module that the space does not have is a failure of its candidate: for a strategy
-        that is known to leave the space.
-    """
-
-    space: Space
-    outside_fails: bool = False
-
-    def answer(self, mod: IRModule) -> MeasuredModule:
-        """The measurements of a module.
-
-        Raises
-        ------
-        MissingModuleError
-            If the space does not have it, unless ``outside_fails``.
-        """
-        name = structural_hash(mod)
-        if name not in self.space.index and self.outside_fails:
-            cost = median(module.build_secs for module in self.space.modules)
-            return MeasuredModule(name, (), cost, 0.0, "constraint")
-        if name not in self.space.index:
-            raise MissingModuleError(
-                f"space {self.space.name} has no module of structural hash {name:016x}, and claims "
-                f"to be closed under what MetaSchedule can reach:\n{mod}"
-            )
-        return self.space.modules[self.space.index[name]]
 
 
 @dataclass(frozen=True)
@@ -153,16 +101,14 @@ class ReplayTable:
 
     Parameters
     ----------
-    space : Space | Answers
-        The space, or what answers for one.
+    space : Space
+        The space.
     noisy : bool
-        Whether a measurement draws from the recorded repeats; otherwise it is their median.
+        True if a measurement is drawn from the recorded repeats; otherwise it is their median.
     seed : int
         Of the draws.
-    outside_fails : bool
-        As of ``EnumeratedAnswers``.
     workers : int
-        Among how many processes builds are shared, for the simulated clock.
+        Number of processes that share the builds, for the simulated clock.
 
     Attributes
     ----------
@@ -179,17 +125,14 @@ class ReplayTable:
 
     def __init__(
         self,
-        space: "Space | Answers",
+        space: Space,
         *,
         noisy: bool = False,
         seed: int = 0,
-        outside_fails: bool = False,
         workers: int = 2,
     ) -> None:
-        self.answers: Answers = (
-            EnumeratedAnswers(space, outside_fails) if isinstance(space, Space) else space
-        )
-        check_modules(self.answers.space)
+        check_modules(space)
+        self.space = space
         self.trials: list[Trial] = []
         self.clock = SimulatedClock()
         self.workers = workers
@@ -202,6 +145,22 @@ class ReplayTable:
         """The builder and the runner, for ``tune_tir(..., **table.measure())``."""
         self._idle_since = time.perf_counter()
         return {"builder": TableBuilder(self), "runner": TableRunner(self)}
+
+    def answer(self, mod: IRModule) -> MeasuredModule:
+        """Measurements of a module.
+
+        Raises
+        ------
+        MissingModuleError
+            If the space does not have it.
+        """
+        name = structural_hash(mod)
+        if name not in self.space.index:
+            raise MissingModuleError(
+                f"space {self.space.name} has no module of structural hash {name:016x}, and claims "
+                f"to be closed under what MetaSchedule can reach:\n{mod}"
+            )
+        return self.space.modules[self.space.index[name]]
 
     def propose(self, batch: int) -> float:
         """The seconds of proposing for each of a batch that has just come."""
@@ -227,7 +186,7 @@ class ReplayTable:
         self.clock.advance(trial.proposed_secs + trial.build_secs + trial.run_secs)
 
     def draw(self, module: MeasuredModule) -> list[float]:
-        """What a runner reports of a module, with the repeats that ``PromptRunner`` takes.
+        """Times that a runner reports for a module, repeated as ``PromptRunner`` does.
 
         With noise all repeats are of one pass: some modules differ from pass to pass by far more
         than a live measurement's repeats do, which are taken at one time in one process.
@@ -270,7 +229,7 @@ class TableBuilder(PyBuilder):
         return results
 
     def _result(self, build_input: BuilderInput, proposed: float) -> BuilderResult:
-        module = self._table.answers.answer(build_input.mod)
+        module = self._table.answer(build_input.mod)
         if module.failure in ("constraint", "compile"):
             self._table.record(module, [], proposed)
             return BuilderResult(None, f"the space records a failure: {module.failure}")
@@ -312,32 +271,3 @@ def _done(result: RunnerResult) -> "Future[RunnerResult]":
     future: Future[RunnerResult] = Future()
     future.set_result(result)
     return future
-
-
-def check_modules(space: Space) -> None:
-    """Check that this TVM makes the modules of a space that were measured.
-
-    Parameters
-    ----------
-    space : Space
-        The space.
-
-    Raises
-    ------
-    SpaceError
-        If a replayed point has another structural hash.
-    """
-    context = find_definition(space.definition).context(Target(dict(space.target)), "replay-trace")
-    sketches, replayer = sketches_of(context), replayer_of(context)
-    points = [point for point in space.points if point.module is not None]
-    step = max(1, len(points) // CHECKED_POINTS)
-    for point in points[::step]:
-        sketch = sketches[point.sketch]
-        candidate = replayer.replay(sketch.sketch.write(sketch.trace, point.decisions))
-        expected = space.modules[point.module or 0].structural_hash
-        if candidate is None or candidate.module != expected:
-            raise SpaceError(
-                f"space {space.name} was measured with {dict(space.versions)}, and the versions "
-                f"installed here make another module of its point {point.decisions}: build the "
-                "space again, or install those versions"
-            )

@@ -30,14 +30,14 @@ def add_command(commands: Any) -> None:
         "compare",
         help="compare search strategies on measured spaces",
         description="Run search strategies on measured spaces, without compiling anything, and "
-        "print what each reached. The same command goes on where an interrupted one stopped.",
+        "print what each reached. The same command resumes an interrupted comparison.",
     )
     compare.add_argument(
         "--spaces",
         nargs="+",
         default=["all"],
-        help="files, or names of the package's spaces, or `all` of those but the ones set aside, "
-        "on which nothing was chosen, or those `aside` (default: all)",
+        help="files, or names of the package's spaces, or `held-out` for those on which nothing "
+        "was chosen, or `all` for the others (default: all)",
     )
     compare.add_argument(
         "--strategies", nargs="+", default=[], metavar="NAME", help="which (default: all)"
@@ -55,7 +55,11 @@ def add_command(commands: Any) -> None:
         "--noisy", action="store_true", help="draw from the recorded times, not their median"
     )
     compare.add_argument(
-        "--ablate", action="store_true", help="compare DropletStrategy with its parts off, one each"
+        "--trust",
+        nargs="+",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="functions that files of spaces may name as their workload, which runs them",
     )
     compare.add_argument("--workers", type=positive, help="processes (default: one for each CPU)")
     compare.set_defaults(run=_compare)
@@ -64,9 +68,11 @@ def add_command(commands: Any) -> None:
 def _compare(options: argparse.Namespace) -> int:
     from ..bench.compare.command import run_compare
     from ..bench.compare.results import CompareError
-    from ..bench.library import shipped_experience
+    from ..bench.definitions import trust
+    from ..bench.library import shipped_training_files
     from ..bench.space import SpaceError
 
+    trust(*options.trust)
     try:
         return run_compare(
             [file for given in options.spaces for file in _space_files(given)],
@@ -75,10 +81,9 @@ def _compare(options: argparse.Namespace) -> int:
             trials=options.trials,
             seeds=options.seeds,
             noisy=options.noisy,
-            ablate=options.ablate,
             num_trials_per_iter=options.batch,
             workers=options.workers,
-            experience=shipped_experience(),
+            samples=shipped_training_files(),
         )
     except (CompareError, SpaceError) as error:
         print(f"droplet-ms compare: error: {error}", file=sys.stderr)
@@ -86,20 +91,10 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _space_files(given: str) -> list[Path]:
-    """The files that a name stands for, without surrogates that decide nothing."""
-    from ..bench.files import load
-    from ..bench.library import ASIDE, find_space, shipped_spaces
-    from ..bench.surrogates.surrogate import Surrogate
+    """Files that a name stands for."""
+    from ..bench.library import HELD_OUT, find_space, shipped_spaces
 
-    if given not in ("all", "aside"):
+    if given not in ("all", "held-out"):
         return [find_space(given)]
-    files = []
-    for name, file in shipped_spaces().items():
-        if (name in ASIDE) != (given == "aside"):
-            continue
-        loaded = load(file)
-        if isinstance(loaded, Surrogate) and not loaded.is_trusted:
-            print(f"{name} is left out: its rank correlation is too low, see `space show {name}`")
-        else:
-            files.append(file)
-    return files
+    held_out = given == "held-out"
+    return [file for name, file in shipped_spaces().items() if (name in HELD_OUT) == held_out]

@@ -116,14 +116,14 @@ def read_experience(given: Sequence[str], extractor: "Extractor") -> "list[Workl
     SpaceError
         If a file is no space, or this TVM makes other modules of its points.
     """
-    from ..bench.experience import read_space
-    from ..bench.library import find_space, shipped_experience
+    from ..bench.training import read_space
+    from ..bench.library import find_space, shipped_training_files
     from ..cost_model.pretrain import read_databases
 
     files = [
         file
         for text in given
-        for file in (shipped_experience() if text == "shipped" else [find_space(text)])
+        for file in (shipped_training_files() if text == "shipped" else [find_space(text)])
     ]
     directories = [file for file in files if not file.is_file()]
     spaces = [file for file in files if file.is_file()]

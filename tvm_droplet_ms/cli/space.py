@@ -17,18 +17,16 @@
 """The command ``droplet-ms space``."""
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from .arguments import positive
+from .space_data import add_data_commands
 
 PASSES = 5
 
-SAMPLE = 2750
-
-LEARNED_FROM = 128
+SAMPLE_POINTS = 128
 
 
 def add_command(commands: Any) -> None:
@@ -42,6 +40,7 @@ def add_command(commands: Any) -> None:
     _add_build(actions)
     _add_sample(actions)
     _add_show(actions)
+    add_data_commands(actions)
 
 
 def _add_build(actions: Any) -> None:
@@ -49,14 +48,13 @@ def _add_build(actions: Any) -> None:
         "build",
         help="enumerate the schedules of a workload, build and time them all",
         description="Enumerate the schedules of a workload's design space, build them all, check "
-        "what they compute, and time each in several passes over the whole space. Of a space that "
-        "is too large, measure a sample and fit a surrogate. The same command goes on where an "
-        "interrupted one stopped. Let nothing else run meanwhile.",
+        "what they compute, and time each in several passes over the whole space. The same command "
+        "resumes an interrupted build. Let nothing else run meanwhile.",
     )
     build.add_argument(
         "workload", help="a workload of the package, or package.module:function; `list` lists them"
     )
-    build.add_argument("--out", type=Path, help="the file to write (default: WORKLOAD.json)")
+    build.add_argument("--out", type=Path, help="the file to write (default: WORKLOAD.json.gz)")
     build.add_argument(
         "--passes",
         type=positive,
@@ -66,14 +64,9 @@ def _add_build(actions: Any) -> None:
     build.add_argument(
         "--work-dir",
         type=Path,
-        help="where builds and measurements are kept until the file is written "
+        help="new or empty directory for builds and measurements, or that of an earlier, "
+        "interrupted build; what this command put into it is deleted once the file is written "
         "(default: the file's name with .work)",
-    )
-    build.add_argument(
-        "--sample",
-        type=positive,
-        default=SAMPLE,
-        help="how many points of a space that is too large to enumerate (default: %(default)s)",
     )
     build.add_argument(
         "--keep", action="store_true", help="keep the builds, to be able to add passes later"
@@ -87,8 +80,7 @@ def _add_sample(actions: Any) -> None:
         help="time some schedules of workloads, to pretrain a cost model with",
         description="Build and time some schedules of each workload's design space, half of them "
         "at random and half near the best, and write a file of each that `droplet-ms pretrain` "
-        "learns from. The same command goes on where an interrupted one stopped. Let nothing else "
-        "run meanwhile.",
+        "learns from. The same command resumes an interrupted one. Let nothing else run meanwhile.",
     )
     sample.add_argument(
         "workloads",
@@ -98,7 +90,7 @@ def _add_sample(actions: Any) -> None:
     sample.add_argument(
         "--points",
         type=positive,
-        default=LEARNED_FROM,
+        default=SAMPLE_POINTS,
         help="how many schedules of each (default: %(default)s)",
     )
     sample.add_argument(
@@ -127,67 +119,61 @@ def _add_show(actions: Any) -> None:
 
 def _build(options: argparse.Namespace) -> int:
     from ..bench.building import build_space, console_progress
-    from ..bench.collection import CollectionError
     from ..bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
+    from ..bench.work_directory import CollectionError, remove
     from ..host import host_target
     from ..measure import fast_start
 
     if options.workload == "list":
         for name, make in DEFINITIONS.items():
-            print(f"{name}: {make().description}")
+            if not make().is_whole:
+                print(f"{name}: {make().description}")
         return 0
     fast_start()
     try:
         definition = find_definition(options.workload)
-        out: Path = options.out or Path(f"{definition.name}.json")
+        if definition.is_whole:
+            print(
+                f"droplet-ms space: error: {definition.name} is MetaSchedule's whole space, which "
+                "is too large to enumerate; measure a sample of it with: droplet-ms space sample "
+                f"{options.workload}",
+                file=sys.stderr,
+            )
+            return 1
+        out: Path = options.out or Path(f"{definition.name}.json.gz")
         if not out.parent.is_dir():
             print(f"droplet-ms space: error: {out.parent} is no directory", file=sys.stderr)
             return 1
         directory = options.work_dir or out.with_name(out.name + ".work")
         progress = console_progress(definition.name)
-        if definition.is_whole:
-            from ..bench.surrogates.fitting import build_surrogate
-
-            build_surrogate(
-                definition,
-                options.workload,
-                host_target(),
-                directory,
-                out,
-                sample=options.sample,
-                passes=options.passes,
-                progress=progress,
-            )
-        else:
-            build_space(
-                definition,
-                options.workload,
-                host_target(),
-                directory,
-                out,
-                passes=options.passes,
-                progress=progress,
-            )
+        build_space(
+            definition,
+            options.workload,
+            host_target(),
+            directory,
+            out,
+            passes=options.passes,
+            progress=progress,
+        )
     except (UnknownDefinitionError, CollectionError) as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
     if not options.keep:
-        shutil.rmtree(directory)
+        remove(directory)
     print(f"wrote {out}")
     return 0
 
 
 def _sample(options: argparse.Namespace) -> int:
     from ..bench.building import console_progress
-    from ..bench.collection import CollectionError
-    from ..bench.definitions import UnknownDefinitionError, find_definition
-    from ..bench.layers import LAYERS
-    from ..bench.surrogates.samples import build_sample
+    from ..bench.definitions import UnknownDefinitionError, find_definition, sampled_definitions
+    from ..bench.sampling.build import build_sample
+    from ..bench.work_directory import CollectionError, remove
     from ..host import host_target
     from ..measure import fast_start
 
     if options.workloads == ["list"]:
-        for name, make in LAYERS.items():
+        for name, make in sampled_definitions().items():
             print(f"{name}: {make().description}")
         return 0
     fast_start()
@@ -199,7 +185,7 @@ def _sample(options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     status = 0
     for name, definition in definitions.items():
-        out = options.out / f"{definition.name}.json"
+        out = options.out / f"{definition.name}.json.gz"
         if out.exists():
             print(f"{out} is there already")
             continue
@@ -219,32 +205,25 @@ def _sample(options: argparse.Namespace) -> int:
             print(f"droplet-ms space: error: {name}: {error}", file=sys.stderr)
             status = 1
             continue
-        shutil.rmtree(directory)
+        remove(directory)
         print(f"wrote {out}")
     return status
 
 
 def _show(options: argparse.Namespace) -> int:
-    from ..bench.files import load
     from ..bench.landscape import landscape
     from ..bench.library import find_space, shipped_spaces
-    from ..bench.show import format_landscapes, format_surrogates
+    from ..bench.show import format_landscapes
     from ..bench.space import Space, SpaceError
-    from ..bench.surrogates.surrogate import Surrogate
 
     names = options.spaces or list(shipped_spaces())
     if not names:
         print("droplet-ms space: error: there is no space to show", file=sys.stderr)
         return 1
     try:
-        loaded = [load(find_space(name)) for name in names]
+        spaces = [Space.load(find_space(name)) for name in names]
     except SpaceError as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
-    spaces = [one for one in loaded if isinstance(one, Space)]
-    surrogates = [one for one in loaded if isinstance(one, Surrogate)]
-    if spaces:
-        print(format_landscapes([(space, landscape(space)) for space in spaces]))
-    if surrogates:
-        print(format_surrogates(surrogates))
+    print(format_landscapes([(space, landscape(space)) for space in spaces]))
     return 0

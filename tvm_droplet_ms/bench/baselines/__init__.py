@@ -14,4 +14,4 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What DropletStrategy is compared with: TVM's own droplet, and generic optimisers."""
+"""Strategies to compare DropletStrategy with: TVM's own droplet, and generic optimisers."""

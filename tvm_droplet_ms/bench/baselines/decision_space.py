@@ -24,7 +24,9 @@ from math import prod
 from tvm.s_tir import Trace
 
 from ...search_strategy.candidates import Candidate, Replayer
+from ...search_strategy.decision_kinds import COMPUTE_LOCATION, PARALLEL_EXTENT
 from ...search_strategy.decisions import Decision, Sketch, largest_parallel_extent
+from ...search_strategy.design_spaces import DesignSpaces
 from ...search_strategy.neighbourhood import (
     Axis,
     ChoiceAxis,
@@ -33,22 +35,23 @@ from ...search_strategy.neighbourhood import (
     OrderedAxis,
     TileAxis,
 )
+from ...search_strategy.probing import Prober
 from ..enumeration import perfect_tiles
 from .ask_tell import Point
 
 _DRAWS = 16
-"""How many times TVM samples a sketch, to see what its decisions may be."""
+"""Samples of a sketch that show the values of its decisions."""
 
 _TRIES = 8
-"""How many times TVM samples for a random point, before the indices are drawn instead."""
+"""Samples by TVM for a random point, before the indices are drawn instead."""
 
-_DEPENDENT = ("SampleComputeLocation", "Annotate")
-"""The kinds of decision whose values may mean the same: it depends on the other decisions."""
+_DEPENDENT = (COMPUTE_LOCATION, PARALLEL_EXTENT)
+"""Kinds of decision of which two values may make one module, depending on other decisions."""
 
 
 @dataclass(frozen=True)
 class DecisionValues:
-    """A decision and what it may be.
+    """A decision and its possible values.
 
     Parameters
     ----------
@@ -61,22 +64,12 @@ class DecisionValues:
         two and the largest: whatever loops are fused, a power of two lies between the extents of
         two plans of a nest.
     ordered : bool
-        Whether the order of the values means anything.
+        True if the order of the values means something.
     """
 
     decision: Decision
     values: tuple[tuple[int, ...], ...]
     ordered: bool
-
-
-@dataclass(frozen=True)
-class _SketchSpace:
-    """A sketch, a trace of it, and what its decisions may be."""
-
-    sketch: Sketch
-    trace: Trace
-    decisions: tuple[DecisionValues, ...]
-    neighbourhood: Neighbourhood
 
 
 class DecisionSpace:
@@ -98,17 +91,24 @@ class DecisionSpace:
     decisions : tuple[tuple[DecisionValues, ...], ...]
         The decisions of each sketch, in the order of the instructions.
     sizes : tuple[tuple[int, ...], ...]
-        How many values each has.
+        Number of values of each.
     ordered : tuple[tuple[bool, ...], ...]
-        Whether these have an order.
+        True for each whose values have an order.
     """
 
     def __init__(self, traces: Sequence[Trace], replayer: Replayer) -> None:
         self._replayer = replayer
         extents = _parallel_extents(largest_parallel_extent(traces))
-        self._sketches = [_sketch_space(trace, replayer, extents) for trace in traces]
+        self._places = DesignSpaces(traces)
+        self._neighbourhoods: list[Neighbourhood] = []
         self._realised: dict[Point, Candidate | None] = {}
-        self.decisions = tuple(sketch.decisions for sketch in self._sketches)
+        values = []
+        for sketch in range(len(traces)):
+            drawn = _draw(self._places, sketch, replayer)
+            neighbourhood = _neighbourhood(self._places, sketch, drawn, replayer, extents)
+            self._neighbourhoods.append(neighbourhood)
+            values.append(_decision_values(self._places.sketches[sketch], neighbourhood, drawn))
+        self.decisions = tuple(values)
         self.sizes = tuple(tuple(len(d.values) for d in ds) for ds in self.decisions)
         self.ordered = tuple(tuple(d.ordered for d in ds) for ds in self.decisions)
 
@@ -121,7 +121,7 @@ class DecisionSpace:
         """The point of a sketch's decisions; None where one has a value that is not known."""
         indices = []
         for decision in self.decisions[sketch]:
-            value = decision.decision.of(made)
+            value = decision.decision.value(made)
             if value not in decision.values:
                 return None
             indices.append(decision.values.index(value))
@@ -133,26 +133,25 @@ class DecisionSpace:
         If nothing that TVM samples passes the postprocessors, every index is drawn uniformly.
         """
         for _ in range(_TRIES):
-            index = generator.randrange(len(self._sketches))
-            sketch = self._sketches[index]
-            made = list(sketch.sketch.read(sketch.trace))
-            for decision in sketch.decisions:
-                if decision.decision.kind == "Annotate":
+            sketch = generator.randrange(len(self.decisions))
+            made = list(self._places.start(sketch))
+            for decision in self.decisions[sketch]:
+                if decision.decision.kind == PARALLEL_EXTENT:
                     (made[decision.decision.start],) = generator.choice(decision.values)
-            planned = sketch.sketch.write(sketch.trace, tuple(made))
+            planned = self._places.trace((sketch, tuple(made)))
             candidate = self._replayer.replay(Trace(planned.insts, {}))
             if candidate is None:
                 continue
-            point = self.encode(index, sketch.sketch.read(candidate.trace))
+            point = self.encode(sketch, _read(self._places, sketch, candidate.trace))
             if point is not None:
                 self._realised.setdefault(point, candidate)
                 return point
-        index = generator.randrange(len(self._sketches))
-        return (index, *map(generator.randrange, self.sizes[index]))
+        sketch = generator.randrange(len(self.decisions))
+        return (sketch, *map(generator.randrange, self.sizes[sketch]))
 
     def neighbours(self, point: Point) -> list[Point]:
         """The adjacent points: the smallest step of each decision that makes another module."""
-        neighbourhood = self._sketches[point[0]].neighbourhood
+        neighbourhood = self._neighbourhoods[point[0]]
         directions = neighbourhood.directions(self.decode(point))
         stepped = (self._step(point, neighbourhood, direction) for direction in directions)
         return [neighbour for neighbour in stepped if neighbour is not None]
@@ -160,8 +159,7 @@ class DecisionSpace:
     def realise(self, point: Point) -> Candidate | None:
         """The module of a point, by replay; None if the replay or a postprocessor fails."""
         if point not in self._realised:
-            sketch = self._sketches[point[0]]
-            trace = sketch.sketch.write(sketch.trace, self.decode(point))
+            trace = self._places.trace((point[0], self.decode(point)))
             self._realised[point] = self._replayer.replay(trace)
         return self._realised[point]
 
@@ -179,8 +177,8 @@ class DecisionSpace:
         return None
 
     def _same(self, first: Point, second: Point) -> bool:
-        one, other = self.realise(first), self.realise(second)
-        return one is not None and other is not None and one.module == other.module
+        a, b = self.realise(first), self.realise(second)
+        return a is not None and b is not None and a.module == b.module
 
 
 def _parallel_extents(limit: int) -> tuple[int, ...]:
@@ -188,32 +186,59 @@ def _parallel_extents(limit: int) -> tuple[int, ...]:
     return tuple(sorted({*powers, limit}))
 
 
-def _sketch_space(trace: Trace, replayer: Replayer, extents: tuple[int, ...]) -> _SketchSpace:
-    sketch = Sketch.from_trace(trace)
-    drawn = (
-        replayer.replay(Trace(trace.insts, {})) for _ in range(_DRAWS if sketch.decisions else 0)
-    )
-    traces = [trace, *(candidate.trace for candidate in drawn if candidate is not None)]
+def _read(places: DesignSpaces, sketch: int, trace: Trace) -> tuple[int, ...]:
+    return places.sketches[sketch].read(trace.simplified(remove_postproc=True))
+
+
+def _draw(places: DesignSpaces, sketch: int, replayer: Replayer) -> list[tuple[int, ...]]:
+    """Points of a sketch: the generated one, and some that TVM samples."""
+    start = places.start(sketch)
+    insts = places.trace((sketch, start)).insts
+    draws = _DRAWS if places.sketches[sketch].decisions else 0
+    drawn = (replayer.replay(Trace(insts, {})) for _ in range(draws))
+    return [start, *(_read(places, sketch, found.trace) for found in drawn if found is not None)]
+
+
+def _neighbourhood(
+    places: DesignSpaces,
+    sketch: int,
+    points: Sequence[tuple[int, ...]],
+    replayer: Replayer,
+    extents: tuple[int, ...],
+) -> Neighbourhood:
+    """Neighbourhood of a sketch over all compute locations that are legal at some point."""
+    prober = Prober(replayer, extents[-1])
     locations: dict[int, set[int]] = {}
-    for sampled in traces:
-        for inst, legal in replayer.compute_locations(sketch, sampled).items():
+    for point in points:
+        trace = places.trace((sketch, point))
+        for inst, legal in prober.compute_locations(places.sketches[sketch], trace).items():
             locations.setdefault(inst, set()).update(legal)
-    neighbourhood = sketch.neighbourhood(
-        trace,
-        {inst: tuple(sorted(legal)) for inst, legal in locations.items()},
-        lambda _: extents,
+    return places.sketches[sketch].neighbourhood(
+        places.trace((sketch, points[0])),
+        lambda decision: _LegalValues(tuple(sorted(locations.get(decision.inst, ()))), extents),
     )
-    made = [sketch.read(sampled) for sampled in traces]
-    return _SketchSpace(
-        sketch,
-        trace,
-        tuple(
-            DecisionValues(
-                decision, _values(axis, decision, made), not isinstance(axis, ChoiceAxis)
-            )
-            for decision, axis in zip(sketch.decisions, neighbourhood.axes, strict=True)
-        ),
-        neighbourhood,
+
+
+@dataclass(frozen=True)
+class _LegalValues:
+    """Values that are legal at some point of a sketch."""
+
+    locations: tuple[int, ...]
+    extents: tuple[int, ...]
+
+    def compute_locations(self) -> tuple[int, ...]:
+        return self.locations
+
+    def parallel_extents(self) -> tuple[int, ...]:
+        return self.extents
+
+
+def _decision_values(
+    sketch: Sketch, neighbourhood: Neighbourhood, points: Sequence[tuple[int, ...]]
+) -> tuple[DecisionValues, ...]:
+    return tuple(
+        DecisionValues(decision, _values(axis, decision, points), not isinstance(axis, ChoiceAxis))
+        for decision, axis in zip(sketch.decisions, neighbourhood.axes, strict=True)
     )
 
 
@@ -221,8 +246,8 @@ def _values(
     axis: Axis, decision: Decision, made: Sequence[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], ...]:
     if isinstance(axis, TileAxis):
-        # More than one where what is tiled depends on what was decided before.
-        extents = {prod(decision.of(point)) for point in made}
+        # More than one where a tiled extent depends on earlier decisions.
+        extents = {prod(decision.value(point)) for point in made}
         tiles = (
             tile
             for extent in extents

@@ -29,24 +29,20 @@ from ...search_strategy.history import mean, valid_secs
 from ...search_strategy.lifecycle import PreTuningArgs, StrategyLifecycle, Task, TaskSearch
 from ...search_strategy.logger import logger
 from .ask_tell import AskTell, Point, SearchSpace
-from .ask_tell.annealing import SimulatedAnnealing
 from .ask_tell.local_search import LocalSearch
-from .ask_tell.mcts import MonteCarloTreeSearch
 from .ask_tell.random_search import RandomSearch
 from .ask_tell.tpe import TreeParzenEstimator, import_optuna
 from .decision_space import DecisionSpace
 
 _FRUITLESS_ASKS = 500
-"""After how many points without a new module to end."""
+"""The search ends after this many points in a row without a new module."""
 
-_Make = Callable[[SearchSpace, random.Random, Callable[[], float]], AskTell]
+_Make = Callable[[SearchSpace, random.Random], AskTell]
 
 _ALGORITHMS: dict[str, _Make] = {
-    "random": lambda space, generator, _: RandomSearch(space, generator),
-    "tpe": lambda space, generator, _: TreeParzenEstimator(space, generator),
-    "annealing": SimulatedAnnealing,
-    "local-search": lambda space, generator, _: LocalSearch(space, generator),
-    "mcts": lambda space, generator, _: MonteCarloTreeSearch(space, generator),
+    "random": RandomSearch,
+    "tpe": TreeParzenEstimator,
+    "local-search": LocalSearch,
 }
 
 ASK_TELL = tuple(_ALGORITHMS)
@@ -63,14 +59,11 @@ class _Run:
         generator = random.Random(task.seed)
         replayer = Replayer(task.mod, task.postprocs, generator)
         self._space = DecisionSpace([space.trace for space in start.design_spaces], replayer)
-        self._algorithm = _ALGORITHMS[name](self._space, generator, self._spent)
+        self._algorithm = _ALGORITHMS[name](self._space, generator)
         self._known: dict[int, float] = {}
         """The time of each module measured, in seconds; infinity if it failed."""
         self._batch: dict[int, tuple[Candidate, list[Point]]] = {}
-        """What is being measured, by module, with the points that make it."""
-
-    def _spent(self) -> float:
-        return self._budget.trials / max(1, self._budget.max_trials)
+        """The batch under measurement, by module, with the points that make each."""
 
     def propose(self) -> list[MeasureCandidate]:
         self._batch = self._next_batch()

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Compare strategies on measured spaces: run what is missing, print the tables, draw the plots."""
+"""Compare strategies on measured spaces: do missing runs, print the tables, draw the plots."""
 
 import sys
 import time
@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import TextIO
 
 from ...measure import available_cpus
-from ..files import measured_modules
 from .comparison import Comparison, incumbents
 from .plots import check_matplotlib, write_plots
-from .results import KINDS, CompareError, RunResult
-from .runs import Run, finished, load_space, plan, replay, run_jobs
-from .strategies import ABLATIONS, STRATEGIES, make_strategy
+from .replay import load_space, replay
+from .results import CompareError, RunResult
+from .runs import Run, finished, plan, run_jobs, set_aside
+from .strategies import STRATEGIES, find_experiment, make_search
 from .tables import format_report
-from .transfer import learn_without_each
+from .transfer import train_without_each
 
 INTERRUPTED = 130
 """The exit status after an interruption: 128 and the number of SIGINT."""
@@ -44,19 +44,18 @@ def run_compare(
     trials: int = 128,
     seeds: int = 20,
     noisy: bool = False,
-    ablate: bool = False,
     num_trials_per_iter: int = 64,
     workers: int | None = None,
     timeout_secs: float = 1800.0,
-    experience: Sequence[Path] = (),
+    samples: Sequence[Path] = (),
     run: Run = replay,
     stream: TextIO | None = None,
 ) -> int:
-    """Compare strategies on spaces: run what is missing, print the tables, draw the plots.
+    """Compare strategies on spaces: do missing runs, print the tables, draw the plots.
 
     Finished runs with the same settings are kept, so that an interrupted comparison goes on, and
-    one with more spaces, strategies or seeds adds to what is there. What the settings do not know
-    of is the code of the strategies: after a change to it, use another directory.
+    one with more spaces, strategies or seeds adds to the results. Results belong to the code that
+    made them (``source_digest``): those of other code are kept, and not used.
 
     Parameters
     ----------
@@ -65,29 +64,26 @@ def run_compare(
     strategies : Sequence[str]
         Names of strategies; empty for all of ``strategies.STRATEGIES``.
     directory : Path
-        Where the results go: a file for each run, ``tables.md``, ``*.png`` and ``index.html``.
+        Directory of the results: a file for each run, ``tables.md``, ``*.png`` and ``index.html``.
     trials : int
         The measurements of each run.
     seeds : int
         The runs of each strategy on each space; their seeds count from 0.
     noisy : bool
-        Whether a strategy is told one of a point's recorded times rather than their median.
-    ablate : bool
-        Whether to add ``DropletStrategy`` and each of its versions with one part off. Without
-        ``strategies``, these alone are compared.
+        True if a measurement is one of the recorded times rather than their median.
     num_trials_per_iter : int
         The most measurements of one batch; TVM's own default.
     workers : int | None
         The number of processes; None for as many as CPUs are available.
     timeout_secs : float
-        How long one run may take, in seconds.
-    experience : Sequence[Path]
-        Spaces that the cost models of ``strategies.KINDS`` learn from, besides those of the
-        comparison. On each space they know all others.
+        Time limit of one run, in seconds.
+    samples : Sequence[Path]
+        Spaces and samples to train the priors on, besides the spaces of the comparison. The prior
+        of a run is trained on all of them but the run's own workload.
     run : Run
         Runs a strategy on a space.
     stream : TextIO | None
-        Where to print; None for the standard output.
+        Stream to print to; None for the standard output.
 
     Returns
     -------
@@ -102,17 +98,15 @@ def run_compare(
         its range.
     """
     out = stream or sys.stdout
-    names = list(strategies)
-    if ablate:
-        names += ["droplet", *ABLATIONS]
-    names = list(dict.fromkeys(names or STRATEGIES))
+    names = list(dict.fromkeys(strategies or STRATEGIES))
     for name in names:
         _check_strategy(name, trials)
     check_matplotlib()
-    models = {
-        kind: learn_without_each(kind, space_files, experience, directory, out)
-        for kind in dict.fromkeys(KINDS[name] for name in names if name in KINDS)
-    }
+    with_prior = [name for name in names if find_experiment(name).uses_prior]
+    models: dict[str, Mapping[str, Path]] = {}
+    if with_prior:
+        trained = train_without_each(space_files, samples, directory, out)
+        models = dict.fromkeys(with_prior, trained)
     jobs = plan(
         space_files,
         names,
@@ -126,11 +120,11 @@ def run_compare(
     results = finished(jobs)
     missing = [job for job in jobs if job.file not in results]
     print(f"{len(jobs)} runs, {len(results)} of them done before; results: {directory}", file=out)
-    spaces = [measured_modules(load_space(path)) for path in space_files]
-    times = {space.name: space.times for space in spaces}
-    sampled = frozenset(space.name for space in spaces if not space.closed)
+    if other := set_aside(jobs, directory):
+        print(f"{other} results of other code are set aside: kept, and not used", file=out)
+    times = {space.name: space.times for space in map(load_space, space_files)}
     try:
-        progress = _Progress(len(missing), times, sampled, out)
+        progress = _Progress(len(missing), times, out)
         for job, result in run_jobs(
             missing, run=run, workers=workers or len(available_cpus()), timeout_secs=timeout_secs
         ):
@@ -139,36 +133,29 @@ def run_compare(
     except KeyboardInterrupt:
         print(
             f"\nInterrupted. {len(finished(jobs))} of {len(jobs)} runs are done and kept; the same "
-            "command goes on from there, and fewer --seeds show what is complete.",
+            "command resumes from there, and fewer --seeds show the complete part.",
             file=out,
         )
         return INTERRUPTED
-    comparison = Comparison([results[job.file] for job in jobs], times, sampled)
+    comparison = Comparison([results[job.file] for job in jobs], times)
     return _report(comparison, directory, out)
 
 
 def _check_strategy(name: str, trials: int) -> None:
     try:
-        make_strategy(name, trials)
+        make_search(name, trials)
     except ImportError as error:
         raise CompareError(f"{name} cannot be compared: {error}") from error
 
 
 class _Progress:
-    """Prints a line for each run that ends: which, what it found, and how long the rest takes."""
+    """Prints a line for each run that ends: its result, and an estimate of the remaining time."""
 
-    def __init__(
-        self,
-        total: int,
-        times: Mapping[str, Sequence[float]],
-        sampled: frozenset[str],
-        out: TextIO,
-    ) -> None:
+    def __init__(self, total: int, times: Mapping[str, Sequence[float]], out: TextIO) -> None:
         self._start = time.monotonic()
         self._total = total
         self._done = 0
         self._times = times
-        self._sampled = sampled
         self._out = out
 
     def show(self, result: RunResult) -> None:
@@ -178,8 +165,7 @@ class _Progress:
         settings = result.settings
         if result.error is None:
             fraction = min(self._times[settings.space]) / incumbents(result)[-1]
-            best = "sample's best" if settings.space in self._sampled else "optimum"
-            outcome = f"{fraction:6.1%} of the {best}"
+            outcome = f"{fraction:6.1%} of the optimum"
         else:
             outcome = "FAILED"
         print(

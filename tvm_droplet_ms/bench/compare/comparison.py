@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Results side by side: what each strategy had found on each space after each trial."""
+"""Results side by side: the best of each strategy on each space after each trial."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ from ..score import Floats, ScoreError, SpaceScore, valid_times
 from .results import RunResult
 
 CUTOFF = 0.95
-"""The field's budget: when random search is expected this far from the median to the optimum."""
+"""Budget of the score: random search is expected to be this far from the median to the optimum."""
 
 
 def incumbents(run: RunResult) -> Floats:
-    """What a run would have returned after each trial, by its best estimate in seconds.
+    """Best estimate, in seconds, of the module that a run would return after each trial.
 
     That is the trial with the lowest reported time: with noise, not always the best one measured.
 
@@ -57,14 +57,10 @@ class Comparison:
         The results, failed ones too.
     times : Mapping[str, Sequence[float]]
         The best estimates of the distinct modules of each space, in seconds; infinity for failures.
-    sampled : frozenset[str]
-        The spaces of which ``times`` has a sample only. They have no score, and their optimum is
-        the best that any run or the sample has found.
     """
 
     runs: Sequence[RunResult]
     times: Mapping[str, Sequence[float]]
-    sampled: frozenset[str] = frozenset()
 
     @property
     def strategies(self) -> list[str]:
@@ -92,13 +88,7 @@ class Comparison:
 
     @cached_property
     def _optima(self) -> dict[str, float]:
-        optima = {space: float(valid_times(self.times[space])[0]) for space in self.spaces}
-        for run in self.runs:
-            space = run.settings.space
-            if space in self.sampled and run.error is None:
-                best = min(trial.best_estimate for trial in run.trials)
-                optima[space] = min(optima[space], best)
-        return optima
+        return {space: float(valid_times(self.times[space])[0]) for space in self.spaces}
 
     def finished(self, strategy: str, space: str | None = None) -> list[RunResult]:
         """The runs of a strategy that finished, on one space or all."""
@@ -128,7 +118,7 @@ class Comparison:
         return self.optimum(space) / self.curves(strategy, space)
 
     def is_complete(self, strategy: str) -> bool:
-        """Whether a strategy has a finished run on every space."""
+        """True if a strategy has a finished run on every space."""
         return all(self.finished(strategy, space) for space in self.spaces)
 
     @cached_property
@@ -136,8 +126,6 @@ class Comparison:
         """The scores of the spaces, without those that are too small or flat to have one."""
         scores = {}
         for space in self.spaces:
-            if space in self.sampled:
-                continue
             score = SpaceScore(self.times[space], CUTOFF)
             try:
                 score.curve(np.zeros((1, len(score.trials))))

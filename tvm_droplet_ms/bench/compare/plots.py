@@ -76,7 +76,7 @@ def write_plots(comparison: Comparison, report: str, directory: Path) -> list[Pa
     report : str
         The tables, for the page.
     directory : Path
-        Where the images and the page go.
+        Directory of the images and the page.
 
     Returns
     -------

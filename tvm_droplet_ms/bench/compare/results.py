@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Runs of strategies on spaces: what each measured, and the files that they are kept in."""
+"""Results of runs, and their files."""
 
 import hashlib
 import json
@@ -30,21 +30,6 @@ from ..table import Trial
 FORMAT = "tvm-droplet-ms run"
 VERSION = 1
 
-KINDS = {
-    f"{name} with {kind}": kind
-    for name in (
-        "droplet",
-        "droplet annealing",
-        "droplet diverse",
-        "droplet evolutionary",
-        "evolutionary",
-    )
-    for kind in ("transfer", "rank transfer", "inverted transfer", "xgb transfer")
-}
-"""Strategies whose cost model has learned from other spaces, with its kind: "transfer" for
-``TransferModel``, "rank transfer" where its objective is the order of pairs, "inverted transfer"
-where it was told that the slowest was the fastest, "xgb transfer" for MetaSchedule's own."""
-
 
 class CompareError(Exception):
     """A comparison cannot begin or go on; the message says why and what to do."""
@@ -52,7 +37,7 @@ class CompareError(Exception):
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run is determined by.
+    """Settings that determine a run.
 
     Parameters
     ----------
@@ -61,20 +46,21 @@ class RunSettings:
     space_digest : str
         The SHA-256 of its file.
     strategy : str
-        A name that ``strategies.make_strategy`` knows.
+        One of ``strategies.STRATEGIES``.
     seed : int
         Seeds the search, the cost model and the noise.
     trials : int
-        How many measurements the strategy may ask for.
+        Maximum number of measurements.
     num_trials_per_iter : int
-        How many of them in one batch.
+        Maximum number of measurements in a batch.
     noisy : bool
-        Whether the recorded repeats are drawn from, rather than their median told.
+        True if a measurement is drawn from the recorded repeats, rather than their median.
     versions : Mapping[str, str]
         Of TVM and of this package.
+    code : str
+        ``source_digest`` of the code that ran.
     model : str | None
-        The SHA-256 of the file of the cost model that it begins with; None for one that knows
-        nothing.
+        The SHA-256 of the file of the model that the strategy starts with; None without one.
     """
 
     space: str
@@ -85,32 +71,47 @@ class RunSettings:
     num_trials_per_iter: int
     noisy: bool
     versions: Mapping[str, str]
+    code: str
     model: str | None = None
 
     def file(self, directory: Path) -> Path:
-        """Where its result is kept: ``runs/<space>/<strategy>/<seed>.json``."""
+        """File of the result: ``runs/<code>/<space>/<strategy>/<seed>.json``."""
+        return directory / "runs" / self.code[:12] / self._place
+
+    def files_of_other_code(self, directory: Path) -> list[Path]:
+        """Files of results of the same run by other code, or from before code was recorded."""
+        own = self.file(directory)
+        runs = directory / "runs"
+        return [
+            path
+            for path in [runs / self._place, *runs.glob(f"*/{self._place}")]
+            if path != own and path.exists()
+        ]
+
+    @property
+    def _place(self) -> str:
         strategy = re.sub(r"[^\w.-]+", "-", self.strategy)
-        return directory / "runs" / self.space / strategy / f"{self.seed}.json"
+        return f"{self.space}/{strategy}/{self.seed}.json"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run came to.
+    """Outcome of a run.
 
     Parameters
     ----------
     settings : RunSettings
-        What it was told to do.
+        Settings of the run.
     trials : tuple[Trial, ...]
-        What it measured, in this order; none if it failed.
+        Its trials in order; none if it failed.
     wall_secs : float
-        How long it took, in seconds.
+        Duration in seconds.
     scopes : Mapping[str, float]
         The seconds in each scope of TVM's profiler.
     error : str | None
-        The traceback of what it raised; None if it finished.
+        Traceback of its error; None if it finished.
     dropped : Mapping[str, int] | None
-        How often the strategy chose what cannot be replayed, by reason; None if it does not tell.
+        Number of proposals that could not be replayed, by reason; None if it is not reported.
     """
 
     settings: RunSettings

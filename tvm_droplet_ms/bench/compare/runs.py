@@ -17,129 +17,44 @@
 """The runs of a comparison: which there are, running them in parallel processes, resuming."""
 
 import importlib
-import random
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
-import threadpoolctl
-
-from tvm.s_tir import meta_schedule as ms
-from tvm.target import Target
-
 from ...measure import TaskFailed, WorkerPool, fast_start
-from ...progress import quieten_tvm
-from ..definitions import find_definition
-from ..files import load, measured_modules
-from ..space import Space, SpaceError
-from ..surrogates.surrogate import LEAST_CORRELATION, Surrogate
-from ..table import ReplayTable
-from .results import KINDS, CompareError, RunResult, RunSettings, file_digest
-from .strategies import LEAVES_SPACE, make_strategy
+from ..definitions import trust, trusted
+from ..space import SpaceError
+from .replay import load_space, replay
+from .results import CompareError, RunResult, RunSettings, file_digest
+from .source_digest import source_digest
 
 Run = Callable[..., RunResult]
-"""Runs a strategy: takes the file of the space, the settings, and, where there is one, the file of
-the cost model as ``model``."""
+"""Runs a strategy, given the file of the space, the settings, and the file of a model as ``model``
+where there is one."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is to be done.
+    """A run to do.
 
     Parameters
     ----------
     space_file : Path
         The space.
     settings : RunSettings
-        What is to be done.
+        Settings of the run.
     file : Path
-        Where the result goes.
+        File of the result.
     model : Path | None
-        The cost model that it begins with; None for one that knows nothing.
+        File of the model that the strategy starts with; None without one.
     """
 
     space_file: Path
     settings: RunSettings
     file: Path
     model: Path | None = None
-
-
-def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -> RunResult:
-    """Run a strategy on a space, in this process.
-
-    Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts
-    from the latter.
-
-    Parameters
-    ----------
-    space_file : Path
-        The space.
-    settings : RunSettings
-        What to do.
-    model : Path | None
-        The cost model to begin with.
-
-    Returns
-    -------
-    result : RunResult
-        With what was measured.
-
-    Raises
-    ------
-    CompareError
-        If the file is not the one that the settings were made for, or nothing was measured.
-    Exception
-        Whatever the strategy, the space or TVM raises.
-    """
-    if file_digest(space_file) != settings.space_digest:
-        raise CompareError(f"{space_file} has changed since the comparison began; start it again")
-    fast_start()
-    answers = load_space(space_file)
-    space = measured_modules(answers)
-    definition = find_definition(space.definition)
-    strategy, cost_model, dropped = make_strategy(
-        settings.strategy, settings.trials, set(space.index) if space.closed else None, model
-    )
-    table = ReplayTable(
-        answers,
-        noisy=settings.noisy,
-        seed=settings.seed,
-        outside_fails=settings.strategy in LEAVES_SPACE,
-    )
-    random.seed(settings.seed)
-    np.random.seed(settings.seed)
-    quieten_tvm()
-    start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as work_dir, threadpoolctl.threadpool_limits(1):
-        with ms.Profiler() as profiler:
-            ms.tune_tir(
-                definition.mod,
-                Target(dict(space.target)),
-                work_dir,
-                settings.trials,
-                num_trials_per_iter=settings.num_trials_per_iter,
-                database=ms.database.MemoryDatabase(),
-                cost_model=cost_model,
-                space=definition.make_space(),
-                strategy=strategy,
-                num_tuning_cores=1,
-                seed=settings.seed,
-                **table.measure(),
-            )
-        wall_secs = time.perf_counter() - start
-    if not 1 <= len(table.trials) <= settings.trials:
-        raise CompareError(
-            f"{settings.strategy} measured {len(table.trials)} candidates on {settings.space}, "
-            f"expected 1 to {settings.trials}"
-        )
-    scopes = {str(name): float(secs.value) for name, secs in profiler.get().items()}
-    return RunResult(settings, tuple(table.trials), wall_secs, scopes, dropped=dropped)
 
 
 def plan(
@@ -153,14 +68,15 @@ def plan(
     noisy: bool,
     models: Mapping[str, Mapping[str, Path]] | None = None,
 ) -> list[Job]:
-    """All runs of a comparison: first every strategy on every space with one seed, then the next.
+    """List the runs of a comparison: every strategy on every space with one seed, then the next.
 
-    The cost models of strategies that begin with one are given by kind and space.
+    ``models`` are the files of the models that strategies start with, by strategy and space.
 
     Raises
     ------
     CompareError
-        If there is no space, a file is none, two have the same name, or a number is out of range.
+        If there is no space, a file is none or a sample, two have the same name, or a number is
+        out of range.
     """
     for name, number in [
         ("trials", trials),
@@ -177,11 +93,11 @@ def plan(
             loaded = load_space(path)
         except SpaceError as error:
             raise CompareError(str(error)) from error
-        name = measured_modules(loaded).name
-        if isinstance(loaded, Surrogate) and not loaded.is_trusted:
+        name = loaded.name
+        if not loaded.closed:
             raise CompareError(
-                f"{path} is a surrogate that ranks points held out with a correlation below "
-                f"{LEAST_CORRELATION}, and decides nothing; leave it out, or sample more points"
+                f"{path} is a sample, which nothing can be searched in: it has no answer for most "
+                "schedules; leave it out"
             )
         if name in files:
             raise CompareError(
@@ -193,7 +109,7 @@ def plan(
     for seed in range(seeds):
         for name, path in files.items():
             for strategy in strategies:
-                model = (models or {}).get(KINDS.get(strategy, ""), {}).get(name)
+                model = (models or {}).get(strategy, {}).get(name)
                 settings = RunSettings(
                     space=name,
                     space_digest=digests[name],
@@ -203,6 +119,7 @@ def plan(
                     num_trials_per_iter=num_trials_per_iter,
                     noisy=noisy,
                     versions=_versions(),
+                    code=source_digest(),
                     model=None if model is None else file_digest(model),
                 )
                 jobs.append(Job(path, settings, settings.file(directory), model))
@@ -210,7 +127,7 @@ def plan(
 
 
 def finished(jobs: Sequence[Job]) -> dict[Path, RunResult]:
-    """The results that are there already by file, without failed ones, which are run again.
+    """Load existing results by file, without failed ones, which are run again.
 
     Raises
     ------
@@ -235,6 +152,11 @@ def finished(jobs: Sequence[Job]) -> dict[Path, RunResult]:
     return results
 
 
+def set_aside(jobs: Sequence[Job], directory: Path) -> int:
+    """Count results of these runs by other code, which are kept and not used."""
+    return sum(len(job.settings.files_of_other_code(directory)) for job in jobs)
+
+
 def run_jobs(
     jobs: Sequence[Job], *, run: Run = replay, workers: int, timeout_secs: float
 ) -> Iterator[tuple[Job, RunResult]]:
@@ -243,27 +165,26 @@ def run_jobs(
     Parameters
     ----------
     jobs : Sequence[Job]
-        What to run, in this order.
+        Runs to do, in this order.
     run : Run
         Runs one; picklable.
     workers : int
         The number of processes.
     timeout_secs : float
-        How long one may take, in seconds, before it is killed.
+        Time limit of a run in seconds; a longer one is killed.
 
     Yields
     ------
     done : tuple[Job, RunResult]
-        In the order in which they end. What raises, takes too long or ends its process has a
-        result with an error.
+        In the order in which they end. A run that raises, takes too long or ends its process has
+        a result with an error.
     """
     if not jobs:
         return
     pool = WorkerPool(workers, prepare=_prepare, max_growth=512 << 20)
     try:
         begun: dict[Future[RunResult], Job] = {
-            pool.submit(timeout_secs, _runs(run, job), job.space_file, job.settings): job
-            for job in jobs
+            pool.submit(timeout_secs, _run_job, run, job, trusted()): job for job in jobs
         }
         for future in as_completed(begun):
             job = begun.pop(future)
@@ -277,18 +198,16 @@ def run_jobs(
         pool.close()
 
 
-def _runs(run: Run, job: Job) -> Run:
-    return run if job.model is None else partial(run, model=job.model)
-
-
-@lru_cache(maxsize=32)
-def load_space(path: Path) -> Space | Surrogate:
-    """Read a space, once in a process."""
-    return load(path)
+def _run_job(run: Run, job: Job, trusted_names: Sequence[str]) -> RunResult:
+    """Run a job in a worker, which trusts what the user of this process trusts."""
+    trust(*trusted_names)
+    if job.model is None:
+        return run(job.space_file, job.settings)
+    return run(job.space_file, job.settings, model=job.model)
 
 
 def _prepare() -> None:
-    """What the workers have in common, imported before they are forked."""
+    """Import what the workers share, before they are forked."""
     fast_start()
     importlib.import_module("xgboost")
 

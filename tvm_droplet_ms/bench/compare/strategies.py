@@ -14,105 +14,139 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The strategies that a comparison knows by name, each with the cost model that it asks."""
+"""Search strategies that a comparison knows by name, each with its cost model."""
 
-from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from tvm.s_tir.meta_schedule.cost_model import CostModel, XGBModel
+from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
+from ...autotvm import AnnealingExplorer
 from ...cost_model import Knowledge, TransferModel
 from ...search_strategy import DropletStrategy
-from ...search_strategy.search import WITHOUT
-from ..baselines.post_opt_strategy import PostOptStrategy
 from ..baselines.strategy import AskTellStrategy
-from .results import KINDS, CompareError
+from .results import CompareError
 
-BASELINES = (
-    "evolutionary",
-    "replay-trace",
-    "post-opt",
-    "post-opt-mended",
-    "random",
-    "tpe",
-    "annealing",
-    "local-search",
-    "mcts",
-)
-"""What ``DropletStrategy`` is compared with."""
+Search = tuple[SearchStrategy, Literal["xgb", "random"] | CostModel]
+"""Arguments ``strategy`` and ``cost_model`` of ``ms.tune_tir``.
 
-STRATEGIES = ("droplet", *BASELINES)
-"""All but the ablations."""
+The cost model is "random", which learns nothing, for a strategy that does not use one: training a
+model is charged to the strategies that use it.
+"""
 
-_POST_OPT = "post-opt"
-_DROPLET = "droplet"
-_WITHOUT = f"{_DROPLET} without "
-
-_OPTIONS: dict[str, dict[str, Any]] = {
-    _DROPLET: {},
-    f"{_DROPLET} annealing": {"explorer": "annealing"},
-    f"{_DROPLET} evolutionary": {"explorer": "evolutionary"},
-    f"{_DROPLET} diverse": {"diversity": 0.02},
-}
-"""How ``DropletStrategy`` is configured."""
-
-ABLATIONS = tuple(_WITHOUT + part for part in WITHOUT if part != "cost model")
-"""``DropletStrategy`` with one part off, each; its cost model here knows nothing anyway."""
-
-NAMES = (*STRATEGIES, *ABLATIONS, *KINDS)
-"""All strategies."""
-
-_TVM = ("evolutionary", "replay-trace")
-_LEARNING = ("droplet", *ABLATIONS, "evolutionary", "post-opt", "post-opt-mended")
+Make = Callable[[Path | None, int], Search]
+"""Makes a search of the file of a trained model, where there is one, and the number of trials."""
 
 
-LEAVES_SPACE = ("post-opt",)
-"""Strategies whose candidates may lie outside of MetaSchedule's space, and then fail on a table."""
+@dataclass(frozen=True)
+class Experiment:
+    """One strategy of a comparison.
 
-
-class Search(NamedTuple):
-    """What to give ``ms.tune_tir``.
-
-    Attributes
+    Parameters
     ----------
-    strategy : SearchStrategy
-        The strategy.
-    cost_model : Literal["xgb", "random"] | CostModel
-        TVM's XGBoost model; or one that knows other spaces; or, for a strategy that asks none, the
-        model that learns nothing: so that training a model is charged to those who use it.
-    dropped : Counter[str] | None
-        How often ``DropletStrategy`` or "post-opt" chose what is not in the space, by reason,
-        counted while it runs; None for the others, which do not tell.
+    make : Make
+        Makes a new search for each run.
+    uses_prior : bool
+        True if it starts with a model that was trained on all other spaces.
     """
 
-    strategy: SearchStrategy
-    cost_model: Literal["xgb", "random"] | CostModel
-    dropped: Counter[str] | None
+    make: Make
+    uses_prior: bool = False
 
 
 class UnknownStrategyError(CompareError):
     """No strategy has that name."""
 
 
-def make_strategy(
-    name: str, trials: int, modules: Container[int] | None = None, model: Path | None = None
-) -> Search:
-    """Make a strategy.
+def _droplet(**options: Any) -> Make:
+    """``DropletStrategy`` with these options, its prior from the model file."""
+
+    def make(model: Path | None, trials: int) -> Search:
+        prior = None if model is None else TransferModel(Knowledge.load(model))
+        return DropletStrategy(**options, prior=prior), "random"
+
+    return make
+
+
+def _as_published(model: Path | None, trials: int) -> Search:
+    """The published search: half of the trials by evolution, then coordinate descent."""
+    strategy = DropletStrategy(
+        explore_trials=max(1, trials // 2),
+        explorer="evolutionary",
+        descent="coordinate",
+        prior=None,
+    )
+    return strategy, "xgb"
+
+
+def _evolutionary(model: Path | None, trials: int) -> Search:
+    """TVM's evolutionary search with its own cost model, or with a pretrained one."""
+    cost_model = "xgb" if model is None else TransferModel(Knowledge.load(model))
+    return SearchStrategy.create("evolutionary"), cost_model
+
+
+def _replay_trace(model: Path | None, trials: int) -> Search:
+    return SearchStrategy.create("replay-trace"), "random"
+
+
+def _ask_tell(name: str) -> Make:
+    return lambda model, trials: (AskTellStrategy(name), "random")
+
+
+ANNEALING_STEPS = 4
+"""Moves of each annealing chain for a batch, each a replay and a prediction; AutoTVM makes up to
+500, which would take minutes for a batch here."""
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "droplet": Experiment(_droplet(), uses_prior=True),
+    "droplet without prior": Experiment(_droplet()),
+    "droplet evolutionary": Experiment(_droplet(explorer="evolutionary"), uses_prior=True),
+    "droplet annealing": Experiment(
+        _droplet(explorer=AnnealingExplorer(steps=ANNEALING_STEPS)), uses_prior=True
+    ),
+    "droplet as published": Experiment(_as_published),
+    "evolutionary": Experiment(_evolutionary),
+    "evolutionary with prior": Experiment(_evolutionary, uses_prior=True),
+    "replay-trace": Experiment(_replay_trace),
+    "random": Experiment(_ask_tell("random")),
+    "tpe": Experiment(_ask_tell("tpe")),
+    "local-search": Experiment(_ask_tell("local-search")),
+}
+"""All strategies that can be compared."""
+
+STRATEGIES = tuple(EXPERIMENTS)
+"""Names of all strategies."""
+
+
+def find_experiment(name: str) -> Experiment:
+    """Find a strategy by its name.
+
+    Raises
+    ------
+    UnknownStrategyError
+        If no strategy has that name.
+    """
+    if name not in EXPERIMENTS:
+        raise UnknownStrategyError(
+            f"{name!r} is no strategy, expected one of {', '.join(EXPERIMENTS)}"
+        )
+    return EXPERIMENTS[name]
+
+
+def make_search(name: str, trials: int, model: Path | None = None) -> Search:
+    """Make the strategy and the cost model of a run.
 
     Parameters
     ----------
     name : str
-        One of ``NAMES``.
+        One of ``STRATEGIES``.
     trials : int
-        The measurements of the whole run; "post-opt" explores with half of them.
-    modules : Container[int] | None
-        The structural hashes of the modules that can be measured; None for all. Only "post-opt"
-        asks: its candidates can lie outside a space that is closed to all others.
+        Trials of the whole run.
     model : Path | None
-        The file of the cost model of one of ``KINDS``; None for one that knows nothing.
+        File of the model that a strategy with a prior starts with; None for an untrained one.
 
     Raises
     ------
@@ -121,42 +155,4 @@ def make_strategy(
     ImportError
         If the strategy needs a package that is not installed.
     """
-    if name not in NAMES:
-        raise UnknownStrategyError(f"{name!r} is no strategy, expected one of {', '.join(NAMES)}")
-    cost_model: Literal["xgb", "random"] | CostModel = "xgb" if name in _LEARNING else "random"
-    if name in KINDS:
-        cost_model = _knowing(KINDS[name], model)
-        name = name.removesuffix(f" with {KINDS[name]}")
-    dropped = Counter[str]() if name.startswith((_POST_OPT, _DROPLET)) else None
-    return Search(_make(name, trials, modules, dropped), cost_model, dropped)
-
-
-def _knowing(kind: str, model: Path | None) -> CostModel:
-    """The cost model of a file; without one, such as it is before it has learned."""
-    if kind != "xgb transfer":
-        knowledge = None if model is None else Knowledge.load(model)
-        return TransferModel(knowledge, objective="rank" if "rank" in kind else "regression")
-    # Its warm-up is what would keep it from saying what it knows.
-    own = XGBModel(num_warmup_samples=0, num_tuning_cores=1)
-    if model is not None:
-        own.load(str(model))
-    return own
-
-
-def _make(
-    name: str, trials: int, modules: Container[int] | None, dropped: Counter[str] | None
-) -> SearchStrategy:
-    if name in _TVM:
-        return SearchStrategy.create(name)
-    if name in _OPTIONS:
-        return DropletStrategy(**_OPTIONS[name], dropped=dropped)
-    if name.startswith(_WITHOUT):
-        return DropletStrategy(without=(name.removeprefix(_WITHOUT),), dropped=dropped)
-    if name.startswith(_POST_OPT):
-        return PostOptStrategy(
-            explore_trials=max(1, trials // 2),
-            mended=name == "post-opt-mended",
-            modules=modules,
-            dropped=dropped,
-        )
-    return AskTellStrategy(name)
+    return find_experiment(name).make(model, trials)

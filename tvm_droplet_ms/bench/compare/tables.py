@@ -16,25 +16,23 @@
 # under the License.
 """The tables of a comparison: results in, text out."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-from ...profile import breakdown
 from ...report import align
-from ..measures import FRACTIONS, TRIALS, Interval, bootstrap, trials_to_fraction
+from ..quality import FRACTIONS, TRIALS, Interval, bootstrap, trials_to_fraction
 from ..score import Floats, ranks_of
-from .comparison import CUTOFF, Comparison, incumbents
-from .results import KINDS, RunResult
-
-QUALITY = 0.95
-"""To what fraction of the optimum the simulated seconds are counted."""
+from .comparison import CUTOFF, Comparison
+from .cost_tables import NONE, QUALITY, format_losses, format_profile, format_seconds
+from .results import RunResult
 
 CATCHING_UP = (64, 128)
-"""The trials after which a strategy is to be caught up with."""
+"""Numbers of trials whose result a strategy with a prior has to reach."""
 
-_NONE = "-"
+WITHOUT_PRIOR = {"droplet": "droplet without prior", "evolutionary with prior": "evolutionary"}
+"""Strategies with a prior, each with the same strategy without one."""
+
 _REFERENCE = "droplet"
 
 
@@ -53,9 +51,9 @@ def format_report(comparison: Comparison) -> str:
     """
     caught_up = [
         part
-        for strategy in KINDS
-        if {strategy, _untransferred(strategy)} <= set(comparison.strategies)
-        for part in _catching_up(comparison, _untransferred(strategy), strategy)
+        for strategy, reference in WITHOUT_PRIOR.items()
+        if {strategy, reference} <= set(comparison.strategies)
+        for part in _catching_up(comparison, reference, strategy)
     ]
     parts = [
         "## Score, fraction of the optimum, and trials to reach it",
@@ -71,12 +69,12 @@ def format_report(comparison: Comparison) -> str:
         "Medians over all runs; a run that did not get there counts as later than all others.",
         f"## Seconds of a replayed run of {comparison.trials} trials, and where they go",
         format_profile(comparison),
-        "Mean over the runs. What the profiler has no name for is other.",
-        "## Trials that failed, and choices that became no trial",
+        "Mean over the runs. Other: time that the profiler does not name.",
+        "## Failed trials, and dropped proposals",
         format_losses(comparison),
-        "Mean over the runs. A choice is no trial where it cannot be replayed; only the strategies "
-        "with a number there count such choices. Evolution counts none, so that where it explores "
-        "for DropletStrategy the number is that of the descent alone.",
+        "Mean over the runs. A proposal that cannot be replayed is dropped and is no trial. Only "
+        "the strategies with a number there count them. Evolution does not: where it explores for "
+        "DropletStrategy, the number is that of the descent alone.",
     ]
     if failed := comparison.failed:
         parts += [f"## {len(failed)} runs failed", *map(_describe_failure, failed)]
@@ -86,7 +84,7 @@ def format_report(comparison: Comparison) -> str:
 def _differences(comparison: Comparison) -> list[str]:
     if _REFERENCE not in comparison.strategies or len(comparison.strategies) == 1:
         return []
-    heading = f"## How much higher than those of {_REFERENCE}, the runs paired by seed"
+    heading = f"## Difference from {_REFERENCE}, the runs paired by seed"
     return [heading, format_differences(comparison, _REFERENCE)]
 
 
@@ -107,12 +105,12 @@ def format_summary(comparison: Comparison) -> str:
             samples = [comparison.fractions(strategy, space) for space in comparison.spaces]
             line += [_interval(_mean_interval([s[:, n - 1] for s in samples])) for n in counts]
             line += [_trials_to(comparison, strategy, fraction) for fraction in FRACTIONS]
-        lines.append(line + [_NONE] * (len(header) - len(line)))
+        lines.append(line + [NONE] * (len(header) - len(line)))
     return align(lines)
 
 
 def format_differences(comparison: Comparison, reference: str) -> str:
-    """How much higher the score and the fractions of the others are than those of one strategy.
+    """Difference of the score and the fractions of the others from those of one strategy.
 
     The runs are paired by seed: intervals are bootstrap intervals over pairs (95%). A strategy
     that lacks a run has no values.
@@ -131,17 +129,17 @@ def format_differences(comparison: Comparison, reference: str) -> str:
         if strategy == reference:
             continue
         if failed & {strategy, reference}:
-            lines.append([strategy, *[_NONE] * (1 + len(counts))])
+            lines.append([strategy, *[NONE] * (1 + len(counts))])
             continue
-        line = [strategy, _NONE]
+        line = [strategy, NONE]
         if comparison.scores:
             ranks = _pairs(_ranks(comparison, strategy), _ranks(comparison, reference))
             line[1] = _interval(
                 bootstrap(
                     ranks,
                     lambda drawn: (
-                        _mean_score(comparison, [one[:, 0] for one in drawn])
-                        - _mean_score(comparison, [one[:, 1] for one in drawn])
+                        _mean_score(comparison, [pair[:, 0] for pair in drawn])
+                        - _mean_score(comparison, [pair[:, 1] for pair in drawn])
                     ),
                 )
             )
@@ -155,23 +153,18 @@ def format_differences(comparison: Comparison, reference: str) -> str:
     return align(lines)
 
 
-def _untransferred(strategy: str) -> str:
-    """The search with its defaults and a cost model that knows nothing."""
-    return strategy.split(" ")[0]
-
-
 def _catching_up(comparison: Comparison, reference: str, strategy: str) -> list[str]:
     return [
-        f"## When {strategy} has what {reference} has at the end",
+        f"## Trials of {strategy} to the result of {reference}",
         format_catching_up(comparison, reference, strategy),
-        f"What {reference} has after so many trials, the mean fraction of the optimum over the "
-        "seeds, and after how many the other's mean is as high; the last line has the geometric "
-        "mean of how many times fewer that is, a space that does not get there counted as 1 / 2.",
+        f"Mean fraction of the optimum of {reference} over the seeds after so many trials, and the "
+        "trials after which the other's mean is as high. The last line has the geometric mean of "
+        "the ratio of trials; a space where it is never as high counts as 1 / 2.",
     ]
 
 
 def format_catching_up(comparison: Comparison, reference: str, strategy: str) -> str:
-    """After how many trials a strategy has what another has after many, by space.
+    """Trials after which a strategy has reached the result of another, by space.
 
     Parameters
     ----------
@@ -190,16 +183,18 @@ def format_catching_up(comparison: Comparison, reference: str, strategy: str) ->
         line = [space]
         for count, of_count in zip(counts, ratios, strict=True):
             if not len(theirs) or not len(ours):
-                line += [_NONE] * 3
+                line += [NONE] * 3
                 continue
             wanted = float(theirs.mean(axis=0)[count - 1])
             reached = ours.mean(axis=0) >= wanted
             trials = int(reached.argmax()) + 1
             of_count.append(count / trials if reached.any() else 0.5)
-            shown = [str(trials), f"{count / trials:.1f}"] if reached.any() else ["never", _NONE]
+            shown = [str(trials), f"{count / trials:.1f}"] if reached.any() else ["never", NONE]
             line += [f"{wanted:.3f}", *shown]
         lines.append(line)
-    means = [f"{np.exp(np.mean(np.log(one))):.1f}" if one else _NONE for one in ratios]
+    means = [
+        f"{np.exp(np.mean(np.log(of_count))):.1f}" if of_count else NONE for of_count in ratios
+    ]
     lines.append(["geometric mean", *(text for mean in means for text in ("", "", mean))])
     return align(lines)
 
@@ -211,84 +206,9 @@ def format_spaces(comparison: Comparison) -> str:
         line = [space]
         for strategy in comparison.strategies:
             at_end = comparison.fractions(strategy, space)[:, -1]
-            line.append(f"{at_end.mean():.3f}" if len(at_end) else _NONE)
+            line.append(f"{at_end.mean():.3f}" if len(at_end) else NONE)
         lines.append(line)
     return align(lines)
-
-
-def format_seconds(comparison: Comparison) -> str:
-    """The simulated time to ``QUALITY``: the median over all runs, and the share that got there."""
-    lines = [["strategy", "median seconds", "share of runs", "seconds of a whole run"]]
-    for strategy in comparison.strategies:
-        runs = comparison.finished(strategy)
-        if not runs:
-            lines.append([strategy, _NONE, _NONE, _NONE])
-            continue
-        secs = [_secs_to(run, comparison.optimum(run.settings.space)) for run in runs]
-        median = float(np.median(secs))
-        lines.append(
-            [
-                strategy,
-                f"{median:.1f}" if np.isfinite(median) else "not reached",
-                f"{np.isfinite(secs).mean():.0%}",
-                f"{np.median([_clock(run)[-1] for run in runs]):.1f}",
-            ]
-        )
-    return align(lines)
-
-
-def format_profile(comparison: Comparison) -> str:
-    """The real seconds of a run: the mean over the runs of a strategy, by part."""
-    parts = ["proposing", "cost model", "database", "replaying", "other"]
-    lines = [["strategy", "seconds", *parts]]
-    for strategy in comparison.strategies:
-        runs = comparison.finished(strategy)
-        if not runs:
-            lines.append([strategy] + [_NONE] * (len(parts) + 1))
-            continue
-        rows = [_parts(run) for run in runs]
-        means = [float(np.mean([row[part] for row in rows])) for part in parts]
-        wall = float(np.mean([run.wall_secs for run in runs]))
-        lines.append([strategy, *(f"{secs:.2f}" for secs in (wall, *means))])
-    return align(lines)
-
-
-def format_losses(comparison: Comparison) -> str:
-    """What a run lost: the trials that failed, and the choices that could not be replayed."""
-    lines = [["strategy", "trials", "failed", "not replayed", "reasons"]]
-    for strategy in comparison.strategies:
-        runs = comparison.finished(strategy)
-        if not runs:
-            lines.append([strategy] + [_NONE] * 4)
-            continue
-        trials = np.mean([len(run.trials) for run in runs])
-        failed = np.mean([sum(trial.failure is not None for trial in run.trials) for run in runs])
-        counted = [run.dropped for run in runs if run.dropped is not None]
-        reasons = sum(map(Counter, counted), Counter[str]())
-        lines.append(
-            [
-                strategy,
-                f"{trials:.1f}",
-                f"{failed:.1f}",
-                f"{reasons.total() / len(counted):.1f}" if counted else _NONE,
-                ", ".join(f"{name} ({count})" for name, count in reasons.most_common()) or _NONE,
-            ]
-        )
-    return align(lines)
-
-
-def _parts(run: RunResult) -> dict[str, float]:
-    parts = breakdown(
-        run.scopes, start_secs=0.0, wall_secs=run.wall_secs, build=None, workers=1, run=None
-    )
-    removing = run.scopes.get("MeasureCallback/RemoveBuildArtifact", 0.0)
-    parts["replaying"] = parts["building"] + parts["running"] + removing
-    # Our strategies time themselves; the profile of a tuning run knows the scopes of one of them.
-    own = [secs for name, secs in run.scopes.items() if name.endswith(("/Generate", "/Notify"))]
-    proposing = sum(own) or parts["proposing"]
-    parts["other"] -= removing + proposing - parts["proposing"]
-    parts["proposing"] = proposing
-    return parts
 
 
 def _counts(comparison: Comparison) -> list[int]:
@@ -304,7 +224,7 @@ def _run_count(comparison: Comparison, strategy: str) -> str:
 
 def _score(comparison: Comparison, strategy: str) -> str:
     if not comparison.scores:
-        return _NONE
+        return NONE
     ranks = _ranks(comparison, strategy)
     return _interval(bootstrap(ranks, lambda drawn: _mean_score(comparison, drawn)))
 
@@ -330,7 +250,7 @@ def _pairs(ours: Sequence[Floats], theirs: Sequence[Floats]) -> list[Floats]:
 
 def _mean_interval(samples: Sequence[Floats]) -> Interval:
     """The mean over seeds, then over spaces."""
-    return bootstrap(samples, lambda drawn: float(np.mean([one.mean() for one in drawn])))
+    return bootstrap(samples, lambda drawn: float(np.mean([sample.mean() for sample in drawn])))
 
 
 def _interval(interval: Interval) -> str:
@@ -350,17 +270,6 @@ def _trials_to(comparison: Comparison, strategy: str, fraction: float) -> str:
     return f"{mean:.1f} ({len(reached) / len(trials):.0%})"
 
 
-def _clock(run: RunResult) -> Floats:
-    """The simulated seconds at the end of each trial."""
-    secs = [trial.proposed_secs + trial.build_secs + trial.run_secs for trial in run.trials]
-    return np.cumsum(secs)
-
-
-def _secs_to(run: RunResult, optimum: float) -> float:
-    reached = optimum / incumbents(run) >= QUALITY
-    return float(_clock(run)[reached.argmax()]) if reached.any() else np.inf
-
-
 def _explain_summary(comparison: Comparison) -> str:
     budgets = {name: score.trials for name, score in comparison.scores.items()}
     listed = ", ".join(f"{name} {trials[0]}-{trials[-1]}" for name, trials in budgets.items())
@@ -371,7 +280,7 @@ def _explain_summary(comparison: Comparison) -> str:
     longer = [name for name, trials in budgets.items() if trials[-1] > comparison.trials]
     if longer:
         text += (
-            f" The runs end at {comparison.trials} trials and keep what they have found then to "
+            f" The runs end at {comparison.trials} trials and keep their result to "
             f"the end of longer budgets: {', '.join(longer)}."
         )
     unscored = [space for space in comparison.spaces if space not in budgets]

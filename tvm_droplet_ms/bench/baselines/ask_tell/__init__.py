@@ -25,11 +25,11 @@ from math import prod
 from typing import Protocol
 
 Point = tuple[int, ...]
-"""The sketch, then for each of its decisions the index of the value chosen."""
+"""The sketch, then the index of the chosen value of each of its decisions."""
 
 
 class SearchSpace(Protocol):
-    """What an algorithm knows of a space.
+    """A space as an algorithm sees it.
 
     Attributes
     ----------
@@ -71,65 +71,51 @@ class AskTell(Protocol):
         """The time of a point in seconds; infinity if it failed."""
 
 
-def count_points(sizes: Sequence[tuple[int, ...]], prefix: Point = ()) -> int:
-    """How many points begin with a prefix; all of them by default."""
-    if not prefix:
-        return sum(map(prod, sizes))
-    return prod(sizes[prefix[0]][len(prefix) - 1 :])
-
-
 def unseen_point(
-    sizes: Sequence[tuple[int, ...]],
-    seen: Container[Point],
-    generator: random.Random,
-    prefix: Point = (),
+    sizes: Sequence[tuple[int, ...]], seen: Container[Point], generator: random.Random
 ) -> Point | None:
-    """The first point that was not seen, from a uniformly random one on.
+    """Find the first point that was not seen, from a uniformly random one on.
 
-    It takes at most one look more than points were seen, however large the space is.
+    It looks at one point more than were seen at most, however large the space is.
 
     Parameters
     ----------
     sizes : Sequence[tuple[int, ...]]
         As in `SearchSpace`.
     seen : Container[Point]
-        The points that were seen.
+        Points that were seen.
     generator : random.Random
-        Chooses where to begin.
-    prefix : Point
-        What the point must begin with.
+        Chooses the first point to look at.
 
     Returns
     -------
     point : Point | None
         None when all were seen.
     """
-    total = count_points(sizes, prefix)
+    total = sum(map(prod, sizes))
     first = generator.randrange(total)
     for number in range(total):
-        point = _point_at(sizes, prefix, (first + number) % total)
+        point = _point_at(sizes, (first + number) % total)
         if point not in seen:
             return point
     return None
 
 
-def _point_at(sizes: Sequence[tuple[int, ...]], prefix: Point, number: int) -> Point:
-    """The points with a prefix, numbered."""
-    if not prefix:
-        sketch = 0
-        while number >= prod(sizes[sketch]):
-            number -= prod(sizes[sketch])
-            sketch += 1
-        prefix = (sketch,)
-    rest: list[int] = []
-    for size in reversed(sizes[prefix[0]][len(prefix) - 1 :]):
+def _point_at(sizes: Sequence[tuple[int, ...]], number: int) -> Point:
+    """The point of a number in lexical order."""
+    sketch = 0
+    while number >= prod(sizes[sketch]):
+        number -= prod(sizes[sketch])
+        sketch += 1
+    indices: list[int] = []
+    for size in reversed(sizes[sketch]):
         number, index = divmod(number, size)
-        rest.append(index)
-    return (*prefix, *reversed(rest))
+        indices.append(index)
+    return (sketch, *reversed(indices))
 
 
 _SAMPLES = 8
-"""How often to sample for a point that was not seen, before looking through the space for one."""
+"""Samples drawn for an unseen point before the space is looked through for one."""
 
 
 def fresh_point(
@@ -144,25 +130,25 @@ def fresh_point(
 
 
 _KNOWN_STEPS = 1000
-"""How long a walk may go over points that are known, before it starts afresh."""
+"""Steps that a walk may take over known points before it starts afresh."""
 
 
 class Walk(ABC):
     """An algorithm that goes from point to point: each depends on the time of the one before.
 
-    Where it comes to a point again it is given the time that it was told, and goes on.
+    At a known point it continues with the known time.
 
     Parameters
     ----------
     space : SearchSpace
-        What to search.
+        Space to search.
     generator : random.Random
         Makes all its choices.
 
     Attributes
     ----------
     times : dict[Point, float]
-        The times told, in seconds; infinity for failures.
+        Known times in seconds; infinity for failures.
     """
 
     def __init__(self, space: SearchSpace, generator: random.Random) -> None:

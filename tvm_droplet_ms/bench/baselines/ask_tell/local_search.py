@@ -33,7 +33,7 @@ class LocalSearch(Walk):
     Parameters
     ----------
     space : SearchSpace
-        What to search.
+        Space to search.
     generator : random.Random
         Makes all its choices.
     strength : float

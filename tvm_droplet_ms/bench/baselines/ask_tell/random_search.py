@@ -27,7 +27,7 @@ class RandomSearch:
     Parameters
     ----------
     space : SearchSpace
-        What to search.
+        Space to search.
     generator : random.Random
         Makes all its choices.
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 _KNOWN_ASKS = 8
-"""How often to ask Optuna for a point that was not asked for before, before drawing one."""
+"""Attempts to get an unknown point from Optuna before one is drawn at random."""
 
 
 def import_optuna() -> ModuleType:
@@ -65,7 +65,7 @@ class TreeParzenEstimator:
     Parameters
     ----------
     space : SearchSpace
-        What to search.
+        Space to search.
     generator : random.Random
         Seeds Optuna, and makes all other choices.
 

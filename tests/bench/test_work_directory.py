@@ -1,0 +1,104 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Work directories: what is refused, what is resumed, and what is deleted."""
+
+from pathlib import Path
+
+import pytest
+from conformance.workloads import LLVM, matmul
+from replaying import silent, tiled
+
+from tvm.target import Target
+from tvm_droplet_ms import cli
+from tvm_droplet_ms.bench import building
+from tvm_droplet_ms.bench.collection import Collection
+from tvm_droplet_ms.bench.sampling.collection import SampleCollection
+from tvm_droplet_ms.bench.work_directory import CollectionError, claim, remove
+
+OTHER = Target({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})
+
+
+@pytest.fixture
+def quick_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``space build`` that measures nothing."""
+
+    def build_space(definition, name, target, directory, out, *, passes, progress):
+        Collection(directory, definition.mod, target)
+        out.write_text("a space\n")
+
+    monkeypatch.setattr(building, "build_space", build_space)
+
+
+def build(work: Path, out: Path) -> int:
+    return cli.main(["space", "build", "dense", "--work-dir", str(work), "--out", str(out)])
+
+
+def test_build_refuses_a_directory_with_files_of_others(
+    quick_build: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("years of work")
+    assert build(tmp_path, tmp_path / "dense.json") == 1
+    assert f"{tmp_path} is not empty" in capsys.readouterr().err
+    assert thesis.read_text() == "years of work"
+    assert sorted(tmp_path.iterdir()) == [thesis]
+
+
+def test_build_deletes_only_its_own_files(quick_build: None, tmp_path: Path):
+    work = tmp_path / "work"
+    work.mkdir()
+    assert build(work, work / "dense.json") == 0
+    assert list(work.iterdir()) == [work / "dense.json"]
+
+
+def test_build_deletes_a_directory_that_it_created(quick_build: None, tmp_path: Path):
+    assert build(tmp_path / "work", tmp_path / "dense.json") == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "dense.json"]
+
+
+def test_a_directory_of_the_user_stays(tmp_path: Path):
+    claim(tmp_path, {"workload": "dense"})
+    remove(tmp_path)
+    assert tmp_path.is_dir() and not list(tmp_path.iterdir())
+    unclaimed = tmp_path / "log.jsonl"
+    unclaimed.touch()
+    remove(tmp_path)
+    assert unclaimed.exists()
+
+
+def test_a_collection_of_another_workload_is_refused(tmp_path: Path):
+    Collection(tmp_path, matmul(4, 4, 4), LLVM)
+    Collection(tmp_path, matmul(4, 4, 4), LLVM)
+    with pytest.raises(CollectionError, match="another task: workload .*delete this one"):
+        Collection(tmp_path, matmul(4, 4, 8), LLVM)
+
+
+def test_a_collection_of_another_target_is_refused(tmp_path: Path):
+    Collection(tmp_path, matmul(4, 4, 4), LLVM)
+    with pytest.raises(CollectionError, match="target .*znver4"):
+        Collection(tmp_path, matmul(4, 4, 4), OTHER)
+
+
+def test_a_torn_line_of_the_sample_is_cut_off(made_up_times: None, tmp_path: Path):
+    collection = SampleCollection(tmp_path, tiled(), LLVM)
+    collection.add_random(6, silent)
+    path = tmp_path / "sample.jsonl"
+    path.write_text(path.read_text()[:-9])
+    resumed = SampleCollection(tmp_path, tiled(), LLVM)
+    assert list(resumed.modules) == list(collection.modules)[:5]
+    resumed.add_random(6, silent)
+    assert len(path.read_text().splitlines()) == len(resumed.modules) == 6

@@ -1,0 +1,83 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Digest of the source code that decides what a run measures."""
+
+import ast
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2]
+
+LEARNING = ("cost_model", "bench/design_space.py", "bench/training.py")
+"""Sources that decide what a cost model learns, relative to the package."""
+
+RUNNING = (
+    *LEARNING,
+    "search_strategy",
+    "bench/baselines",
+    "bench/table.py",
+    "bench/definition.py",
+    "bench/definitions.py",
+    "bench/layers.py",
+    "bench/compare/replay.py",
+    "bench/compare/strategies.py",
+    "bench/compare/transfer.py",
+)
+"""Sources that decide what a run measures, relative to the package."""
+
+
+@cache
+def source_digest(sources: Sequence[str] = RUNNING, package: Path = PACKAGE) -> str:
+    """SHA-256 of the code of some files and folders, in hexadecimal.
+
+    It is of the syntax trees without docstrings: comments, formatting and documentation change
+    nothing.
+
+    Parameters
+    ----------
+    sources : Sequence[str]
+        Python files, and folders of them, relative to the package.
+    package : Path
+        The package.
+    """
+    digest = hashlib.sha256()
+    for source in sources:
+        path = package / source
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        for file in files:
+            digest.update(f"{file.relative_to(package)}\n{_code(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _code(file: Path) -> str:
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    """True for a docstring, or the documentation of a constant or an attribute."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

@@ -1,0 +1,143 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A workload's design space: its points, and the candidates that TVM makes of them."""
+
+import random
+from typing import Any
+
+from tvm.s_tir import Trace
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.target import Target
+
+from ..search_strategy.candidates import Candidate, Replayer
+from ..search_strategy.decision_kinds import CATEGORICAL, PERFECT_TILE
+from ..search_strategy.decisions import Decision, Sketch
+from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
+from ..search_strategy.neighbourhood import Point
+from .definitions import definition_of
+from .sketch_layout import DecisionLayout, SketchLayout
+from .space import Space, SpaceError
+
+CHECKED_POINTS = 8
+"""Number of points of a space that are replayed to check that this TVM makes the same modules."""
+
+
+class DesignSpace:
+    """Sketches of a context's design space, and replay of points in them.
+
+    Parameters
+    ----------
+    context : TuneContext
+        Context of the workload with its design space.
+    seed : int
+        Seeds the schedules, for postprocessors and instructions that sample.
+
+    Attributes
+    ----------
+    places : DesignSpaces
+        Points of the distinct sketches.
+    replayer : Replayer
+        Replays traces and runs the context's postprocessors.
+    """
+
+    def __init__(self, context: TuneContext, seed: int = 0) -> None:
+        distinct: dict[Sketch, Trace] = {}
+        for schedule in context.generate_design_space():
+            distinct.setdefault(Sketch.from_trace(schedule.trace), schedule.trace)
+        self.places = DesignSpaces(list(distinct.values()))
+        self.replayer = Replayer(
+            context.mod, context.space_generator.postprocs, random.Random(seed)
+        )
+
+    @property
+    def sketches(self) -> list[Sketch]:
+        """The distinct sketches."""
+        return self.places.sketches
+
+    def start(self, sketch: int) -> Point:
+        """Decisions that a sketch was generated with."""
+        return self.places.start(sketch)
+
+    def trace(self, place: SpacePoint) -> Trace:
+        """Trace of a point, without postprocessors."""
+        return self.places.trace(place)
+
+    def read(self, sketch: int, trace: Trace) -> Point:
+        """Decisions of a sketch's trace, with or without postprocessors."""
+        return self.sketches[sketch].read(trace.simplified(remove_postproc=True))
+
+    def realise(self, place: SpacePoint) -> Candidate | None:
+        """Replay a point; None where a primitive or a postprocessor refuses it."""
+        return self.replayer.replay(self.trace(place))
+
+    def draw(self, sketch: int) -> Candidate | None:
+        """Let TVM sample all decisions of a sketch; None where they are refused."""
+        insts = self.trace((sketch, self.start(sketch))).insts
+        return self.replayer.replay(Trace(insts, {}))
+
+    def layout(self, sketch: int) -> SketchLayout:
+        """Decisions of a sketch and their limits, as data."""
+        insts = self.trace((sketch, self.start(sketch))).insts
+        return SketchLayout(
+            tuple(
+                _layout(decision, insts[decision.inst].attrs)
+                for decision in self.sketches[sketch].decisions
+            )
+        )
+
+    def layouts(self) -> tuple[SketchLayout, ...]:
+        """Layout of each sketch."""
+        return tuple(map(self.layout, range(len(self.sketches))))
+
+
+def _layout(decision: Decision, attrs: Any) -> DecisionLayout:
+    kind = decision.kind
+    return DecisionLayout(
+        kind.name,
+        decision.start,
+        decision.length,
+        int(attrs[1]) if kind == PERFECT_TILE else -1,
+        tuple(map(float, attrs[0])) if kind == CATEGORICAL else (),
+    )
+
+
+def check_modules(space: Space) -> None:
+    """Check that this TVM makes the modules of a space that were measured.
+
+    Parameters
+    ----------
+    space : Space
+        The space.
+
+    Raises
+    ------
+    SpaceError
+        If a replayed point has another structural hash.
+    """
+    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
+    design_space = DesignSpace(context)
+    points = [point for point in space.points if point.module is not None]
+    step = max(1, len(points) // CHECKED_POINTS)
+    for point in points[::step]:
+        candidate = design_space.realise((point.sketch, point.decisions))
+        expected = space.modules[point.module or 0].structural_hash
+        if candidate is None or candidate.module != expected:
+            raise SpaceError(
+                f"space {space.name} was measured with {dict(space.versions)}, and the versions "
+                f"installed here make another module of its point {point.decisions}: build the "
+                "space again, or install those versions"
+            )

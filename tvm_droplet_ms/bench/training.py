@@ -1,0 +1,148 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Training data for a cost model, from the measurements of spaces and samples."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.target import Target
+
+from ..cost_model.experience import Workload, target_text
+from ..cost_model.features import Extractor, ProgramFeatures
+from .definitions import definition_of
+from .design_space import DesignSpace
+from .space import Space, SpaceError
+
+MOST_PROGRAMS = 1024
+"""Maximum number of programs of a space to learn from."""
+
+
+def read_space(
+    path: Path,
+    *,
+    most: int = MOST_PROGRAMS,
+    seed: int = 0,
+    extractor: Extractor | None = None,
+) -> Workload:
+    """Features and measured times of some programs of a space, drawn at random.
+
+    Parameters
+    ----------
+    path : Path
+        File of a space or a sample.
+    most : int
+        Maximum number of programs.
+    seed : int
+        Seed of the draw.
+    extractor : Extractor | None
+        Extractor of the features; None for ``ProgramFeatures``.
+
+    Raises
+    ------
+    SpaceError
+        If the file is none, or this TVM makes other modules of its points.
+    """
+    space, context, candidates, kept = read_candidates(path, most=most, seed=seed)
+    features = (extractor or ProgramFeatures()).extract(context, candidates)
+    secs = np.array([space.times[index] for index in kept])
+    return Workload(space.name, target_text(Target(dict(space.target))), features, secs)
+
+
+def read_candidates(
+    path: Path, *, most: int, seed: int = 0
+) -> tuple[Space, TuneContext, list[MeasureCandidate], list[int]]:
+    """Some programs of a space, drawn at random, each from the first point that makes it.
+
+    Parameters
+    ----------
+    path : Path
+        File of a space or a sample.
+    most : int
+        Maximum number of programs.
+    seed : int
+        Seed of the draw.
+
+    Returns
+    -------
+    space : Space
+        The space.
+    context : TuneContext
+        Context of its task.
+    candidates : list[MeasureCandidate]
+        The programs.
+    modules : list[int]
+        Indices of their modules in the space.
+
+    Raises
+    ------
+    SpaceError
+        If the file is none, or this TVM makes other modules of its points.
+    """
+    space = Space.load(path)
+    target = Target(dict(space.target))
+    context = definition_of(space).context(target, "replay-trace")
+    drawn = np.random.default_rng(seed).permutation(len(space.modules))[:most]
+    kept = sorted(int(index) for index in drawn)
+    return space, context, list(_candidates(space, kept, context)), kept
+
+
+def read_space_once(path: Path, cache: Path, *, extractor: Extractor | None = None) -> Workload:
+    """``read_space``, kept in a file: replaying a space takes minutes.
+
+    Parameters
+    ----------
+    path : Path
+        File of a space or a sample.
+    cache : Path
+        File to keep it in, ``.npz``. A file with features of another kind is written again.
+    extractor : Extractor | None
+        Extractor of the features; None for ``ProgramFeatures``.
+    """
+    used = extractor or ProgramFeatures()
+    if cache.exists():
+        with np.load(cache) as kept:
+            if str(kept["schema"]) == used.schema and kept["features"].shape[1] == used.width:
+                return Workload(
+                    str(kept["name"]), str(kept["target"]), kept["features"], kept["secs"]
+                )
+    workload = read_space(path, extractor=used)
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    partial = cache.with_name(f"{cache.stem}.partial.npz")
+    np.savez_compressed(partial, schema=used.schema, **vars(workload))
+    partial.replace(cache)
+    return workload
+
+
+def _candidates(
+    space: Space, modules: Sequence[int], context: TuneContext
+) -> Iterator[MeasureCandidate]:
+    """A candidate of each module, from the first point that makes it."""
+    design_space = DesignSpace(context)
+    first = {point.module: point for point in reversed(space.points) if point.module is not None}
+    for index in modules:
+        point = first[index]
+        candidate = design_space.realise((point.sketch, point.decisions))
+        if candidate is None or candidate.module != space.modules[index].structural_hash:
+            raise SpaceError(
+                f"{space.name}: this TVM makes another module of the point {point.decisions}; "
+                "build the space again"
+            )
+        yield candidate.measure_candidate()

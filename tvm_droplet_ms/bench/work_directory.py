@@ -1,0 +1,109 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Directory of an unfinished collection: claimed for one task, resumed, and removed at the end."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+MARKER = "task.json"
+"""File that says for which task a directory was claimed."""
+
+CONTENTS = ("artifacts", "log.jsonl", "sample.jsonl", MARKER)
+"""All that a collection writes into its directory."""
+
+
+class CollectionError(Exception):
+    """An earlier collection cannot be resumed, or the workload cannot be built."""
+
+
+def claim(directory: Path, task: Mapping[str, str]) -> None:
+    """Create a work directory for a task, or check that an existing one belongs to it.
+
+    Parameters
+    ----------
+    directory : Path
+        New, empty, or claimed before.
+    task : Mapping[str, str]
+        Identity of the task, such as its workload and target.
+
+    Raises
+    ------
+    CollectionError
+        If the directory holds other files, or the collection of another task.
+    """
+    marker = directory / MARKER
+    if marker.exists():
+        _check_task(marker, task)
+        return
+    created = not directory.exists()
+    if not created and (not directory.is_dir() or any(directory.iterdir())):
+        raise CollectionError(
+            f"{directory} is not empty and was not made by this command; name a new or an empty "
+            "directory as the work directory"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    partial = directory / f"{MARKER}.partial"
+    partial.write_text(json.dumps({"task": dict(task), "created": created}) + "\n")
+    partial.replace(marker)
+
+
+def remove(directory: Path) -> None:
+    """Delete a collection's files; the directory too if the collection created it.
+
+    A directory that was not claimed is left alone, and so are files of others in one that was.
+    """
+    marker = directory / MARKER
+    if not marker.exists():
+        return
+    created = json.loads(marker.read_text())["created"]
+    for name in CONTENTS:
+        path = directory / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if created and not any(directory.iterdir()):
+        directory.rmdir()
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Entries of a JSON-lines file; a torn last line, of a run that was killed, is cut off."""
+    if not path.exists():
+        return
+    text = path.read_text()
+    complete, _, torn = text.rpartition("\n")
+    if torn:
+        path.write_text(complete + "\n" if complete else "")
+    for line in complete.splitlines():
+        yield json.loads(line)
+
+
+def _check_task(marker: Path, task: Mapping[str, str]) -> None:
+    found = json.loads(marker.read_text())["task"]
+    different = [
+        f"{name} {found.get(name)!r}, expected {value!r}"
+        for name, value in task.items()
+        if found.get(name) != value
+    ]
+    if different:
+        raise CollectionError(
+            f"{marker.parent} holds measurements of another task: {'; '.join(different)}; name "
+            "another work directory, or delete this one"
+        )

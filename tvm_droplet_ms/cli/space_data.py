@@ -1,0 +1,105 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The commands ``droplet-ms space features`` and ``droplet-ms space export``."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add_data_commands(actions: Any) -> None:
+    """Add the commands to the actions of ``droplet-ms space``; each sets ``run``."""
+    features = actions.add_parser(
+        "features",
+        help="write the features and times of measured schedules, to pretrain a cost model with",
+        description="Replay the measured schedules of spaces and samples, and write the features "
+        "and the measured times of each workload to a file that `droplet-ms pretrain` reads. A "
+        "file that is up to date is kept.",
+    )
+    features.add_argument(
+        "spaces",
+        nargs="+",
+        metavar="NAME",
+        help="files, or names of the package's spaces and samples, or `shipped` for all of those",
+    )
+    features.add_argument("--out", type=Path, required=True, help="directory of the files")
+    features.add_argument(
+        "--model",
+        choices=["trees", "treegru"],
+        default="trees",
+        help="kind of model that learns from the features (default: %(default)s)",
+    )
+    features.add_argument(
+        "--trust",
+        nargs="+",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="functions that files of spaces may name as their workload, which runs them",
+    )
+    features.set_defaults(run=_features)
+    export = actions.add_parser(
+        "export",
+        help="write a space in a format of other tuners",
+        description="Write a space in T4, the auto-tuning field's format of tuning results, which "
+        "Kernel Tuner and autotuning_methodology read.",
+    )
+    export.add_argument("space", metavar="NAME", help="a file, or the name of one of the package's")
+    export.add_argument("--format", choices=["t4"], default="t4", help="default: %(default)s")
+    export.add_argument("--out", type=Path, required=True, help="the file to write")
+    export.set_defaults(run=_export)
+
+
+def _features(options: argparse.Namespace) -> int:
+    from ..bench.definitions import UnknownDefinitionError, trust
+    from ..bench.library import find_space, shipped_training_files
+    from ..bench.space import SpaceError
+    from ..bench.training import read_space_once
+    from ..cost_model.knowledge import EXTRACTORS
+    from ..measure import fast_start
+
+    fast_start()
+    trust(*options.trust)
+    files = [
+        file
+        for text in options.spaces
+        for file in (shipped_training_files() if text == "shipped" else [find_space(text)])
+    ]
+    try:
+        for file in files:
+            name = file.name.removesuffix(".gz").removesuffix(".json")
+            out = options.out / f"{name}.npz"
+            workload = read_space_once(file, out, extractor=EXTRACTORS[options.model]())
+            print(f"{out}: {len(workload.secs)} records of {workload.name}", flush=True)
+    except (SpaceError, UnknownDefinitionError) as error:
+        print(f"droplet-ms space: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from ..bench.library import find_space
+    from ..bench.space import Space, SpaceError
+    from ..bench.t4 import export_t4
+
+    try:
+        export_t4(Space.load(find_space(options.space)), options.out)
+    except (SpaceError, OSError) as error:
+        print(f"droplet-ms space: error: {error}", file=sys.stderr)
+        return 1
+    print(f"wrote {options.out}")
+    return 0
