@@ -39,9 +39,9 @@ from tvm_droplet_ms.bench.space import (
     Space,
     SpacePoint,
 )
-from tvm_droplet_ms.cost_model.features import ProgramFeatures
-from tvm_droplet_ms.cost_model.knowledge import Knowledge
-from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
+from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 from tvm_droplet_ms.measure import fast_start
 
 ROWS = {"short": 8, "middle": 16, "long": 64}
@@ -142,7 +142,7 @@ def test_no_model_has_learned_from_its_own_workload(files, tmp_path: Path) -> No
         io.StringIO(),
     )
     learned = {
-        name: [one["name"] for one in Knowledge.load(path).summary["workloads"]]
+        name: [one["name"] for one in PretrainedModel.load(path).summary["workloads"]]
         for name, path in models.items()
     }
     assert learned == {"short": ["long", "middle"], "long": ["middle", "short", "twin"]}
@@ -154,11 +154,13 @@ def test_what_a_kind_of_model_has_learned(kind: str, files, tmp_path: Path) -> N
     models = learn_without_each(kind, list(files.values()), [], tmp_path, io.StringIO())
     for name, path in models.items():
         workload = read_space(files[name])
-        knowledge = Knowledge.load(path)
-        accuracy = pairwise_accuracy(knowledge.model.predict(workload.features), workload.secs)
+        pretrained_model = PretrainedModel.load(path)
+        accuracy = pairwise_accuracy(
+            pretrained_model.model.predict(workload.features), workload.secs
+        )
         assert accuracy < 0.3 if kind == "inverted transfer" else accuracy > 0.7, name
         expected = "rank" if kind == "rank transfer" else "regression"
-        assert knowledge.model.objective == expected
+        assert pretrained_model.model.objective == expected
 
 
 def test_nothing_to_learn_from(files, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_sp
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.surrogates.samples import build_sample
 from tvm_droplet_ms.bench.surrogates.sampling import Sampler
-from tvm_droplet_ms.cost_model.features import ProgramFeatures
+from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
 from tvm_droplet_ms.pretrain_command import read_experience
 
 

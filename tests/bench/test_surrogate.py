@@ -39,9 +39,9 @@ from tvm_droplet_ms.bench.surrogates.sample_collection import SampleCollection, 
 from tvm_droplet_ms.bench.surrogates.sampling import Sampler
 from tvm_droplet_ms.bench.surrogates.surrogate import FitError, Surrogate
 from tvm_droplet_ms.bench.table import ReplayTable
-from tvm_droplet_ms.cost_model.loop_context import loop_nests
-from tvm_droplet_ms.cost_model.loop_nest import BLOCKS, loop_nest_features
-from tvm_droplet_ms.cost_model.relation import relations
+from tvm_droplet_ms.cost_model.features.context_relations import relations
+from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
+from tvm_droplet_ms.cost_model.features.loop_nest import BLOCKS, loop_nest_features
 
 
 @pytest.fixture

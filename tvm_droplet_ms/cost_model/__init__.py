@@ -14,9 +14,32 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What is believed of a schedule before it is measured."""
+"""Cost models: how fast a scheduled program is expected to be before it is measured.
 
-from .knowledge import Knowledge, ModelFileError
-from .transfer import TransferModel
+The names are imported when they are first used, so that importing this package loads no TVM.
+"""
 
-__all__ = ["Knowledge", "ModelFileError", "TransferModel"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .pretrained_model import ModelFileError, PretrainedModel
+    from .transfer import TransferModel
+
+__all__ = ["ModelFileError", "PretrainedModel", "TransferModel"]
+
+_MODULES = {
+    "ModelFileError": "pretrained_model",
+    "PretrainedModel": "pretrained_model",
+    "TransferModel": "transfer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from tvm.s_tir.meta_schedule.cost_model import CostModel, XGBModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
-from ...cost_model import Knowledge, TransferModel
+from ...cost_model import PretrainedModel, TransferModel
 from ...search_strategy import DropletStrategy
 from ...search_strategy.search import WITHOUT
 from ..baselines.post_opt_strategy import PostOptStrategy
@@ -134,8 +134,8 @@ def make_strategy(
 def _knowing(kind: str, model: Path | None) -> CostModel:
     """The cost model of a file; without one, such as it is before it has learned."""
     if kind != "xgb transfer":
-        knowledge = None if model is None else Knowledge.load(model)
-        return TransferModel(knowledge, objective="rank" if "rank" in kind else "regression")
+        pretrained_model = None if model is None else PretrainedModel.load(model)
+        return TransferModel(pretrained_model, objective="rank" if "rank" in kind else "regression")
     # Its warm-up is what would keep it from saying what it knows.
     own = XGBModel(num_warmup_samples=0, num_tuning_cores=1)
     if model is not None:

@@ -31,8 +31,8 @@ from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.target import Target
 
-from ...cost_model.experience import Workload, target_text
-from ...cost_model.knowledge import Knowledge
+from ...cost_model.pretrained_model import PretrainedModel
+from ...cost_model.training.training_data import MeasuredWorkload, target_text
 from ..definitions import find_definition
 from ..experience import MOST_PROGRAMS, read_candidates, read_space_once
 from ..files import measured_modules
@@ -89,24 +89,24 @@ def learn_without_each(
 
 
 def _learn(files: Sequence[Path], cache: Path, model: Path, target: str) -> None:
-    Knowledge.learn(_read(files, cache), target=target).save(model)
+    PretrainedModel.learn(_read(files, cache), target=target).save(model)
 
 
 def _learn_ranks(files: Sequence[Path], cache: Path, model: Path, target: str) -> None:
-    Knowledge.learn(_read(files, cache), objective="rank", target=target).save(model)
+    PretrainedModel.learn(_read(files, cache), objective="rank", target=target).save(model)
 
 
 def _learn_inverted(files: Sequence[Path], cache: Path, model: Path, target: str) -> None:
     """Learn the opposite of what was measured, but for what failed."""
     inverted = [replace(one, secs=_inverted(one.secs)) for one in _read(files, cache)]
-    Knowledge.learn(inverted, target=target).save(model)
+    PretrainedModel.learn(inverted, target=target).save(model)
 
 
 def _inverted(secs: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(secs), 1.0 / secs, np.inf)
 
 
-def _read(files: Sequence[Path], cache: Path) -> list[Workload]:
+def _read(files: Sequence[Path], cache: Path) -> list[MeasuredWorkload]:
     return [read_space_once(file, cache / f"{file_digest(file)}.npz") for file in files]
 
 

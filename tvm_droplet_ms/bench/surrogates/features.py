@@ -28,9 +28,9 @@ from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from ...cost_model.loop_context import loop_nests
-from ...cost_model.loop_nest import LOOP_NEST_FEATURES, loop_nest_features
-from ...cost_model.relation import RELATIONS, relations
+from ...cost_model.features.context_relations import RELATIONS, relations
+from ...cost_model.features.loop_context import loop_nests
+from ...cost_model.features.loop_nest import LOOP_NEST_FEATURES, loop_nest_features
 
 STORES = 12
 """How many of a module's stores have features of their own; those beyond share the last place."""
