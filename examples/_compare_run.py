@@ -123,7 +123,7 @@ def _cost_model(method: str, model: Path) -> CostModel:
     # The checkout of `droplet-before` has none.
     from tvm_droplet_ms.cost_model import TransferModel
 
-    return TransferModel.load(model)
+    return TransferModel.from_file(model)
 
 
 def make_module(settings: dict[str, Any]) -> IRModule:

@@ -28,8 +28,8 @@ from tvm_ffi import structural_hash
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm_droplet_ms.bench.compare.results import file_digest
 from tvm_droplet_ms.bench.experience import read_candidates
-from tvm_droplet_ms.cost_model.experience import Workload
-from tvm_droplet_ms.cost_model.features import LoopTrees, ProgramFeatures
+from tvm_droplet_ms.cost_model.features.program_features import LoopTrees, ProgramFeatures
+from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
 
 BATCH = 64
 """How many candidates are encoded, and scored, at once."""
@@ -64,10 +64,10 @@ class SpaceData:
     stores: list[np.ndarray]
     encode_us: dict[str, float]
 
-    def as_workload(self, kind: str, rows: np.ndarray | None = None) -> Workload:
-        """Programs for ``Knowledge.learn`` of a kind of model; all, where no rows are given."""
+    def as_workload(self, kind: str, rows: np.ndarray | None = None) -> MeasuredWorkload:
+        """Programs for ``PretrainedModel.learn`` of a kind of model; all by default."""
         chosen = np.arange(len(self.secs)) if rows is None else rows
-        return Workload(self.name, "{}", getattr(self, kind)[chosen], self.secs[chosen])
+        return MeasuredWorkload(self.name, "{}", getattr(self, kind)[chosen], self.secs[chosen])
 
 
 def read_data(path: Path, programs: int, directory: Path) -> SpaceData:

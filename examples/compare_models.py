@@ -48,8 +48,8 @@ from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 from tvm_droplet_ms.bench.files import load
 from tvm_droplet_ms.bench.library import ASIDE, find_space, shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.space import Space
-from tvm_droplet_ms.cost_model.knowledge import Knowledge
-from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy, top_k_score
+from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy, top_k_score
 from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.report import align
 
@@ -72,7 +72,7 @@ def ours(kind: str, objective: str) -> Model:
 
     def learn(learning: Learning, seed: int) -> Scorer:
         workloads = [data.as_workload(kind, rows) for data, rows in learning]
-        model = Knowledge.learn(workloads, model=kind, objective=objective, seed=seed).model
+        model = PretrainedModel.learn(workloads, model=kind, objective=objective, seed=seed).model
         return lambda data, rows: model.predict(getattr(data, kind)[rows])
 
     return Model(kind, learn)

@@ -40,7 +40,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.cost_model.pretrain import pretrain, read_databases
+from tvm_droplet_ms.cost_model.training.pretrain import pretrain, read_databases
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import WarmBuilder, fast_start
 

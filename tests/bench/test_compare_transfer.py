@@ -40,9 +40,9 @@ from tvm_droplet_ms.bench.space import (
     Space,
 )
 from tvm_droplet_ms.bench.training import read_space, read_space_once
-from tvm_droplet_ms.cost_model.features import ProgramFeatures
-from tvm_droplet_ms.cost_model.knowledge import Knowledge
-from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
+from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 from tvm_droplet_ms.measure import fast_start
 
 ROWS = {"short": 8, "middle": 16, "long": 64}
@@ -142,7 +142,7 @@ def test_no_model_has_learned_from_its_own_workload(files, tmp_path: Path) -> No
         io.StringIO(),
     )
     learned = {
-        name: [workload["name"] for workload in Knowledge.load(path).summary["workloads"]]
+        name: [workload["name"] for workload in PretrainedModel.load(path).summary["workloads"]]
         for name, path in models.items()
     }
     assert learned == {"short": ["long", "middle"], "long": ["middle", "short", "twin"]}
@@ -153,8 +153,8 @@ def test_a_model_ranks_the_space_that_it_has_not_seen(files, tmp_path: Path) -> 
     models = train_without_each(list(files.values()), [], tmp_path, io.StringIO())
     for name, path in models.items():
         workload = read_space(files[name])
-        knowledge = Knowledge.load(path)
-        accuracy = pairwise_accuracy(knowledge.model.predict(workload.features), workload.secs)
+        pretrained = PretrainedModel.load(path)
+        accuracy = pairwise_accuracy(pretrained.model.predict(workload.features), workload.secs)
         assert accuracy > 0.7, name
 
 

@@ -33,7 +33,7 @@ from tvm_droplet_ms.bench.sampling.build import build_sample
 from tvm_droplet_ms.bench.sampling.sampler import Sampler
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.training import read_space
-from tvm_droplet_ms.cost_model.features import LoopTrees, ProgramFeatures
+from tvm_droplet_ms.cost_model.features.program_features import LoopTrees, ProgramFeatures
 
 
 def sample_tiled(directory: Path, points: int = 48) -> Space:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.cost_model.boosted_trees import Trees, relative_throughput
-from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 
 GENERATOR = np.random.default_rng(0)
 FEATURES = GENERATOR.normal(size=(600, 8))

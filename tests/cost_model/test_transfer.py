@@ -35,10 +35,10 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.cost_model import Knowledge, ModelFileError, TransferModel
-from tvm_droplet_ms.cost_model.experience import Workload, target_text
-from tvm_droplet_ms.cost_model.features import LoopTrees, ProgramFeatures
-from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel, TransferModel
+from tvm_droplet_ms.cost_model.features.program_features import LoopTrees, ProgramFeatures
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload, target_text
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 
 TARGET = target_text(LLVM)
@@ -56,9 +56,9 @@ class Task:
         self.candidates = [one.measure_candidate() for one in distinct.values()]
         self.secs = np.array([cost(decisions_of(one.sch)) for one in self.candidates])
 
-    def workload(self, secs=None, extractor=None) -> Workload:
+    def workload(self, secs=None, extractor=None) -> MeasuredWorkload:
         features = (extractor or ProgramFeatures()).extract(self.context, self.candidates)
-        return Workload("made up", TARGET, features, self.secs if secs is None else secs)
+        return MeasuredWorkload("made up", TARGET, features, self.secs if secs is None else secs)
 
     def results(self) -> list[RunnerResult]:
         return [RunnerResult([secs], None) for secs in self.secs]
@@ -68,7 +68,7 @@ class Task:
 
 
 @lru_cache(maxsize=1)
-def known() -> tuple[Workload, ...]:
+def known() -> tuple[MeasuredWorkload, ...]:
     return Task(32, 32, 32).workload(), Task(16, 64, 32).workload()
 
 
@@ -80,7 +80,7 @@ def unknown() -> Task:
 @pytest.mark.parametrize("objective", ["rank", "regression"])
 def test_ranks_a_workload_that_it_never_saw(objective):
     """Better than chance, which is 0.5, by a quarter."""
-    model = TransferModel(Knowledge.learn(known(), objective=objective))
+    model = TransferModel(PretrainedModel.learn(known(), objective=objective))
     assert unknown().accuracy(model) > 0.75
 
 
@@ -89,9 +89,9 @@ def test_a_network_on_the_loop_tree(tmp_path):
     pytest.importorskip("torch")
     tasks = [Task(32, 32, 32), Task(16, 64, 32)]
     workloads = [task.workload(extractor=LoopTrees()) for task in tasks]
-    model = TransferModel(Knowledge.learn(workloads, model="treegru", objective="rank"))
+    model = TransferModel(PretrainedModel.learn(workloads, model="treegru", objective="rank"))
     model.save(str(tmp_path / "gru.model"))
-    model, task = TransferModel.load(tmp_path / "gru.model"), unknown()
+    model, task = TransferModel.from_file(tmp_path / "gru.model"), unknown()
     before = task.accuracy(model)
     assert before > 0.75
     half = len(task.candidates) // 2
@@ -122,8 +122,10 @@ def test_learns_from_one_task_for_the_next():
 
 def test_the_local_part_puts_right_what_the_global_one_has_wrong():
     """It learned inverted times; with half of the task measured it must rank the other half."""
-    wrong = [Workload(one.name, one.target, one.features, 1e-6 / one.secs) for one in known()]
-    model, task = TransferModel(Knowledge.learn(wrong)), unknown()
+    wrong = [
+        MeasuredWorkload(one.name, one.target, one.features, 1e-6 / one.secs) for one in known()
+    ]
+    model, task = TransferModel(PretrainedModel.learn(wrong)), unknown()
     assert task.accuracy(model) < 0.4
     half = len(task.candidates) // 2
     model.update(task.context, task.candidates[:half], task.results()[:half])
@@ -133,9 +135,11 @@ def test_the_local_part_puts_right_what_the_global_one_has_wrong():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_wrong_model_costs_no_more_than_a_tenth(seed):
-    wrong = [Workload(one.name, one.target, one.features, 1e-6 / one.secs) for one in known()]
+    wrong = [
+        MeasuredWorkload(one.name, one.target, one.features, 1e-6 / one.secs) for one in known()
+    ]
     found = []
-    for model in (TransferModel(Knowledge.learn(wrong)), TransferModel()):
+    for model in (TransferModel(PretrainedModel.learn(wrong)), TransferModel()):
         context = make_context(DropletStrategy(), matmul(64, 32, 16), seed=seed)
         driven = drive(context, timed(bowl), max_trials=64, cost_model=model)
         found.append(min(bowl(trial.decisions) for trial in driven.trials))
@@ -146,7 +150,7 @@ def test_a_wrong_model_costs_no_more_than_a_tenth(seed):
 def test_any_strategy_takes_it(strategy):
     """And finds better schedules with few trials than with a model that knows nothing."""
     best = []
-    for model in (TransferModel(Knowledge.learn(known())), ms.cost_model.RandomModel()):
+    for model in (TransferModel(PretrainedModel.learn(known())), ms.cost_model.RandomModel()):
         of_seeds = []
         for seed in range(1, 4):
             made = DropletStrategy() if strategy == "droplet" else make_evolution()
@@ -159,7 +163,7 @@ def test_any_strategy_takes_it(strategy):
 
 def test_all_failed_single_and_nan():
     """Nothing that measuring can come to stops it, and what failed ranks last."""
-    model, task = TransferModel(Knowledge.learn(known())), unknown()
+    model, task = TransferModel(PretrainedModel.learn(known())), unknown()
     before = task.accuracy(model)
     count = len(task.candidates)
     bad = [None, [], [math.nan], [math.inf], [0.0], [1e-3, math.nan]]
@@ -169,27 +173,29 @@ def test_all_failed_single_and_nan():
     predicted = model.predict(task.context, task.candidates)
     assert np.isfinite(predicted).all() and (predicted >= 0.0).all()
     assert predicted.mean() < 0.1
-    single = TransferModel(Knowledge.learn(known()))
+    single = TransferModel(PretrainedModel.learn(known()))
     single.update(task.context, task.candidates[:1], task.results()[:1])
     assert task.accuracy(single) == pytest.approx(before, abs=0.1)
     context = make_context(DropletStrategy(), matmul(64, 32, 16))
-    driven = drive(context, fail, max_trials=12, cost_model=TransferModel(Knowledge.learn(known())))
+    driven = drive(
+        context, fail, max_trials=12, cost_model=TransferModel(PretrainedModel.learn(known()))
+    )
     assert len(driven.trials) == 12
 
 
 def test_saved_and_loaded_it_predicts_the_same(tmp_path):
     for objective in ("rank", "regression"):
         path = tmp_path / f"{objective}.model"
-        knowledge = Knowledge.learn(known(), objective=objective)
-        model = TransferModel(knowledge)
+        pretrained_model = PretrainedModel.learn(known(), objective=objective)
+        model = TransferModel(pretrained_model)
         model.save(str(path))
-        loaded, task = TransferModel.load(str(path)), unknown()
+        loaded, task = TransferModel.from_file(str(path)), unknown()
         np.testing.assert_array_equal(
             loaded.predict(task.context, task.candidates),
             model.predict(task.context, task.candidates),
         )
-        again = Knowledge.load(path)
-        assert (again.target, again.summary) == (knowledge.target, knowledge.summary)
+        again = PretrainedModel.load(path)
+        assert (again.target, again.summary) == (pretrained_model.target, pretrained_model.summary)
         header = json.loads(zipfile.ZipFile(path).read("header.json"))
         assert header["tvm"].startswith("0.") and header["objective"] == objective
         assert [one["records"] for one in header["summary"]["workloads"]] == [
@@ -204,7 +210,7 @@ def test_nothing_to_save(tmp_path):
 
 def test_another_schema_is_refused(tmp_path):
     path = tmp_path / "old.model"
-    Knowledge.learn(known()).save(path)
+    PretrainedModel.learn(known()).save(path)
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     header = json.loads(files["header.json"]) | {"schema": "0: others"}
@@ -212,7 +218,7 @@ def test_another_schema_is_refused(tmp_path):
         archive.writestr("header.json", json.dumps(header))
         archive.writestr("trees.ubj", files["trees.ubj"])
     with pytest.raises(ModelFileError, match="schema '0: others'.*expected '1: 820"):
-        TransferModel.load(path)
+        TransferModel.from_file(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", None])
@@ -221,20 +227,21 @@ def test_what_is_no_model_is_refused(tmp_path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ModelFileError, match="some.model is no cost model.*droplet-ms pretrain"):
-        TransferModel.load(path)
+        TransferModel.from_file(path)
 
 
 def test_another_target_is_used_with_a_warning():
     elsewhere = [
-        Workload(one.name, target_text(OTHER_LLVM), one.features, one.secs) for one in known()
+        MeasuredWorkload(one.name, target_text(OTHER_LLVM), one.features, one.secs)
+        for one in known()
     ]
-    model, task = TransferModel(Knowledge.learn(elsewhere)), unknown()
+    model, task = TransferModel(PretrainedModel.learn(elsewhere)), unknown()
     with pytest.warns(UserWarning, match="trained on .*cortex-a72.*may not hold"):
         assert task.accuracy(model) > 0.75
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         task.accuracy(model)
-        task.accuracy(TransferModel(Knowledge.learn(known())))
+        task.accuracy(TransferModel(PretrainedModel.learn(known())))
 
 
 def test_an_unknown_objective():

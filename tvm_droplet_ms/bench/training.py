@@ -25,8 +25,8 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from ..cost_model.experience import Workload, target_text
-from ..cost_model.features import Extractor, ProgramFeatures
+from ..cost_model.features.program_features import Extractor, ProgramFeatures
+from ..cost_model.training.training_data import MeasuredWorkload, target_text
 from .definitions import definition_of
 from .design_space import DesignSpace
 from .space import Space, SpaceError
@@ -41,7 +41,7 @@ def read_space(
     most: int = MOST_PROGRAMS,
     seed: int = 0,
     extractor: Extractor | None = None,
-) -> Workload:
+) -> MeasuredWorkload:
     """Features and measured times of some programs of a space, drawn at random.
 
     Parameters
@@ -63,7 +63,7 @@ def read_space(
     space, context, candidates, kept = read_candidates(path, most=most, seed=seed)
     features = (extractor or ProgramFeatures()).extract(context, candidates)
     secs = np.array([space.times[index] for index in kept])
-    return Workload(space.name, target_text(Target(dict(space.target))), features, secs)
+    return MeasuredWorkload(space.name, target_text(Target(dict(space.target))), features, secs)
 
 
 def read_candidates(
@@ -104,7 +104,7 @@ def read_candidates(
     return space, context, list(_candidates(space, kept, context)), kept
 
 
-def read_space_once(path: Path, cache: Path, *, extractor: Extractor | None = None) -> Workload:
+def read_space_once(path: Path, cache: Path, *, extractor: Extractor | None = None) -> MeasuredWorkload:
     """``read_space``, kept in a file: replaying a space takes minutes.
 
     Parameters
@@ -120,7 +120,7 @@ def read_space_once(path: Path, cache: Path, *, extractor: Extractor | None = No
     if cache.exists():
         with np.load(cache) as kept:
             if str(kept["schema"]) == used.schema and kept["features"].shape[1] == used.width:
-                return Workload(
+                return MeasuredWorkload(
                     str(kept["name"]), str(kept["target"]), kept["features"], kept["secs"]
                 )
     workload = read_space(path, extractor=used)

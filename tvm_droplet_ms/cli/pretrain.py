@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..cost_model.experience import Workload
-    from ..cost_model.features import Extractor
+    from ..cost_model.features.program_features import Extractor
+    from ..cost_model.training.training_data import MeasuredWorkload
 
 
 def add_command(commands: Any) -> None:
@@ -76,13 +76,13 @@ def _pretrain(options: argparse.Namespace) -> int:
 
     fast_start()
     from ..bench.space import SpaceError
-    from ..cost_model.knowledge import EXTRACTORS
-    from ..cost_model.pretrain import pretrain
+    from ..cost_model.pretrained_model import EXTRACTORS
+    from ..cost_model.training.pretrain import pretrain
 
     try:
         if options.model == "treegru":
             # Reading takes minutes: what is missing is to be told before.
-            import_module("tvm_droplet_ms.cost_model.tree_gru_training")
+            import_module("tvm_droplet_ms.cost_model.tree_gru.training")
         pretrain(
             read_experience(options.experience, EXTRACTORS[options.model]()),
             options.out,
@@ -99,7 +99,7 @@ def _pretrain(options: argparse.Namespace) -> int:
     return 0
 
 
-def read_experience(given: Sequence[str], extractor: "Extractor") -> "list[Workload]":
+def read_experience(given: Sequence[str], extractor: "Extractor") -> "list[MeasuredWorkload]":
     """What databases, spaces and samples hold.
 
     Parameters
@@ -116,9 +116,9 @@ def read_experience(given: Sequence[str], extractor: "Extractor") -> "list[Workl
     SpaceError
         If a file is no space, or this TVM makes other modules of its points.
     """
-    from ..bench.training import read_space
     from ..bench.library import find_space, shipped_training_files
-    from ..cost_model.pretrain import read_databases
+    from ..bench.training import read_space
+    from ..cost_model.training.pretrain import read_databases
 
     files = [
         file

@@ -69,7 +69,7 @@ def _features(options: argparse.Namespace) -> int:
     from ..bench.library import find_space, shipped_training_files
     from ..bench.space import SpaceError
     from ..bench.training import read_space_once
-    from ..cost_model.knowledge import EXTRACTORS
+    from ..cost_model.pretrained_model import EXTRACTORS
     from ..measure import fast_start
 
     fast_start()

@@ -14,25 +14,32 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What is believed of a schedule before it is measured.
+"""Cost models: how fast a scheduled program is expected to be before it is measured.
 
-The names are imported when they are first used, so that the modules without TVM need none.
+The names are imported when they are first used, so that importing this package loads no TVM.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .knowledge import Knowledge, ModelFileError
+    from .pretrained_model import ModelFileError, PretrainedModel
     from .transfer import TransferModel
-else:
 
-    def __getattr__(name: str) -> Any:
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__all__ = ["ModelFileError", "PretrainedModel", "TransferModel"]
+
+_MODULES = {
+    "ModelFileError": "pretrained_model",
+    "PretrainedModel": "pretrained_model",
+    "TransferModel": "transfer",
+}
 
 
-__all__ = ["Knowledge", "ModelFileError", "TransferModel"]
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
 
-_MODULES = {"Knowledge": "knowledge", "ModelFileError": "knowledge", "TransferModel": "transfer"}
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -33,10 +33,10 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
 from .boosted_trees import OBJECTIVES, Objective, Trees, relative_throughput
-from .experience import target_text
-from .features import ProgramFeatures
-from .knowledge import Knowledge
-from .ranking import pairwise_accuracy
+from .features.program_features import ProgramFeatures
+from .pretrained_model import PretrainedModel
+from .training.ranking import pairwise_accuracy
+from .training.training_data import target_text
 
 _PRETRAINED = Path(__file__).parent / "pretrained"
 
@@ -59,14 +59,14 @@ class _Task:
     features: list[np.ndarray] = field(default_factory=list)
     secs: list[float] = field(default_factory=list)
 
-    def weight(self, knowledge: Knowledge | None) -> float:
+    def weight(self, pretrained_model: PretrainedModel | None) -> float:
         """How far what was learned elsewhere is believed here, from 0 to 1.
 
         It is 1 before the first measurement, and falls to 0 as the accuracy falls to chance.
         """
-        if knowledge is None or not self.secs:
+        if pretrained_model is None or not self.secs:
             return 1.0
-        expected = knowledge.model.predict(np.array(self.features))
+        expected = pretrained_model.model.predict(np.array(self.features))
         accuracy = pairwise_accuracy(expected, np.array(self.secs))
         if np.isnan(accuracy):
             return 1.0
@@ -88,7 +88,7 @@ class TransferModel(PyCostModel):
 
     Parameters
     ----------
-    knowledge : Knowledge | None
+    pretrained_model : PretrainedModel | None
         What was learned of other workloads; None for nothing. Then candidates are scored at random
         until something was measured, as TVM's ``XGBModel`` does.
     objective : str
@@ -111,13 +111,13 @@ class TransferModel(PyCostModel):
         from tvm_droplet_ms.cost_model import TransferModel
 
         database = ms.tune_tir(
-            mod, target, work_dir, max_trials_global=64, cost_model=TransferModel.load("cpu.model")
+            mod, target, work_dir, 64, cost_model=TransferModel.from_file("cpu.model")
         )
     """
 
     def __init__(
         self,
-        knowledge: Knowledge | None = None,
+        pretrained_model: PretrainedModel | None = None,
         *,
         objective: Objective = "regression",
         learns: bool = True,
@@ -127,19 +127,21 @@ class TransferModel(PyCostModel):
         super().__init__()
         if objective not in OBJECTIVES:
             raise ValueError(f"objective is {objective!r}, expected one of {', '.join(OBJECTIVES)}")
-        self._knowledge = knowledge
+        self._pretrained_model = pretrained_model
         self._objective = objective
         self._learns = bool(learns)
         self._seed = int(seed)
         self._generator = np.random.default_rng(self._seed)
-        self._extractor = ProgramFeatures() if knowledge is None else knowledge.extractor()
+        self._extractor = (
+            ProgramFeatures() if pretrained_model is None else pretrained_model.extractor()
+        )
         self._tasks: dict[int, _Task] = {}
         self._local: Trees | None = None
         self._fitted_to = 0
         self._warned = False
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "TransferModel":
+    def from_file(cls, path: str | os.PathLike[str]) -> "TransferModel":
         """Make a model of what ``droplet-ms pretrain`` or ``save`` has written.
 
         Parameters
@@ -152,7 +154,7 @@ class TransferModel(PyCostModel):
         ModelFileError
             If the file cannot be read, is no model, or was made of other features.
         """
-        return TransferModel(Knowledge.load(path))
+        return TransferModel(PretrainedModel.load(path))
 
     @classmethod
     def pretrained(cls, target: Target) -> "TransferModel":
@@ -176,10 +178,10 @@ class TransferModel(PyCostModel):
                 f"target is {target}, and no model comes with the package for its kind, but for: "
                 f"{known}; train one with droplet-ms pretrain"
             )
-        return TransferModel(Knowledge.load(path))
+        return TransferModel(PretrainedModel.load(path))
 
     def save(self, path: str) -> None:
-        """Write what was learned of other workloads; see ``Knowledge.save``.
+        """Write what was learned of other workloads; see ``PretrainedModel.save``.
 
         Parameters
         ----------
@@ -191,12 +193,12 @@ class TransferModel(PyCostModel):
         ValueError
             If nothing was learned yet.
         """
-        if self._knowledge is None:
+        if self._pretrained_model is None:
             raise ValueError(
                 "the model knows of no other workload, so that there is nothing to save; make one "
                 "with droplet-ms pretrain"
             )
-        self._knowledge.save(path)
+        self._pretrained_model.save(path)
 
     def update(
         self,
@@ -238,7 +240,7 @@ class TransferModel(PyCostModel):
         """
         self._warn_of_another_target(context)
         self._fit()
-        if self._knowledge is None and self._local is None:
+        if self._pretrained_model is None and self._local is None:
             return self._generator.random(len(candidates))
         features = self._extractor.extract(context, candidates)
         task = self._tasks.get(structural_hash(context.mod), _Task())
@@ -248,12 +250,16 @@ class TransferModel(PyCostModel):
         return np.asarray(np.maximum(scores, 0.0))
 
     def _global(self, features: np.ndarray, task: _Task) -> np.ndarray:
-        if self._knowledge is None or not len(features):
+        if self._pretrained_model is None or not len(features):
             return np.zeros(len(features))
-        return task.weight(self._knowledge) * self._knowledge.model.predict(features)
+        return task.weight(self._pretrained_model) * self._pretrained_model.model.predict(features)
 
     def _represent(self, features: np.ndarray) -> np.ndarray:
-        return features if self._knowledge is None else self._knowledge.represent(features)
+        return (
+            features
+            if self._pretrained_model is None
+            else self._pretrained_model.represent(features)
+        )
 
     def _fit(self) -> None:
         """Fit the local part to what the global one leaves, if there is enough that is new."""
@@ -277,13 +283,13 @@ class TransferModel(PyCostModel):
         self._fitted_to = samples
 
     def _warn_of_another_target(self, context: TuneContext) -> None:
-        if self._knowledge is None or self._warned:
+        if self._pretrained_model is None or self._warned:
             return
         target = target_text(context.target)
-        if target not in self._knowledge.targets:
+        if target not in self._pretrained_model.targets:
             self._warned = True
             warnings.warn(
-                f"the cost model was trained on {self._knowledge.target}, and tuning is for "
+                f"the cost model was trained on {self._pretrained_model.target}, and tuning is for "
                 f"{target}: what it knows may not hold; train one with droplet-ms pretrain",
                 stacklevel=2,
             )

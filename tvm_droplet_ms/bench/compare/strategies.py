@@ -25,7 +25,7 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
 from ...autotvm import AnnealingExplorer
-from ...cost_model import Knowledge, TransferModel
+from ...cost_model import PretrainedModel, TransferModel
 from ...search_strategy import DropletStrategy
 from ..baselines.strategy import AskTellStrategy
 from .results import CompareError
@@ -65,7 +65,7 @@ def _droplet(**options: Any) -> Make:
     """``DropletStrategy`` with these options, its prior from the model file."""
 
     def make(model: Path | None, trials: int) -> Search:
-        prior = None if model is None else TransferModel(Knowledge.load(model))
+        prior = None if model is None else TransferModel(PretrainedModel.load(model))
         return DropletStrategy(**options, prior=prior), "random"
 
     return make
@@ -84,7 +84,7 @@ def _as_published(model: Path | None, trials: int) -> Search:
 
 def _evolutionary(model: Path | None, trials: int) -> Search:
     """TVM's evolutionary search with its own cost model, or with a pretrained one."""
-    cost_model = "xgb" if model is None else TransferModel(Knowledge.load(model))
+    cost_model = "xgb" if model is None else TransferModel(PretrainedModel.load(model))
     return SearchStrategy.create("evolutionary"), cost_model
 
 

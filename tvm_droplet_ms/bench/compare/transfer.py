@@ -25,8 +25,8 @@ from tvm_ffi import structural_hash
 
 from tvm.target import Target
 
-from ...cost_model.experience import target_text
-from ...cost_model.knowledge import Knowledge
+from ...cost_model.pretrained_model import PretrainedModel
+from ...cost_model.training.training_data import target_text
 from ..definitions import definition_of
 from ..training import read_space_once
 from .replay import load_space
@@ -82,7 +82,7 @@ def train_without_each(
             ]
             model.parent.mkdir(parents=True, exist_ok=True)
             target = target_text(Target(dict(load_space(file).target)))
-            Knowledge.learn(workloads, target=target).save(model)
+            PretrainedModel.learn(workloads, target=target).save(model)
         models[name] = model
     return models
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .boosted_trees import Objective
+from ..boosted_trees import Objective
 from .tree_batch import TreeBatch
 from .tree_gru import SHAPES, memory
 
@@ -117,7 +117,7 @@ def _one_thread() -> Iterator[None]:
 
 def _standard(features: np.ndarray) -> dict[str, np.ndarray]:
     """The mean and the deviation of each number of a node; 1 where it is always the same."""
-    contexts = TreeBatch.of(features).contexts.astype(float)
+    contexts = TreeBatch.from_features(features).contexts.astype(float)
     scale = contexts.std(axis=0)
     scale[scale < 1e-6] = 1.0
     return {"mean": contexts.mean(axis=0).astype("f4"), "scale": scale.astype("f4")}
@@ -164,7 +164,7 @@ def _steps(
 
 
 def _scores(parameters: Mapping[str, Any], features: np.ndarray, generator: Any) -> Any:
-    kept = memory(parameters, TreeBatch.of(features), torch, _segment_sum)
+    kept = memory(parameters, TreeBatch.from_features(features), torch, _segment_sum)
     dropped = torch.rand(kept.shape, generator=generator) < _DROPOUT
     kept = kept.masked_fill(dropped, 0.0) / (1.0 - _DROPOUT)
     return (kept @ parameters["output"] + parameters["output_bias"])[:, 0]

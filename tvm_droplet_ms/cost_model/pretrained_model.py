@@ -29,9 +29,9 @@ import numpy as np
 import xgboost
 
 from .boosted_trees import Objective, Trees
-from .experience import Workload
-from .features import Extractor, LoopTrees, ProgramFeatures
-from .tree_gru import TreeGRU
+from .features.program_features import Extractor, LoopTrees, ProgramFeatures
+from .training.training_data import MeasuredWorkload
+from .tree_gru.tree_gru import TreeGRU
 
 FORMAT = "tvm-droplet-ms cost model"
 
@@ -56,7 +56,7 @@ class ModelFileError(ValueError):
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class PretrainedModel:
     """A model of the workloads of one target.
 
     Parameters
@@ -105,14 +105,14 @@ class Knowledge:
 
     @staticmethod
     def learn(
-        workloads: Sequence[Workload],
+        workloads: Sequence[MeasuredWorkload],
         *,
         model: ModelKind = "trees",
         objective: Objective = "regression",
         seed: int = 0,
         rounds: int = _ROUNDS,
         target: str | None = None,
-    ) -> "Knowledge":
+    ) -> "PretrainedModel":
         """Train on the measurements of some workloads.
 
         For trees a workload counts with the square root of its programs: more of one teach more of
@@ -120,7 +120,7 @@ class Knowledge:
 
         Parameters
         ----------
-        workloads : Sequence[Workload]
+        workloads : Sequence[MeasuredWorkload]
             At least one, with the features of ``EXTRACTORS[model]``. Only the programs of one
             workload on one target are compared with each other.
         model : str
@@ -166,7 +166,7 @@ class Knowledge:
         made_for = workloads[0].target if target is None else target
         if model == "treegru":
             network = TreeGRU.fit(features, throughput, numbers, objective=objective, seed=seed)
-            return Knowledge(network, made_for, summary)
+            return PretrainedModel(network, made_for, summary)
         trees = Trees.fit(
             features,
             throughput,
@@ -176,7 +176,7 @@ class Knowledge:
             seed=seed,
             weights=_weights(counts),
         )
-        return Knowledge(trees, made_for, summary | {"rounds": rounds})
+        return PretrainedModel(trees, made_for, summary | {"rounds": rounds})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a ZIP archive of ``header.json`` and the model; whole or not there."""
@@ -200,7 +200,7 @@ class Knowledge:
         partial.replace(path)
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> "Knowledge":
+    def load(path: str | os.PathLike[str]) -> "PretrainedModel":
         """Read what ``save`` has written, also before there was another model than trees.
 
         Raises
@@ -232,7 +232,9 @@ class Knowledge:
             model = read(content, header["objective"], header["intercept"], header["slope"])
         except ValueError as error:
             raise ModelFileError(f"{os.fspath(path)} is no cost model: {error}") from error
-        return Knowledge(model, json.dumps(header["target"], sort_keys=True), header["summary"])
+        return PretrainedModel(
+            model, json.dumps(header["target"], sort_keys=True), header["summary"]
+        )
 
 
 def _weights(counts: Sequence[int]) -> np.ndarray:
@@ -241,7 +243,7 @@ def _weights(counts: Sequence[int]) -> np.ndarray:
     return np.asarray(weights / weights.mean())
 
 
-def _check_width(workloads: Sequence[Workload], model: ModelKind) -> None:
+def _check_width(workloads: Sequence[MeasuredWorkload], model: ModelKind) -> None:
     width = EXTRACTORS[model]().width
     for one in workloads:
         if one.features.shape[1] != width:

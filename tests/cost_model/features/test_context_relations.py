@@ -22,7 +22,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.cost_model.relation import ACCESSES, NESTS, RELATIONS, SIZES, relations
+from tvm_droplet_ms.cost_model.features.context_relations import (
+    ACCESSES,
+    NESTS,
+    RELATIONS,
+    SIZES,
+    relations,
+)
 
 SIZE_COUNT = len(SIZES)
 

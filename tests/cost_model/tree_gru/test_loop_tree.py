@@ -25,9 +25,9 @@ from conformance.workloads import LLVM, matmul, tiled_matmul
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import MeasureCandidate, TuneContext
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm_droplet_ms.cost_model.features import LoopTrees
-from tvm_droplet_ms.cost_model.loop_context import loop_nests
-from tvm_droplet_ms.cost_model.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
+from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
+from tvm_droplet_ms.cost_model.features.program_features import LoopTrees
+from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
 from tvm_droplet_ms.measure import fast_start
 
 N = 16

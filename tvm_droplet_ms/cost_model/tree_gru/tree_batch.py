@@ -75,7 +75,7 @@ class TreeBatch:
     count: int
 
     @staticmethod
-    def of(features: np.ndarray) -> "TreeBatch":
+    def from_features(features: np.ndarray) -> "TreeBatch":
         """Put trees together.
 
         Parameters

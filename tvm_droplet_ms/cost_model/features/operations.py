@@ -14,9 +14,10 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What a block computes, counted."""
+"""Arithmetic operations of a block, counted by kind."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "choices": (tirx.Min, tirx.Max, tirx.Select),
     "calls": (Call,),
 }
-"""The kinds of operations, in the order in which they are counted."""
+"""TVM's expressions by kind of operation; counts are in this order."""
 
 _PARTS = (
     *("a", "b", "value", "condition", "true_value", "false_value"),
@@ -40,9 +41,9 @@ _PARTS = (
 
 
 def operations(stmt: Any) -> np.ndarray:
-    """How many operations of each kind one run of a statement has.
+    """Count the operations of each kind in one execution of a statement.
 
-    Indices are not counted, nor how often a loop within the statement turns.
+    Operations within buffer indices are left out. The body of a loop counts once.
 
     Parameters
     ----------
@@ -57,17 +58,33 @@ def operations(stmt: Any) -> np.ndarray:
     """
     counts = np.zeros(len(KINDS))
     for node in _nodes(stmt):
-        for place, kinds in enumerate(KINDS.values()):
-            counts[place] += isinstance(node, kinds)
+        place = _kind(node.__class__)
+        if place is not None:
+            counts[place] += 1
     return counts
 
 
 def _nodes(node: Any) -> Iterator[Any]:
-    """The statements and expressions within; the indices of a load are none of its parts here."""
+    """A node and all nodes within it, except those in buffer indices."""
     yield node
     if isinstance(node, tirx.SeqStmt | Call):
         parts = list(node.seq if isinstance(node, tirx.SeqStmt) else node.args)
     else:
-        parts = [getattr(node, name) for name in _PARTS if hasattr(node, name)]
+        parts = [getattr(node, name) for name in _parts(node.__class__)]
     for part in parts:
         yield from _nodes(part)
+
+
+@cache
+def _kind(node_type: type) -> int | None:
+    """The place in ``KINDS`` of a type of node; None for one that is no operation."""
+    for place, types in enumerate(KINDS.values()):
+        if issubclass(node_type, types):
+            return place
+    return None
+
+
+@cache
+def _parts(node_type: type) -> tuple[str, ...]:
+    """The fields of a type of node that hold statements and expressions."""
+    return tuple(name for name in _PARTS if hasattr(node_type, name))

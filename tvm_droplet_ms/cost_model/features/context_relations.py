@@ -35,8 +35,10 @@ NESTS = 3
 ACCESSES = 4
 """Of how many accesses of a nest: those that touch most."""
 
-_COARSE = SIZES[::2]
-_OF_NEST = 2 * len(SIZES) + ACCESSES * len(_COARSE)
+_STRIDE = 2
+"""The traffic of a single access is kept at every second size."""
+
+_OF_NEST = 2 * len(SIZES) + ACCESSES * len(SIZES[::_STRIDE])
 
 RELATIONS = len(SIZES) + NESTS * _OF_NEST
 """How many features ``relations`` has."""
@@ -76,44 +78,38 @@ def relations(nests: Sequence[_Nest]) -> np.ndarray:
     known = [nest for nest in nests if len(nest.iterations) and nest.accesses]
     known.sort(key=lambda nest: -nest.iterations[-1])
     features = np.zeros(RELATIONS)
-    together = sum((_traffic(nest, SIZES).sum(axis=0) for nest in known), np.zeros(len(SIZES)))
+    within, traffics = zip(*map(_at_each_size, known), strict=True) if known else ((), ())
+    together = sum((traffic.sum(axis=0) for traffic in traffics), np.zeros(len(SIZES)))
     features[: len(SIZES)] = np.log2(1.0 + together)
-    for place, nest in enumerate(known[:NESTS]):
+    for place, (nest, fitting, traffic) in enumerate(zip(known, within, traffics, strict=True)):
+        if place == NESTS:
+            break
         start = len(SIZES) + place * _OF_NEST
-        parts = [_within(nest, SIZES), 1.0 + _traffic(nest, SIZES).sum(axis=0)]
-        most = sorted(_traffic_by_size(nest), key=lambda pair: -pair[0])[:ACCESSES]
-        parts += [1.0 + traffic for _, traffic in most]
+        totals = [-access.touched[-1] for access in nest.accesses]
+        largest = np.argsort(totals, kind="stable")[:ACCESSES]
+        parts = [fitting, 1.0 + traffic.sum(axis=0), 1.0 + traffic[largest, ::_STRIDE].ravel()]
         of_nest = np.log2(np.concatenate(parts))
         features[start : start + len(of_nest)] = of_nest
     return features.astype(np.float32)
 
 
-def _fitting(nest: _Nest, sizes: np.ndarray) -> np.ndarray:
-    """For each size the outermost loop whose working set fits, from 0; -1 where none does."""
-    working_sets = np.sum([access.touched for access in nest.accesses], axis=0)
-    return np.asarray(np.searchsorted(working_sets, sizes, side="right") - 1)
+def _at_each_size(nest: _Nest) -> tuple[np.ndarray, np.ndarray]:
+    """The iterations that fit each of ``SIZES``, and the bytes each access moves into it.
 
+    A size holds the outermost loop whose working set fits. Where not even the innermost loop
+    fits, every iteration moves what it touches.
 
-def _within(nest: _Nest, sizes: np.ndarray) -> np.ndarray:
-    """The iterations that fit each size."""
-    return np.asarray(np.concatenate([nest.iterations, [1.0]])[_fitting(nest, sizes)])
-
-
-def _traffic(nest: _Nest, sizes: np.ndarray) -> np.ndarray:
-    """The bytes of each access that are moved into each size, of shape ``(accesses, sizes)``.
-
-    Where not even the innermost loop fits, every iteration moves what it touches.
+    Returns
+    -------
+    iterations : np.ndarray
+        Of shape ``(sizes,)``.
+    traffic : np.ndarray
+        Bytes, of shape ``(accesses, sizes)``.
     """
     touched = np.array([access.touched for access in nest.accesses])
-    once = touched[:, :1] / nest.iterations[0]
-    moved = np.concatenate([touched, once], axis=1)[:, _fitting(nest, sizes)]
-    entered = nest.iterations[-1] / _within(nest, sizes)
-    return np.asarray(moved * entered)
-
-
-def _traffic_by_size(nest: _Nest) -> list[tuple[float, np.ndarray]]:
-    """Of each access what the whole nest touches, and its traffic at every other size."""
-    return [
-        (float(access.touched[-1]), traffic)
-        for access, traffic in zip(nest.accesses, _traffic(nest, _COARSE), strict=True)
-    ]
+    # Index -1, the last column, is a single iteration.
+    fitting = np.searchsorted(touched.sum(axis=0), SIZES, side="right") - 1
+    iterations = np.append(nest.iterations, 1.0)[fitting]
+    per_iteration = touched[:, :1] / nest.iterations[0]
+    moved = np.concatenate([touched, per_iteration], axis=1)[:, fitting]
+    return iterations, moved * (nest.iterations[-1] / iterations)

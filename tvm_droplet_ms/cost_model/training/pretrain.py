@@ -23,19 +23,19 @@ from typing import TextIO
 
 import numpy as np
 
-from ..database import open_database
-from ..report import align
-from .boosted_trees import Objective
-from .experience import ExperienceError, Workload, of_one_target, read_database
-from .features import Extractor
-from .knowledge import Knowledge, ModelKind
+from ...database import open_database
+from ...report import align
+from ..boosted_trees import Objective
+from ..features.program_features import Extractor
+from ..pretrained_model import ModelKind, PretrainedModel
 from .ranking import pairwise_accuracy, top_k_score
+from .training_data import MeasuredWorkload, TrainingDataError, read_database, select_target
 
 _FOLDS = 5
 
 
 def pretrain(
-    workloads: Sequence[Workload],
+    workloads: Sequence[MeasuredWorkload],
     out: Path,
     *,
     model: ModelKind = "trees",
@@ -44,17 +44,17 @@ def pretrain(
     mix_targets: bool = False,
     seed: int = 0,
     stream: TextIO | None = None,
-) -> Knowledge:
+) -> PretrainedModel:
     """Train a model, print how well it ranks workloads that were held out, and write it.
 
     Parameters
     ----------
-    workloads : Sequence[Workload]
+    workloads : Sequence[MeasuredWorkload]
         What to learn from.
     out : Path
         The file to write.
     model : str
-        "trees" or "treegru"; the features are those of ``knowledge.EXTRACTORS``.
+        "trees" or "treegru"; the features are those of ``pretrained_model.EXTRACTORS``.
     objective : Objective
         "rank" or "regression".
     target : str | None
@@ -70,37 +70,40 @@ def pretrain(
 
     Returns
     -------
-    knowledge : Knowledge
+    pretrained_model : PretrainedModel
         The model of all workloads.
 
     Raises
     ------
-    ExperienceError
+    TrainingDataError
         If there is nothing to learn from, or the targets are mixed up.
     """
     printed = stream or sys.stdout
-    of_target = of_one_target(workloads, target)
+    of_target = select_target(workloads, target)
     made_for = of_target[0].target
     chosen = [
         one for one in (workloads if mix_targets else of_target) if np.isfinite(one.secs).any()
     ]
     if not chosen:
-        raise ExperienceError("every measurement failed, so that there is nothing to learn")
+        raise TrainingDataError("every measurement failed, so that there is nothing to learn")
     for text in dict.fromkeys(one.target for one in chosen):
         group = [one for one in chosen if one.target == text]
         records = sum(len(one.secs) for one in group)
         print(f"{records} records of {len(group)} workloads on {text}", file=printed)
     print(f"\n{format_held_out(chosen, objective, seed, model)}\n", file=printed)
-    knowledge = Knowledge.learn(
+    pretrained_model = PretrainedModel.learn(
         chosen, model=model, objective=objective, seed=seed, target=made_for
     )
-    knowledge.save(out)
+    pretrained_model.save(out)
     print(f"wrote {out}, {out.stat().st_size / 1024:.0f} KiB", file=printed)
-    return knowledge
+    return pretrained_model
 
 
 def format_held_out(
-    workloads: Sequence[Workload], objective: Objective, seed: int, model: ModelKind = "trees"
+    workloads: Sequence[MeasuredWorkload],
+    objective: Objective,
+    seed: int,
+    model: ModelKind = "trees",
 ) -> str:
     """How well a model ranks each workload when it has learned from others only.
 
@@ -108,7 +111,7 @@ def format_held_out(
 
     Parameters
     ----------
-    workloads : Sequence[Workload]
+    workloads : Sequence[MeasuredWorkload]
         All of one target, with a success each.
     objective : Objective
         "rank" or "regression".
@@ -123,7 +126,7 @@ def format_held_out(
     folds = min(_FOLDS, len(workloads))
     for fold in range(folds):
         others = [one for index, one in enumerate(workloads) if index % folds != fold]
-        learned = Knowledge.learn(others, model=model, objective=objective, seed=seed).model
+        learned = PretrainedModel.learn(others, model=model, objective=objective, seed=seed).model
         for index in range(fold, len(workloads), folds):
             predicted[index] = learned.predict(workloads[index].features)
     lines = [["held out", "records", "pairwise accuracy", "top-1", "top-5"]]
@@ -142,7 +145,7 @@ def _quality(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray]) -> list[s
 
 def read_databases(
     directories: Sequence[Path], *, extractor: Extractor | None = None
-) -> list[Workload]:
+) -> list[MeasuredWorkload]:
     """What the MetaSchedule databases of some work directories hold, one workload once.
 
     Parameters
@@ -154,15 +157,15 @@ def read_databases(
 
     Raises
     ------
-    ExperienceError
+    TrainingDataError
         If a directory holds no database.
     ValueError
         If a database cannot be read; names the lines.
     """
-    merged: dict[tuple[str, str], list[Workload]] = {}
+    merged: dict[tuple[str, str], list[MeasuredWorkload]] = {}
     for directory in directories:
         if not (directory / "database_workload.json").exists():
-            raise ExperienceError(
+            raise TrainingDataError(
                 f"{directory} holds no database_workload.json; expected the work_dir of a run, or "
                 "a measured space"
             )
@@ -171,9 +174,9 @@ def read_databases(
     return [_merge(parts) for parts in merged.values()]
 
 
-def _merge(parts: Sequence[Workload]) -> Workload:
+def _merge(parts: Sequence[MeasuredWorkload]) -> MeasuredWorkload:
     first = parts[0]
-    return Workload(
+    return MeasuredWorkload(
         first.name,
         first.target,
         np.concatenate([part.features for part in parts]),

@@ -22,13 +22,13 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.cost_model import Knowledge, ModelFileError, TransferModel
+from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel, TransferModel
 from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES, relative_throughput
-from tvm_droplet_ms.cost_model.experience import Workload
-from tvm_droplet_ms.cost_model.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH
-from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
-from tvm_droplet_ms.cost_model.tree_batch import TreeBatch
-from tvm_droplet_ms.cost_model.tree_gru import HIDDEN, SHAPES, SLOTS, TreeGRU
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
+from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH
+from tvm_droplet_ms.cost_model.tree_gru.tree_batch import TreeBatch
+from tvm_droplet_ms.cost_model.tree_gru.tree_gru import HIDDEN, SHAPES, SLOTS, TreeGRU
 
 TREES = 480
 
@@ -173,7 +173,7 @@ def test_the_network_by_hand():
 
 def test_a_batch_has_each_node_once():
     features, _ = made_up(3)
-    batch = TreeBatch.of(features)
+    batch = TreeBatch.from_features(features)
     rows = features.reshape(TREES, MAX_NODES, 1 + WIDTH)
     assert len(batch.contexts) == (rows[:, :, 0] >= 0).sum() == batch.levels[-1].nodes.stop
     assert batch.levels[-1].count == batch.count == TREES
@@ -200,7 +200,7 @@ def test_other_features_are_refused():
 
 def test_without_torch_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "tvm_droplet_ms.cost_model.tree_gru_training", False)
+    monkeypatch.delitem(sys.modules, "tvm_droplet_ms.cost_model.tree_gru.training", False)
     features, secs = made_up(0)
     with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[torch\]'"):
         TreeGRU.fit(features, relative_throughput(secs), np.zeros(TREES), objective="rank", seed=0)
@@ -209,21 +209,23 @@ def test_without_torch_it_says_what_to_install(monkeypatch):
 def test_kept_as_what_is_known(tmp_path):
     """And told from boosted trees."""
     features, secs = made_up(2)
-    knowledge = Knowledge(untrained(), "{}", {"seed": 0})
-    knowledge.save(tmp_path / "gru.model")
-    again = Knowledge.load(tmp_path / "gru.model")
-    assert (again.kind, again.summary) == ("treegru", knowledge.summary)
+    pretrained_model = PretrainedModel(untrained(), "{}", {"seed": 0})
+    pretrained_model.save(tmp_path / "gru.model")
+    again = PretrainedModel.load(tmp_path / "gru.model")
+    assert (again.kind, again.summary) == ("treegru", pretrained_model.summary)
     assert again.extractor().width == TREE_FEATURES
-    np.testing.assert_array_equal(again.model.predict(features), knowledge.model.predict(features))
-    assert TransferModel.load(tmp_path / "gru.model") is not None
+    np.testing.assert_array_equal(
+        again.model.predict(features), pretrained_model.model.predict(features)
+    )
+    assert TransferModel.from_file(tmp_path / "gru.model") is not None
     with pytest.raises(ValueError, match=f"{TREE_FEATURES} features, expected the 1471"):
-        Knowledge.learn([Workload("made up", "{}", features, secs)])
+        PretrainedModel.learn([MeasuredWorkload("made up", "{}", features, secs)])
     with pytest.raises(ValueError, match="model is 'forest', expected one of trees, treegru"):
-        Knowledge.learn([Workload("made up", "{}", features, secs)], model="forest")
+        PretrainedModel.learn([MeasuredWorkload("made up", "{}", features, secs)], model="forest")
 
 
 def test_parameters_of_another_network_are_refused(tmp_path):
     odd = TreeGRU({"output": np.zeros(3)}, "rank")
-    Knowledge(odd, "{}", {}).save(tmp_path / "odd.model")
+    PretrainedModel(odd, "{}", {}).save(tmp_path / "odd.model")
     with pytest.raises(ModelFileError, match=r"odd.model is no cost model: its parameters"):
-        Knowledge.load(tmp_path / "odd.model")
+        PretrainedModel.load(tmp_path / "odd.model")

@@ -19,17 +19,17 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.cost_model.experience import Workload
-from tvm_droplet_ms.cost_model.features import FEATURES
-from tvm_droplet_ms.cost_model.knowledge import Knowledge
+from tvm_droplet_ms.cost_model.features.program_features import FEATURES
+from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
+from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
 
 
 def test_a_workload_counts_with_the_root_of_its_programs():
     """Programs that look alike: what is predicted is the mean, 2 : 1 for 4 times the programs."""
     slow = np.full(400, 10.0)
     slow[0] = 1.0
-    many = Workload("many", "{}", np.zeros((400, FEATURES), dtype=np.float32), slow)
-    few = Workload("few", "{}", np.zeros((100, FEATURES), dtype=np.float32), np.ones(100))
+    many = MeasuredWorkload("many", "{}", np.zeros((400, FEATURES), dtype=np.float32), slow)
+    few = MeasuredWorkload("few", "{}", np.zeros((100, FEATURES), dtype=np.float32), np.ones(100))
     mean_of_many = (1.0 + 399 * 0.1) / 400
-    (predicted,) = Knowledge.learn([many, few]).model.predict(few.features[:1])
+    (predicted,) = PretrainedModel.learn([many, few]).model.predict(few.features[:1])
     assert predicted == pytest.approx((2 * mean_of_many + 1.0) / 3, abs=0.01)

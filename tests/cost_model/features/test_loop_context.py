@@ -22,7 +22,7 @@ import numpy as np
 from conformance.workloads import matmul, tiled_matmul
 
 from tvm.s_tir import Schedule
-from tvm_droplet_ms.cost_model.loop_context import LoopNest, loop_nests
+from tvm_droplet_ms.cost_model.features.loop_context import LoopNest, loop_nests
 
 N = 16
 

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from .boosted_trees import Objective
+from ..boosted_trees import Objective
 from .loop_tree import TREE_FEATURES, WIDTH
 from .tree_batch import TreeBatch
 
@@ -164,7 +164,7 @@ class TreeGRU:
                 f"programs have {features.shape[1]} features, expected the {TREE_FEATURES} of "
                 "loop trees"
             )
-        from .tree_gru_training import train
+        from .training import train
 
         parameters = train(features, throughput, workloads, objective=objective, seed=seed)
         if objective == "regression":
@@ -182,7 +182,10 @@ class TreeGRU:
         """What the network keeps of programs, of shape ``(programs, SLOTS * HIDDEN)``, float32."""
         parts = [
             memory(
-                self.parameters, TreeBatch.of(features[start : start + _AT_ONCE]), np, _segment_sum
+                self.parameters,
+                TreeBatch.from_features(features[start : start + _AT_ONCE]),
+                np,
+                _segment_sum,
             )
             for start in range(0, len(features), _AT_ONCE)
         ]

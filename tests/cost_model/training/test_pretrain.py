@@ -28,17 +28,17 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import TransferModel
-from tvm_droplet_ms.cost_model.experience import (
-    ExperienceError,
-    Workload,
-    of_one_target,
+from tvm_droplet_ms.cost_model.features.program_features import FEATURES, ProgramFeatures
+from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
+from tvm_droplet_ms.cost_model.training.pretrain import pretrain
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.training.training_data import (
+    MeasuredWorkload,
+    TrainingDataError,
     read_database,
+    select_target,
     target_text,
 )
-from tvm_droplet_ms.cost_model.features import FEATURES, ProgramFeatures
-from tvm_droplet_ms.cost_model.knowledge import Knowledge
-from tvm_droplet_ms.cost_model.pretrain import pretrain
-from tvm_droplet_ms.cost_model.ranking import pairwise_accuracy
 from tvm_droplet_ms.database import open_database
 
 SHAPES = [(32, 32, 32), (16, 64, 32), (64, 16, 16)]
@@ -103,26 +103,28 @@ def test_a_record_without_a_target_is_refused():
     workload = database.commit_workload(context.mod)
     record = database.get_all_tuning_records()[0]
     database.commit_tuning_record(TuningRecord(record.trace, workload, [1e-3], None))
-    with pytest.raises(ExperienceError, match="names no target"):
+    with pytest.raises(TrainingDataError, match="names no target"):
         read_database(database)
 
 
-def made_up(name, target) -> Workload:
-    return Workload(name, target_text(target), np.zeros((3, 2), np.float32), np.ones(3))
+def made_up(name, target) -> MeasuredWorkload:
+    return MeasuredWorkload(name, target_text(target), np.zeros((3, 2), np.float32), np.ones(3))
 
 
 def test_targets_are_kept_apart():
     mixed = [made_up("a", LLVM), made_up("b", OTHER_LLVM), made_up("c", LLVM)]
-    with pytest.raises(ExperienceError, match="found 2 targets: 6 records of .*skylake.*; 3 .*a72"):
-        of_one_target(mixed)
-    assert [one.name for one in of_one_target(mixed, "cortex-a72")] == ["b"]
-    assert [one.name for one in of_one_target(mixed, "skylake")] == ["a", "c"]
-    with pytest.raises(ExperienceError, match="found 2 like 'llvm'"):
-        of_one_target(mixed, "llvm")
-    with pytest.raises(ExperienceError, match="found 0 like 'cuda'"):
-        of_one_target(mixed, "cuda")
-    with pytest.raises(ExperienceError, match="no records"):
-        of_one_target([])
+    with pytest.raises(
+        TrainingDataError, match="found 2 targets: 6 records of .*skylake.*; 3 .*a72"
+    ):
+        select_target(mixed)
+    assert [one.name for one in select_target(mixed, "cortex-a72")] == ["b"]
+    assert [one.name for one in select_target(mixed, "skylake")] == ["a", "c"]
+    with pytest.raises(TrainingDataError, match="found 2 like 'llvm'"):
+        select_target(mixed, "llvm")
+    with pytest.raises(TrainingDataError, match="found 0 like 'cuda'"):
+        select_target(mixed, "cuda")
+    with pytest.raises(TrainingDataError, match="no records"):
+        select_target([])
 
 
 def test_targets_are_mixed_when_asked_to_be(tmp_path, capsys):
@@ -130,9 +132,9 @@ def test_targets_are_mixed_when_asked_to_be(tmp_path, capsys):
     features = np.tile(np.linspace(0, 1, 64, dtype=np.float32)[:, None], (1, FEATURES))
     secs = 1.0 / np.linspace(0.1, 1.0, 64)
     mixed = [
-        Workload("few", target_text(LLVM), features[:2], secs[:2]),
+        MeasuredWorkload("few", target_text(LLVM), features[:2], secs[:2]),
         # A machine a thousand times slower: only the order in a workload counts.
-        Workload("many", target_text(OTHER_LLVM), features, 1e3 * secs),
+        MeasuredWorkload("many", target_text(OTHER_LLVM), features, 1e3 * secs),
     ]
     apart, together = (
         pretrain(mixed, tmp_path / "m", target="skylake", mix_targets=mix) for mix in (False, True)
@@ -144,7 +146,10 @@ def test_targets_are_mixed_when_asked_to_be(tmp_path, capsys):
     assert accuracies[1] > 0.9
     assert [one["name"] for one in together.summary["workloads"]] == ["few", "many"]
     assert apart.targets == {target_text(LLVM)}
-    assert Knowledge.load(tmp_path / "m").targets == {target_text(LLVM), target_text(OTHER_LLVM)}
+    assert PretrainedModel.load(tmp_path / "m").targets == {
+        target_text(LLVM),
+        target_text(OTHER_LLVM),
+    }
 
 
 def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsys):
@@ -161,7 +166,7 @@ def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsy
     records = open_database(work_dir).get_all_tuning_records()
     best = min(records, key=lambda one: float(one.run_secs[0]))
     worst = max(records, key=lambda one: float(one.run_secs[0]))
-    model = TransferModel.load(str(out))
+    model = TransferModel.from_file(str(out))
     predicted = [
         model.predict(ms.TuneContext(one.workload.mod, target=LLVM), [one.as_measure_candidate()])[
             0
@@ -184,7 +189,7 @@ def test_pretrain_of_a_network(work_dir, tmp_path, capsys):
     assert 0.6 < float(rows[-1].strip("| ").split("|")[2]) <= 1.0
     record = open_database(work_dir).get_all_tuning_records()[0]
     context = ms.TuneContext(record.workload.mod, target=LLVM)
-    predicted = TransferModel.load(str(out)).predict(context, [record.as_measure_candidate()])
+    predicted = TransferModel.from_file(str(out)).predict(context, [record.as_measure_candidate()])
     assert np.isfinite(predicted).all()
 
 

@@ -132,42 +132,88 @@ def _nest(realize: Any, loops: tuple[Any, ...], numbers: Mapping[int, int]) -> L
 
 
 def _accesses(realize: Any, loops: tuple[Any, ...]) -> Iterator[Access]:
-    """The block's accesses, with what each of the loops, the innermost first, touches.
+    """The accesses of a block, with the bytes that each of its loops touches, innermost first.
 
-    Where the loops outside stand does not matter, so that they are held at 0 while those within
-    turn; the axes of the block are taken to turn independently of each other.
+    For each loop in turn the loops within it run and those around it stand at 0. The block's axes
+    are taken to vary independently of each other.
     """
     block = realize.block
-    regions = [(region, True) for region in block.writes]
-    regions += [(region, False) for region in block.reads]
-    touched, runs = np.zeros((2, len(regions), len(loops)))
+    regions = [_Region.from_tvm(region, is_write=True) for region in block.writes]
+    regions += [_Region.from_tvm(region, is_write=False) for region in block.reads]
+    axes = list(zip((axis.var for axis in block.iter_vars), realize.iter_values, strict=True))
     analyzer = sym.Analyzer()
     for loop in loops:
         analyzer.update(loop.loop_var, sym.ConstIntBound(0, 0), True)
+    spans = [np.zeros((len(region.starts), len(loops))) for region in regions]
     for column, loop in enumerate(loops):
         last = _constant(loop.extent) - 1
+        if column and last == 0:
+            for span in spans:
+                span[:, column] = span[:, column - 1]
+            continue
         analyzer.update(loop.loop_var, sym.ConstIntBound(0, last), True)
-        for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
-            analyzer.update(axis.var, analyzer.const_int_bound(value), True)
-        for row, (region, _) in enumerate(regions):
-            touched[row, column], runs[row, column] = _bytes(region, analyzer)
-    for (region, is_write), *of_region in zip(regions, touched, runs, strict=True):
-        yield Access(str(region.source.name), is_write, *of_region)
+        for variable, value in axes:
+            analyzer.update(variable, analyzer.const_int_bound(value), True)
+        for span, region in zip(spans, regions, strict=True):
+            for row, start in enumerate(region.starts):
+                bound = analyzer.const_int_bound(start)
+                span[row, column] = bound.max_value - bound.min_value
+    for span, region in zip(spans, regions, strict=True):
+        yield Access(region.buffer, region.is_write, *region.touched(span))
 
 
-def _bytes(region: Any, analyzer: Any) -> tuple[float, float]:
-    """What a region covers while the variables it depends on turn, and what lies side by side."""
-    size = run = float(region.source.dtype.itemsize)
-    unbroken = True
-    for length, axis in zip(region.source.shape[::-1], region.region[::-1], strict=True):
-        bound = analyzer.const_int_bound(axis.min)
-        covered = bound.max_value - bound.min_value + _constant(axis.extent)
-        covered = min(covered, _constant(length))
-        size *= covered
-        if unbroken:
-            run *= covered
-            unbroken = covered == _constant(length)
-    return size, run
+@dataclass(frozen=True)
+class _Region:
+    """A region of a buffer, read out of TVM once: each attribute of a TVM object costs a call.
+
+    Parameters
+    ----------
+    buffer : str
+        The buffer's name.
+    is_write : bool
+        Whether the block writes it.
+    itemsize : int
+        The bytes of an element.
+    starts : list[PrimExpr]
+        The first index in each dimension, the innermost dimension first.
+    extents, lengths : np.ndarray
+        The elements of the region and of the buffer in each dimension, in the same order.
+    """
+
+    buffer: str
+    is_write: bool
+    itemsize: int
+    starts: list[Any]
+    extents: np.ndarray
+    lengths: np.ndarray
+
+    @staticmethod
+    def from_tvm(region: Any, *, is_write: bool) -> "_Region":
+        """Read a ``BufferRegion``."""
+        ranges = list(region.region)[::-1]
+        return _Region(
+            str(region.source.name),
+            is_write,
+            int(region.source.dtype.itemsize),
+            [axis.min for axis in ranges],
+            np.array([_constant(axis.extent) for axis in ranges], dtype=float),
+            np.array([_constant(length) for length in region.source.shape][::-1], dtype=float),
+        )
+
+    def touched(self, span: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes covered, and how many of them are contiguous, of shape ``(loops,)`` each.
+
+        Parameters
+        ----------
+        span : np.ndarray
+            How far the start moves in each dimension, of shape ``(dimensions, loops)``.
+        """
+        covered = np.minimum(span + self.extents[:, None], self.lengths[:, None])
+        # The run goes on into the next dimension only where this one is covered whole.
+        whole = np.cumprod(covered == self.lengths[:, None], axis=0, dtype=bool)
+        within_run = np.concatenate([np.ones_like(whole[:1]), whole[:-1]])
+        runs = np.where(within_run, covered, 1.0).prod(axis=0)
+        return self.itemsize * covered.prod(axis=0), self.itemsize * runs
 
 
 def _constant(value: Any) -> int:

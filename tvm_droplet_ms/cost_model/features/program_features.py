@@ -29,11 +29,11 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from ..tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
+from .context_relations import RELATIONS, relations
 from .loop_context import loop_nests
 from .loop_nest import LOOP_NEST_FEATURES, loop_nest_features
-from .loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
-from .relation import RELATIONS, relations
-from .stores import STORE_FEATURES, pooled_stores
+from .store_features import STORE_FEATURES, pooled_stores
 
 FEATURES = STORE_FEATURES + RELATIONS + LOOP_NEST_FEATURES
 """How many features a program has."""

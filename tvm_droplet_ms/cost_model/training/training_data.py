@@ -30,8 +30,8 @@ from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from .boosted_trees import relative_throughput
-from .features import Extractor, ProgramFeatures
+from ..boosted_trees import relative_throughput
+from ..features.program_features import Extractor, ProgramFeatures
 
 _FAILED_SECS = 1e10
 """What TVM's ``AddToDatabase`` stores for a failed measurement (``add_to_database.cc``)."""
@@ -40,12 +40,12 @@ _AT_ONCE = 64
 """How many programs to extract features of at once, which bounds the memory they take."""
 
 
-class ExperienceError(ValueError):
+class TrainingDataError(ValueError):
     """Measurements that no model should learn from together; the message says why."""
 
 
 @dataclass(frozen=True)
-class Workload:
+class MeasuredWorkload:
     """The measurements of one workload on one target.
 
     Parameters
@@ -76,7 +76,9 @@ def target_text(target: Target) -> str:
     return json.dumps(json.loads(str(target)), sort_keys=True)
 
 
-def read_database(database: Database, *, extractor: Extractor | None = None) -> list[Workload]:
+def read_database(
+    database: Database, *, extractor: Extractor | None = None
+) -> list[MeasuredWorkload]:
     """What a MetaSchedule database holds, its features computed again from the stored traces.
 
     Parameters
@@ -88,19 +90,19 @@ def read_database(database: Database, *, extractor: Extractor | None = None) -> 
 
     Returns
     -------
-    workloads : list[Workload]
+    workloads : list[MeasuredWorkload]
         One for each workload and target, in the order of the records.
 
     Raises
     ------
-    ExperienceError
+    TrainingDataError
         If a record names no target.
     """
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for record in database.get_all_tuning_records():
         name = f"{structural_hash(record.workload.mod) % (1 << 64):016x}"
         if record.target is None:
-            raise ExperienceError(
+            raise TrainingDataError(
                 f"a record of workload {name} names no target, and may have been measured on any; "
                 "remove it"
             )
@@ -111,14 +113,14 @@ def read_database(database: Database, *, extractor: Extractor | None = None) -> 
 
 def _workload(
     name: str, target: str, records: Sequence[TuningRecord], extractor: Extractor
-) -> Workload:
+) -> MeasuredWorkload:
     context = TuneContext(records[0].workload.mod, target=records[0].target, num_threads=1)
     parts = []
     for start in range(0, len(records), _AT_ONCE):
         candidates = [_candidate(record) for record in records[start : start + _AT_ONCE]]
         parts.append(extractor.extract(context, candidates))
     secs = np.array([_secs(record) for record in records])
-    return Workload(name, target, np.concatenate(parts), secs)
+    return MeasuredWorkload(name, target, np.concatenate(parts), secs)
 
 
 def _candidate(record: TuningRecord) -> MeasureCandidate:
@@ -135,12 +137,14 @@ def _secs(record: TuningRecord) -> float:
     return median if median < _FAILED_SECS else np.inf
 
 
-def of_one_target(workloads: Iterable[Workload], target: str | None = None) -> list[Workload]:
+def select_target(
+    workloads: Iterable[MeasuredWorkload], target: str | None = None
+) -> list[MeasuredWorkload]:
     """The workloads of one target: times of different machines do not compare.
 
     Parameters
     ----------
-    workloads : Iterable[Workload]
+    workloads : Iterable[MeasuredWorkload]
         Of any targets.
     target : str | None
         The target whose to take, by its text or a part of it that no other has; None where there
@@ -148,22 +152,22 @@ def of_one_target(workloads: Iterable[Workload], target: str | None = None) -> l
 
     Raises
     ------
-    ExperienceError
+    TrainingDataError
         If there is nothing, or of several targets none was chosen; lists them.
     """
-    groups: dict[str, list[Workload]] = {}
+    groups: dict[str, list[MeasuredWorkload]] = {}
     for workload in workloads:
         groups.setdefault(workload.target, []).append(workload)
     chosen = [text for text in groups if target is None or target in text]
     if len(chosen) == 1:
         return groups[chosen[0]]
     if not groups:
-        raise ExperienceError("there are no records to learn from")
+        raise TrainingDataError("there are no records to learn from")
     listed = "; ".join(
         f"{sum(len(one.secs) for one in group)} records of {text}" for text, group in groups.items()
     )
     reason = f"{len(groups)} targets" if target is None else f"{len(chosen)} like {target!r}"
-    raise ExperienceError(
+    raise TrainingDataError(
         f"expected records of one target, found {reason}: {listed}; choose with --target, by a "
         "part of the text that only one has, and add --mix-targets to learn from all"
     )
