@@ -77,7 +77,9 @@ class ResultStore:
     read_only: bool = False
     accept_other_source: bool = False
 
-    def get(self, name: str, module: str, settings: dict[str, Any]) -> dict[str, Any] | None:
+    def get(
+        self, name: str, module: str, settings: dict[str, Any], *, as_script: bool = False
+    ) -> dict[str, Any] | None:
         """Read a result, or make it in a process of its own.
 
         Parameters
@@ -88,6 +90,8 @@ class ResultStore:
             The module of this folder that makes it.
         settings : dict[str, Any]
             What to do, of JSON's types.
+        as_script : bool
+            Whether to start the module's file without importing this package.
 
         Returns
         -------
@@ -104,7 +108,10 @@ class ResultStore:
         done = self._read(path, settings)
         if done is not None or self.read_only:
             return done
-        return self._make(path, module, settings)
+        program = [str(Path(__file__).with_name(f"{module}.py"))]
+        if not as_script:
+            program = ["-m", f"{__package__}.{module}"]
+        return self._make(path, program, settings)
 
     def _read(self, path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
         if not path.exists():
@@ -123,13 +130,15 @@ class ResultStore:
             )
         return result
 
-    def _make(self, path: Path, module: str, settings: dict[str, Any]) -> dict[str, Any] | None:
+    def _make(
+        self, path: Path, program: list[str], settings: dict[str, Any]
+    ) -> dict[str, Any] | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         written, log = path.with_suffix(".written"), path.with_suffix(".log")
         print(f"{time.strftime('%H:%M:%S')} {path.stem} ...", end=" ", flush=True)
         started = time.time()
         task = {"settings": settings, "out": str(self.directory), "started": started}
-        command = [sys.executable, "-m", f"{__package__}.{module}", _CHILD, str(written)]
+        command = [sys.executable, *program, _CHILD, str(written)]
         with log.open("w") as output:
             status = _run_group([*command, json.dumps(task)], output)
         secs = time.time() - started
