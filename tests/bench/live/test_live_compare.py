@@ -95,7 +95,7 @@ def test_a_run_is_tuned_remeasured_and_reported(
     monkeypatch.setattr(ResultStore, "_make", make)
     options = ["--layers", "small_dense", "--methods", "droplet", "--baseline", "droplet"]
     options += ["--seeds", "0", "--trials", "4", "--checkpoints", "2", "--rounds", "1"]
-    assert compare.main([*options, "--out", str(tmp_path), "--layer-tables"]) == 0
+    assert compare.main([*options, "--out", str(tmp_path), "--run-tables"]) == 0
     run = json.loads((tmp_path / "small_dense-droplet-0.json").read_text())
     assert len(run["trials"]) == 4
     assert run["trials"][0]["trace"]

@@ -31,11 +31,13 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from .compare_report import LEGEND, Columns, layer_report, summary
 from .comparison import LayerResults, Run
 from .layers import ALL_LAYERS, LAYERS
 from .methods import METHODS, MethodError, check_methods
+from .records import write_records
 from .store import ResultError, ResultStore, make_parser, make_store
 
 CHECKPOINTS = (8, 16, 32, 64, 128)
@@ -54,9 +56,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--checkpoints", nargs="+", type=int, help="8 16 32 64 128, as far as --trials goes"
     )
     parser.add_argument("--rounds", type=int, default=10, help="timings of each winner")
-    parser.add_argument(
-        "--layer-tables", action="store_true", help="print a table of each layer too"
-    )
+    parser.add_argument("--run-tables", action="store_true", help="print a row for each run too")
+    parser.add_argument("--csv", type=Path, help="write the latencies and seconds to this file too")
     args = parser.parse_args(arguments)
     for option in ("trials", "batch", "rounds"):
         if getattr(args, option) < 1:
@@ -136,7 +137,9 @@ def remeasure(
 
 def report(args: argparse.Namespace, results: dict[str, LayerResults]) -> str:
     """The tables, with what they rest on."""
-    columns = Columns(args.baseline, args.methods, args.seeds, args.checkpoints, args.markdown)
+    has_prior = any(METHODS[name].has_prior for name in args.methods)
+    shown = (args.baseline, args.methods, args.seeds, args.checkpoints, args.markdown)
+    columns = Columns(*shown, has_prior)
     known = {layer: found for layer, found in results.items() if found.runs}
     environments = {run.environment for found in known.values() for run in found.runs.values()}
     lines = sorted(environments)
@@ -146,7 +149,7 @@ def report(args: argparse.Namespace, results: dict[str, LayerResults]) -> str:
         f"median of {args.rounds} rounds."
     )
     parts = ["\n".join(lines)]
-    if args.layer_tables:
+    if args.run_tables:
         parts += [layer_report(layer, found, columns) for layer, found in known.items()]
     return "\n\n".join([*parts, summary(known, columns), LEGEND])
 
@@ -162,6 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"compare: error: {error}", file=sys.stderr)
         return 1
     print("\n" + report(args, results))
+    if args.csv:
+        write_records(args.csv, results, args.checkpoints)
     expected = len(args.layers) * len(args.methods) * len(args.seeds)
     missing = expected - sum(len(found.runs) for found in results.values())
     if missing:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 from .comparison import LayerResults, interval, mean_ratio, ratios_of, worst_layer
 from .layers import ALL_LAYERS
-from .methods import METHODS
-from .tables import format_table, last_line
+from .tables import format_table, last_line, spread
 
 LEGEND = """\
 - ratio: the latency of the baseline over that of the method with the same seed and as many trials;
@@ -53,6 +52,8 @@ class Columns:
         Those of the runs.
     markdown : bool
         Whether tables are in Markdown.
+    has_prior : bool
+        Whether a method begins with the cost model that comes with the package.
     """
 
     baseline: str
@@ -60,17 +61,26 @@ class Columns:
     seeds: Sequence[int]
     checkpoints: Sequence[int]
     markdown: bool
+    has_prior: bool = False
 
 
 def summary(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    """The ratios over all layers, and over those that the shipped cost model has not seen."""
+    """The ratios, and what the runs cost."""
+    return "\n\n".join(
+        [ratio_report(layers, columns), _title("Cost", columns), _cost_table(layers, columns)]
+    )
+
+
+def ratio_report(layers: Mapping[str, LayerResults], columns: Columns) -> str:
+    """The ratios over all layers, over those that the shipped cost model has not seen, and layer by
+    layer."""
     parts = [_title("All layers", columns), _ratio_table(layers, columns)]
     seen = [name for name in layers if ALL_LAYERS[name].training_space]
     unseen = {name: results for name, results in layers.items() if name not in seen}
-    if seen and unseen and any(METHODS[method].has_prior for method in columns.methods):
+    if seen and unseen and columns.has_prior:
         title = f"Without {', '.join(seen)}, which the shipped cost model learned from"
         parts += [_title(title, columns), _ratio_table(unseen, columns)]
-    parts += [_title("Cost", columns), _cost_table(layers, columns)]
+    parts += [_title("Layer by layer", columns), _layer_table(layers, columns)]
     return "\n\n".join(parts)
 
 
@@ -96,6 +106,22 @@ def _ratio_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:
                 )
         rows.append(row)
     header = ["ratio", *(f"at {checkpoint}" for checkpoint in columns.checkpoints)]
+    return format_table(header, rows, columns.markdown)
+
+
+def _layer_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:
+    """The ratios of each layer: the geometric mean over the seeds, the smallest and the largest."""
+    rows = []
+    for name in layers:
+        for method in columns.methods:
+            if method == columns.baseline:
+                continue
+            row = [ALL_LAYERS[name].description, method]
+            for checkpoint in columns.checkpoints:
+                ratios = ratios_of(layers, columns.baseline, method, columns.seeds, checkpoint)
+                row.append(spread(ratios[name]) if name in ratios else "-")
+            rows.append(row)
+    header = ["layer", "method", *(f"at {checkpoint}" for checkpoint in columns.checkpoints)]
     return format_table(header, rows, columns.markdown)
 
 
