@@ -14,13 +14,15 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Tune a matrix multiplication for the host CPU, and run the best kernel found.
+"""Tune a matrix multiplication for the host CPU, check the result and time it.
 
-Usage: python examples/tune_matmul.py [WORK_DIR]. A second run of one directory goes on.
+    python examples/tune_matmul.py --trials 64 --work-dir tuning_logs
+
+A second run with the same work directory goes on from the records of the first.
 """
 
+import argparse
 import logging
-import sys
 import tempfile
 
 import numpy as np
@@ -29,36 +31,43 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.te import create_prim_func
-from tvm_droplet_ms import DropletStrategy, open_database
+from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import fast_measure
 
+SIZE = 512
+
 
 def main() -> None:
+    """Tune, apply the best schedule, check and time."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--work-dir", default=tempfile.mkdtemp())
+    args = parser.parse_args()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("tvm_droplet_ms").setLevel(logging.INFO)
-    work_dir = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
 
-    mod = create_prim_func(matmul(512, 512, 512))
+    mod = create_prim_func(matmul(SIZE, SIZE, SIZE))
     target = host_target()
     database = ms.tune_tir(
         mod,
         target,
-        work_dir,
-        max_trials_global=96,
-        database=open_database(work_dir),
+        args.work_dir,
+        max_trials_global=args.trials,
         strategy=DropletStrategy(),
         **fast_measure(target),
     )
 
     schedule = ms.tir_integration.compile_tir(database, mod, target)
     kernel = tvm.compile(schedule.mod, target=target)
-    rng = np.random.default_rng(0)
-    a, b = (rng.random((512, 512), dtype="float32") for _ in range(2))
-    out = tvm.runtime.tensor(np.zeros((512, 512), "float32"))
-    kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
-    np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-4)
-    print(f"the result is right; the database is in {work_dir}")
+    a, b = np.random.default_rng(0).random((2, SIZE, SIZE), dtype="float32")
+    arguments = [tvm.runtime.tensor(array) for array in (a, b, np.zeros_like(a))]
+    kernel(*arguments)
+    np.testing.assert_allclose(arguments[-1].numpy(), a @ b, rtol=1e-4)
+    timer = kernel.mod.time_evaluator("main", tvm.cpu(), min_repeat_ms=100, repeat=5)
+    secs = timer(*arguments).median
+    print(f"The result is right: {2 * SIZE**3 / secs / 1e9:.1f} GFLOP/s.")
+    print(f"The records are in {args.work_dir}.")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,9 @@ def read_candidates(
     return space, context, list(_candidates(space, kept, context)), kept
 
 
-def read_space_once(path: Path, cache: Path, *, extractor: Extractor | None = None) -> MeasuredWorkload:
+def read_space_once(
+    path: Path, cache: Path, *, extractor: Extractor | None = None
+) -> MeasuredWorkload:
     """``read_space``, kept in a file: replaying a space takes minutes.
 
     Parameters

@@ -16,46 +16,44 @@
 # under the License.
 """Seconds from the start of a process to its first candidate: TVM's own beside fast_measure.
 
-    python examples/measure_start.py --out start      # about 10 minutes on 2 cores
+    python -m tvm_droplet_ms.bench.live.start --out start      # about 10 minutes on 2 cores
 
 Each measurement is a process that does what a user's program does: import, describe a kernel, make
-builder and runner, call ``ms.tune_tir``. Its clock starts before its Python does. "Before" uses
-``LocalBuilder()`` and ``LocalRunner()``, "after" ``**fast_measure(target)``. A builder around
-theirs takes the time when the first batch reaches it, then has it build one candidate of that
-batch, and ends the process. The two take turns, and in going first. The kernels are those of
+builder and runner, call ``ms.tune_tir``. Its clock starts before its Python does. One method uses
+``LocalBuilder()`` and ``LocalRunner()``, the other ``**fast_measure(target)``. A builder around
+theirs takes the time when the first batch reaches it, has one candidate of the batch built, and
+ends the process. The two methods take turns, and in going first. The kernels are those of
 ``droplet-ms demo``, one in each process.
 
-A finished measurement is a file in ``--out`` and is not repeated. After a change of the code, use
-another ``--out``.
+A finished measurement is a file in ``--out`` and is not repeated.
 """
 
 import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from _compare_report import format_table
-from _measure_process import make_parser, run_or_read
-from _measure_report import first_line, spread
+from .store import ResultStore, make_parser, make_store
+from .tables import format_table, last_line, spread
 
 KERNELS: dict[str, list[str | int]] = {
     "matmul": ["matmul", 512, 512, 512],
     "conv2d_3x3": ["conv2d_nhwc", 1, 56, 56, 64, 64, 3, 1, 1],
 }
-"""Those of tvm_droplet_ms.kernels.demo_kernels, which "before" must not import: the function of
-``tvm.s_tir.meta_schedule.testing.te_workload`` and its arguments."""
+"""The kernels of the demo: the function of ``tvm.s_tir.meta_schedule.testing.te_workload`` and its
+arguments."""
 
 METHODS = ("tvm", "ours")
 
 Results = dict[int, dict[str, Any]]
-"""What _measure_first.py wrote, by repeat."""
+"""What ``first_batch`` wrote, by repeat."""
 
 SENT, APART, BUILT = "first candidate sent", "the same without proposing", "first build returned"
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = make_parser(__doc__, "start")
     parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=list(KERNELS))
     parser.add_argument(
@@ -71,7 +69,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    """Run what is missing and print the tables; return 1 if a measurement failed."""
     args = parse_arguments()
+    store = make_store(args)
     failures = 0
     reports = []
     for strategy in args.strategies:
@@ -79,19 +79,25 @@ def main() -> int:
             results: dict[str, Results] = {method: {} for method in METHODS}
             for repeat in range(args.repeats):
                 for method in METHODS[:: -1 if repeat % 2 else 1]:
-                    result = measure(args, strategy, kernel, method, repeat)
+                    result = measure(args, store, strategy, kernel, method, repeat)
                     failures += result is None
                     if result:
                         results[method][repeat] = result
             reports.append(start_report(f"{kernel}, {strategy}", results, args.markdown))
     print()
     print("\n\n".join(reports))
-    return 1 if failures and not args.table_only else 0
+    return 1 if failures and not args.report else 0
 
 
 def measure(
-    args: argparse.Namespace, strategy: str, kernel: str, method: str, repeat: int
+    args: argparse.Namespace,
+    store: ResultStore,
+    strategy: str,
+    kernel: str,
+    method: str,
+    repeat: int,
 ) -> dict[str, Any] | None:
+    """The result of one process."""
     settings = {
         "kernel": kernel,
         "layer": KERNELS[kernel],
@@ -100,9 +106,8 @@ def measure(
         "repeat": repeat,
         "seed": args.seed,
     }
-    path = args.out / f"{kernel}-{strategy}-{method}-{repeat}.json"
-    child = str(Path(__file__).with_name("_measure_first.py"))
-    return run_or_read(child, path, settings, args.table_only)
+    name = f"{kernel}-{strategy}-{method}-{repeat}"
+    return store.get(name, "first_batch", settings, as_script=True)
 
 
 def parts_of(result: dict[str, Any]) -> dict[str, float]:
@@ -144,7 +149,7 @@ def start_report(title: str, results: dict[str, Results], markdown: bool) -> str
     for method, side in results.items():
         errors = [result["error"] for result in side.values() if result["error"]]
         if errors:
-            lines.append(f"{method}: {len(errors)} first builds failed: {first_line(errors[0])}")
+            lines.append(f"{method}: {len(errors)} first builds failed: {last_line(errors[0])}")
     return "\n".join(lines)
 
 

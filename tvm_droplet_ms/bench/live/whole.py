@@ -16,7 +16,7 @@
 # under the License.
 """A whole tuning run and where its seconds go: TVM's builder and runner beside fast_measure.
 
-    python examples/measure_whole.py --out whole      # about 15 minutes on 2 cores
+    python -m tvm_droplet_ms.bench.live.whole --out whole      # about 15 minutes on 2 cores
 
 Each run is ``ms.tune_tir`` in a process of its own, with TVM's evolutionary search, the same seed
 and the same number of trials. One has ``LocalBuilder()`` and ``LocalRunner()``, the other
@@ -24,41 +24,40 @@ and the same number of trials. One has ``LocalBuilder()`` and ``LocalRunner()``,
 "whole process" is until the process has ended. The parts:
 
 starting
-    up to the first proposing: Python, imports, builder and runner, design space.
+    until the first proposing: Python, imports, builder and runner, design space.
 building, exporting, importing intrinsics
-    the seconds of the builder's workers, divided by how many they are. The last is what
-    LocalBuilder's workers import in the first build of every batch.
+    the seconds of the builder's workers, divided by their number. The last is what LocalBuilder's
+    workers import in the first build of every batch.
 running
     loading candidates, filling their arguments and timing them.
 waiting
     the rest of the time in which the scheduler waits for builder and runner: the start of workers,
-    messages, a worker without work, builds that were killed.
+    messages, an idle worker, builds that were killed.
 
 The rest is read from the scopes of ``ms.Profiler``. After the runs of a layer, their winners are
-rebuilt and timed in turns in one more process, as by compare_live.py. A finished run is a file in
-``--out`` and is not repeated. After a change of the code, use another ``--out``.
+rebuilt and timed in turns in one more process, as by ``compare``. A finished run is a file in
+``--out`` and is not repeated.
 """
 
 import argparse
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
-from _compare_report import format_table
-from _measure_process import child_task, finish, make_parser, run_or_read
-from _measure_report import first_line, spread
-from compare_live import LAYERS
+from .layers import ALL_LAYERS
+from .store import ResultStore, make_parser, make_store
+from .tables import format_table, last_line, spread
 
 METHODS = {"tvm": "TVM's", "ours": "fast_measure"}
 
 Runs = dict[tuple[str, int], dict[str, Any]]
-"""What _measure_tune.tune gave, by method and seed."""
+"""What ``whole_run.tune`` gave, by method and seed."""
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = make_parser(__doc__, "whole")
-    parser.add_argument("--layers", nargs="+", choices=LAYERS, default=["conv2d", "dense"])
+    parser.add_argument("--layers", nargs="+", choices=ALL_LAYERS, default=["conv2d", "dense"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--trials", type=int, default=128, help="measured trials of every run")
     parser.add_argument("--num-trials-per-iter", type=int, default=32, help="size of a batch")
@@ -68,11 +67,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    task = child_task()
-    if task:
-        run_child(task)
-        return 0
+    """Run what is missing and print the tables; return 1 if a run failed."""
     args = parse_arguments()
+    store = make_store(args)
     failures = 0
     reports = []
     ratios = []
@@ -80,31 +77,30 @@ def main() -> int:
         runs: Runs = {}
         for j, seed in enumerate(args.seeds):
             for method in list(METHODS)[:: -1 if (i + j) % 2 else 1]:
-                path = args.out / run_name(args, layer, method, seed)
                 settings = settings_of(args, layer, method=method, seed=seed)
-                run = run_or_read(__file__, path, settings, args.table_only)
+                run = store.get(run_name(args, layer, method, seed), "whole_run", settings)
                 failures += run is None
-                if run:
+                if run is not None:
                     runs[method, seed] = run
-        winners = measure_winners(args, layer, runs)
-        failures += winners is None
-        reports.append(layer_report(layer, runs, winners, args.markdown))
+        kernels = measure_winners(args, store, layer, runs)
+        failures += kernels is None
+        reports.append(layer_report(layer, runs, kernels or [], args.markdown))
         ratios += speedups(runs)
-    print()
-    print("\n\n".join(reports))
+    print("\n" + "\n\n".join(reports))
     if ratios:
         print(f"\nTVM's seconds over ours, over {len(ratios)} pairs of runs: {spread(ratios)}")
-    return 1 if failures and not args.table_only else 0
+    return 1 if failures and not args.report else 0
 
 
 def run_name(args: argparse.Namespace, layer: str, method: str, seed: int) -> str:
-    return f"{layer}-{args.strategy}-{method}-{seed}.json"
+    """The name of a run's file."""
+    return f"{layer}-{args.strategy}-{method}-{seed}"
 
 
 def settings_of(args: argparse.Namespace, layer: str, **more: Any) -> dict[str, Any]:
+    """What a run is determined by."""
     return {
-        "name": layer,
-        "layer": [LAYERS[layer][1], *LAYERS[layer][2]],
+        "layer": layer,
         "trials": args.trials,
         "num_trials_per_iter": args.num_trials_per_iter,
         "strategy": args.strategy,
@@ -112,23 +108,22 @@ def settings_of(args: argparse.Namespace, layer: str, **more: Any) -> dict[str, 
     }
 
 
-def measure_winners(args: argparse.Namespace, layer: str, runs: Runs) -> dict[str, Any] | None:
-    """The best kernel of each run, timed in turns: what _compare_run.remeasure gives, in order."""
+def measure_winners(
+    args: argparse.Namespace, store: ResultStore, layer: str, runs: Runs
+) -> list[dict[str, Any] | None] | None:
+    """The best kernel of each run, timed in turns, in the order of ``runs``."""
+    if not runs:
+        return None
     names = [run_name(args, layer, method, seed) for method, seed in runs]
-    path = args.out / f"{layer}-{args.strategy}-winners-{len(names)}.json"
-    settings = settings_of(args, layer, winners=names, rounds=args.rounds)
-    return run_or_read(__file__, path, settings, args.table_only) if runs else None
-
-
-def run_child(task: dict[str, Any]) -> None:
-    """What a child process does: one run, or the re-measuring of one layer's winners."""
-    import _measure_tune
-
-    settings, out = task["settings"], Path(task["out"])
-    if "winners" in settings:
-        finish(_measure_tune.remeasure_winners(settings, out))
-    else:
-        finish(_measure_tune.tune(settings, out, task["started"]))
+    settings = {
+        "layer": layer,
+        "runs": names,
+        "checkpoints": [args.trials],
+        "rounds": args.rounds,
+    }
+    name = f"{layer}-{args.strategy}-winners-{len(names)}"
+    timed = store.get(name, "remeasuring", settings)
+    return None if timed is None else [kernel for (kernel,) in timed["kernels"]]
 
 
 def speedups(runs: Runs) -> list[float]:
@@ -140,7 +135,9 @@ def speedups(runs: Runs) -> list[float]:
     ]
 
 
-def layer_report(layer: str, runs: Runs, winners: dict[str, Any] | None, markdown: bool) -> str:
+def layer_report(
+    layer: str, runs: Runs, kernels: list[dict[str, Any] | None], markdown: bool
+) -> str:
     """The parts of both methods side by side, means over the seeds, and the best kernels."""
     sides = {m: [run for (own, _), run in runs.items() if own == m] for m in METHODS}
     names = dict.fromkeys(name for run in runs.values() for name in run["parts"])
@@ -157,19 +154,19 @@ def layer_report(layer: str, runs: Runs, winners: dict[str, Any] | None, markdow
     header = ["part"]
     for name in METHODS.values():
         header += [f"{name} s", "%"]
-    lines = [f"{'### ' if markdown else ''}{layer}: {LAYERS[layer][0]}", ""]
+    lines = [f"{'### ' if markdown else ''}{layer}: {ALL_LAYERS[layer].description}", ""]
     lines += dict.fromkeys(run["environment"] for run in runs.values())
     lines += ["", format_table(header, rows, markdown), ""]
     if speedups(runs):
         lines.append(f"TVM's seconds over ours: {spread(speedups(runs))}")
     for (method, seed), run in runs.items():
-        errors = [trial["error"] for trial in run["trials"] if trial["run_secs"] is None]
+        errors = [trial["error"] for trial in run["trials"] if "error" in trial]
         line = f"{METHODS[method]}, seed {seed}: {len(run['trials'])} trials, {len(errors)} failed"
-        lines.append(line + (f", the first with: {first_line(errors[0])}" if errors else ""))
-    for (method, seed), kernel in zip(runs, winners["kernels"] if winners else (), strict=False):
+        lines.append(line + (f", the first with: {last_line(errors[0])}" if errors else ""))
+    for (method, seed), kernel in zip(runs, kernels, strict=False):
         found = f"the best kernel of {METHODS[method]}, seed {seed}, measured again: "
-        if kernel["error"] is not None:
-            lines.append(found + first_line(kernel["error"]))
+        if kernel is None or kernel["error"] is not None:
+            lines.append(found + ("all failed" if kernel is None else last_line(kernel["error"])))
         else:
             low, high = (1e6 * secs for secs in kernel["quartiles"])
             lines.append(f"{found}{kernel['median'] * 1e6:.1f} us (quartiles {low:.1f}-{high:.1f})")

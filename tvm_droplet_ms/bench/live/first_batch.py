@@ -14,10 +14,10 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The process that measure_start.py times: a user's program, up to its first batch's building.
+"""Child process of ``start``: a user's program, up to the building of its first batch.
 
-It imports what such a program imports, in that order, and nothing of the other examples before it
-has been timed.
+It is started as a script, imports what such a program imports, in that order, and nothing else of
+this package before it has been timed.
 """
 
 import time
@@ -36,10 +36,12 @@ STAMPS = {"Python": FIRST_LINE}
 
 
 def stamp(name: str) -> None:
+    """Note the time at which a part has ended, the first time."""
     STAMPS.setdefault(name, time.time())
 
 
 def main() -> None:
+    """Tune until the first batch reaches the builder, which ends the process."""
     task = json.loads(sys.argv[3])
     settings = task["settings"]
 
@@ -117,14 +119,12 @@ def first_batch(task: dict[str, Any], tools: dict[str, Any], profiler: Any) -> A
     from tvm.s_tir.meta_schedule.builder import PyBuilder
 
     @derived_object
-    class FirstBatch(PyBuilder):
+    class FirstBatch(PyBuilder):  # type: ignore[misc]
         def build(self, build_inputs):  # type: ignore[no-untyped-def]
             sent = time.time()
             scopes = {str(name): float(secs) for name, secs in profiler.get().items()}
             (built,) = tools["builder"].build([build_inputs[0]])
             times = {"started": task["started"], "sent": sent, "built": time.time()}
-
-            from _measure_process import finish
 
             from tvm.s_tir.meta_schedule.utils import remove_build_dir
             from tvm_droplet_ms.profile import breakdown
@@ -136,7 +136,8 @@ def first_batch(task: dict[str, Any], tools: dict[str, Any], profiler: Any) -> A
                 scopes, start_secs=0.0, wall_secs=0.0, build=None, workers=1, run=None
             )
             proposing = parts["proposing"]
-            finish({"stamps": STAMPS, **times, "proposing": proposing, "error": error})
+            result = {"stamps": STAMPS, **times, "proposing": proposing, "error": error}
+            Path(sys.argv[2]).write_text(json.dumps(result))
             if task["settings"]["method"] == "ours":
                 for tool in tools.values():
                     tool.close()

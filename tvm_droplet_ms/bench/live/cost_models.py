@@ -14,17 +14,17 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Which cost model ranks programs best, of workloads that it has not seen and of few of their own?
+"""How well cost models rank programs of workloads that they have not seen, or have seen little of.
 
-    python examples/compare_models.py --out models --markdown
+    python -m tvm_droplet_ms.bench.live.cost_models --out models --markdown
 
 Each space is held out in turn. A model learns from the programs of all other workloads of the
-package, or from ``--own`` programs of the space itself, and ranks the rest of the space's. The
-models: this project's boosted trees and TreeGRU (``pip install 'tvm-droplet-ms[torch]'``), for both
-of their objectives, and MetaSchedule's ``XGBModel``, trained as it trains itself. All see the same
-programs. Prints the share of pairs that are ordered rightly (0.5 is chance), the best time
-over the best among the 1 and the 5 programs ranked first, and what encoding and scoring a candidate
-costs in batches of 64, on one thread.
+package, or from ``--own`` programs of the space itself, and ranks the rest of the space. The
+models: this project's boosted trees and TreeGRU, with both of their objectives, and MetaSchedule's
+``XGBModel``, trained as it trains itself. All see the same programs. The tables give the share of
+pairs that are ordered rightly (0.5 is chance), the best time over the best among the 1 and the 5
+programs ranked first, and the time to encode and to score a candidate in batches of 64, on one
+thread.
 
 A finished result is a file in ``--out`` and is not made again: after a stop, the same command goes
 on. ``XGBModel`` takes no seed.
@@ -37,38 +37,47 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from _model_data import BATCH, SpaceData, read_data
 
 from tvm.s_tir.meta_schedule.cost_model import XGBModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
-from tvm_droplet_ms.bench.files import load
-from tvm_droplet_ms.bench.library import ASIDE, find_space, shipped_samples, shipped_spaces
-from tvm_droplet_ms.bench.space import Space
-from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
-from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy, top_k_score
-from tvm_droplet_ms.measure import fast_start
-from tvm_droplet_ms.report import align
+
+from ...cost_model.pretrained_model import PretrainedModel
+from ...cost_model.training.ranking import pairwise_accuracy, top_k_score
+from ...measure import fast_start
+from ..library import HELD_OUT, find_space, shipped_samples, shipped_spaces
+from .cost_model_data import BATCH, SpaceData, read_data
+from .tables import format_table
 
 Learning = list[tuple[SpaceData, np.ndarray]]
-"""Spaces, and which of their programs to learn from."""
+"""Spaces, each with the rows of the programs to learn from."""
 
 Scorer = Callable[[SpaceData, np.ndarray], np.ndarray]
+"""Scores rows of a space; a higher score is a faster program."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model of the comparison: what it sees, and how it learns."""
+    """A model of the comparison.
+
+    Parameters
+    ----------
+    encoder : str
+        The field of ``SpaceData`` with its features.
+    learn : Callable[[Learning, int], Scorer]
+        Trains it with a seed.
+    """
 
     encoder: str
     learn: Callable[[Learning, int], Scorer]
 
 
-def ours(kind: str, objective: str) -> Model:
-    """This project's trees or TreeGRU."""
+def ours(kind: Literal["trees", "treegru"], objective: Literal["rank", "regression"]) -> Model:
+    """The trees or the TreeGRU of this project."""
 
     def learn(learning: Learning, seed: int) -> Scorer:
         workloads = [data.as_workload(kind, rows) for data, rows in learning]
@@ -79,14 +88,14 @@ def ours(kind: str, objective: str) -> Model:
 
 
 def learn_xgb(learning: Learning, _: int) -> Scorer:
-    """MetaSchedule's model, on its own features and in its own way."""
+    """MetaSchedule's model on its own features, trained as it trains itself."""
     model = XGBModel._cls(num_tuning_cores=1, verbose_eval=0)
     groups = []
     for data, rows in learning:
         # 1e10 is what the model takes for the time of a failure.
         costs = np.where(np.isfinite(data.secs), data.secs, 1e10)[rows].astype("float32")
         groups.append(FeatureGroup(data.name, [data.stores[row] for row in rows], costs))
-    features = [one for group in groups for one in group.features]
+    features = [feature for group in groups for feature in group.features]
     model._train(features, np.concatenate([group.min_cost / group.costs for group in groups]))
     return lambda data, rows: model._predict([data.stores[row] for row in rows])
 
@@ -102,8 +111,8 @@ MODELS: Mapping[str, Model] = {
 
 def judge(
     held_out: SpaceData, others: Sequence[SpaceData], model: Model, own: int, seed: int
-) -> dict:
-    """Learn, of ``own`` programs of the space or of others, rank the rest, and say how well."""
+) -> dict[str, Any]:
+    """Train on ``own`` programs of the space, or on the others if 0, and rank the rest."""
     order = np.random.default_rng(seed).permutation(len(held_out.secs))
     if own:
         learning, tested = [(held_out, np.sort(order[:own]))], np.sort(order[own:])
@@ -132,18 +141,18 @@ def judge(
     }
 
 
-def run(options: argparse.Namespace) -> dict[tuple[str, str], list[dict]]:
-    """The results of all spaces and seeds, by how it learned and by model; makes what is not."""
+def run(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The results of all spaces and seeds by training data and model; makes what is missing."""
     files = shipped_samples() | shipped_spaces()
     files |= {name: find_space(name) for name in options.spaces}
     data = {
         name: read_data(file, options.programs, options.out / "features")
         for name, file in files.items()
     }
-    results: dict[tuple[str, str], list[dict]] = {}
+    results: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for name in options.spaces:
         held_out = data[name]
-        others = [one for one in data.values() if one.workload != held_out.workload]
+        others = [space for space in data.values() if space.workload != held_out.workload]
         for own in (0, options.own):
             how = f"{own} of its own" if own else "other workloads"
             for model in options.models:
@@ -162,8 +171,8 @@ def run(options: argparse.Namespace) -> dict[tuple[str, str], list[dict]]:
     return results
 
 
-def write(path: Path, result: dict) -> None:
-    """Write a result, whole or not at all."""
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Write a result as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(result, indent=1))
@@ -180,16 +189,17 @@ COLUMNS = {
 }
 
 
-def tables(results: Mapping[tuple[str, str], list[dict]]) -> tuple[list[list[str]], ...]:
+def tables(results: Mapping[tuple[str, str], list[dict[str, Any]]]) -> tuple[list[list[str]], ...]:
     """The means over spaces and seeds, and the pairwise accuracy of each space."""
     means = [["model", "learned from", *(name.replace("_", " ") for name in COLUMNS)]]
-    spaces = list(dict.fromkeys(one["space"] for found in results.values() for one in found))
+    spaces = list(dict.fromkeys(result["space"] for found in results.values() for result in found))
     by_space = [["model", "learned from", *spaces]]
     for (how, model), found in results.items():
         # Each space counts as much, however many seeds it has.
         of_spaces = {
             name: [
-                np.mean([one[name] for one in found if one["space"] == space]) for space in spaces
+                np.mean([result[name] for result in found if result["space"] == space])
+                for space in spaces
             ]
             for name in COLUMNS
         }
@@ -201,8 +211,7 @@ def tables(results: Mapping[tuple[str, str], list[dict]]) -> tuple[list[list[str
 
 def enumerated() -> list[str]:
     """The spaces of the package that have a time for every module and are not set aside."""
-    files = {name: file for name, file in shipped_spaces().items() if name not in ASIDE}
-    return [name for name, file in files.items() if isinstance(load(file), Space)]
+    return [name for name in shipped_spaces() if name not in HELD_OUT]
 
 
 def main() -> None:
@@ -219,13 +228,7 @@ def main() -> None:
     fast_start()
     options.spaces = options.spaces or enumerated()
     for table in tables(run(options)):
-        print("\n" + (align(table) if options.markdown else _plain(table)))
-
-
-def _plain(table: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
-    return "\n".join(lines)
+        print("\n" + format_table(table[0], table[1:], options.markdown))
 
 
 if __name__ == "__main__":

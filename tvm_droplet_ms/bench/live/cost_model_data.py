@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The programs of measured spaces as each cost model sees them, for compare_models.py."""
+"""The programs of measured spaces, encoded for each cost model of ``cost_models``."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,13 +26,14 @@ import numpy as np
 from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
-from tvm_droplet_ms.bench.compare.results import file_digest
-from tvm_droplet_ms.bench.experience import read_candidates
-from tvm_droplet_ms.cost_model.features.program_features import LoopTrees, ProgramFeatures
-from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
+
+from ...cost_model.features.program_features import LoopTrees, ProgramFeatures
+from ...cost_model.training.training_data import MeasuredWorkload
+from ..compare.results import file_digest
+from ..training import read_candidates
 
 BATCH = 64
-"""How many candidates are encoded, and scored, at once."""
+"""Candidates that are encoded, and scored, at once."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,12 @@ class SpaceData:
     secs : np.ndarray
         The times in seconds, of shape ``(programs,)``; infinity for a failure.
     trees, treegru : np.ndarray
-        What boosted trees and what a TreeGRU sees, of shape ``(programs, width)``.
+        The features of boosted trees and of a TreeGRU, of shape ``(programs, width)``.
     stores : list[np.ndarray]
-        What MetaSchedule's model sees of each, of shape ``(stores, 164)``.
+        The features of MetaSchedule's model for each program, of shape ``(stores, 164)``.
     encode_us : dict[str, float]
-        What it took to make each of the three, in microseconds per candidate in batches of
-        ``BATCH``: the median batch.
+        The median time of encoding for each of the three, in microseconds per candidate in batches
+        of ``BATCH``.
     """
 
     name: str
@@ -80,7 +81,7 @@ def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
     programs : int
         The most programs, drawn at random.
     directory : Path
-        Where it is kept.
+        The directory of the encoded programs.
     """
     schemas = f"{ProgramFeatures.schema}; {LoopTrees.schema}"
     kept = directory / f"{file_digest(path)}-{programs}.npz"
@@ -103,7 +104,7 @@ def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
             parts.append(encode(context, batch))
             secs.append((time.perf_counter() - begun) / len(batch))
         encoded[kind], micros[kind] = parts, 1e6 * float(np.median(secs))
-    stores = [one for part in encoded["stores"] for one in part]
+    stores = [feature for part in encoded["stores"] for feature in part]
     content = {
         "name": np.array(space.name),
         "workload": np.array(f"{structural_hash(context.mod):x}"),
@@ -111,7 +112,7 @@ def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
         "trees": np.concatenate(encoded["trees"]),
         "treegru": np.concatenate(encoded["treegru"]),
         "stores": np.concatenate(stores),
-        "counts": np.array([len(one) for one in stores]),
+        "counts": np.array([len(feature) for feature in stores]),
         "encode_us": np.array(list(micros.values())),
     }
     directory.mkdir(parents=True, exist_ok=True)
@@ -123,7 +124,7 @@ def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
 
 def _stores(context: Any, candidates: Sequence[Any]) -> list[np.ndarray]:
     found = PerStoreFeature().extract_from(context, list(candidates))
-    return [one.numpy().astype("float32") for one in found]
+    return [feature.numpy().astype("float32") for feature in found]
 
 
 def _unpack(content: dict[str, np.ndarray]) -> SpaceData:

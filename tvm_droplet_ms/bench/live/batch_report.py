@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The tables of measure_batches.py: results in, text out. Imports no TVM."""
+"""The tables of ``batches``: results in, text out. Imports no TVM."""
 
 import itertools
 import statistics
@@ -22,11 +22,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from _compare_report import format_table
 from scipy.stats import kendalltau
 
+from .tables import format_table, last_line, spread
+
 Runs = dict[tuple[str, str, int], dict[str, Any]]
-"""The result of a layer, a method and a repeat, as _measure_batch.measure gives it."""
+"""The result of a layer, a method and a repeat, as ``batch_measuring.measure`` gives it."""
 
 NAMES = {"tvm": "TVM's", "ours": "ours", "overlap": "ours with overlap"}
 
@@ -101,7 +102,7 @@ def failure_lines(runs: Runs) -> list[str]:
         errors = [error for batch in batches for error in batch["errors"]]
         sent = sum(batch["size"] for batch in batches)
         line = f"{NAMES[method]}: {len(errors)} of {sent} candidates failed"
-        lines.append(line + (f", the first with: {first_line(errors[0])}" if errors else ""))
+        lines.append(line + (f", the first with: {last_line(errors[0])}" if errors else ""))
         if any("hopeless" in run for run in side):
             kinds = {kind: sum(run[kind] for run in side) for kind in ("hopeless", "near_best")}
             lines[-1] += "; " + ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -156,7 +157,7 @@ def agree_report(results: dict[str, dict[str, Any]], markdown: bool) -> str:
         times = {name: np.array(result[name], dtype=float) for name in ("tvm", "ours")}
         timed = np.all([np.isfinite(t).all(axis=0) for t in times.values()], axis=0)
         if result["errors"]:
-            first = first_line(result["errors"][0])
+            first = last_line(result["errors"][0])
             lines.append(f"{layer}: {len(result['errors'])} failures, the first with: {first}")
         if not timed.any():
             continue
@@ -201,17 +202,6 @@ def agreement_cell(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
         taus.append(kendalltau(one, other).statistic)
         shared.append(len({*np.argsort(one)[:TOP]} & {*np.argsort(other)[:TOP]}))
     return f"{np.mean(taus):.3f}, {np.mean(shared):.1f} of {TOP}"
-
-
-def spread(ratios: Sequence[float]) -> str:
-    """The geometric mean, and the smallest and the largest."""
-    return f"{statistics.geometric_mean(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
-
-
-def first_line(error: str) -> str:
-    """The message of an error: TVM's runner and builder put it after a line of their own."""
-    lines = [line.strip() for line in error.strip().splitlines() if line.strip()]
-    return lines[-1][:200]
 
 
 def _range(secs: Sequence[float]) -> str:

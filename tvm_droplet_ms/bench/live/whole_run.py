@@ -14,9 +14,8 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The work of measure_whole.py's processes: a whole tuning run, and where its seconds went."""
+"""Child process of ``whole``: a whole tuning run, and where its seconds went."""
 
-import json
 import random
 import shutil
 import time
@@ -25,20 +24,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _compare_report import best_trial, trial_secs
-from _compare_run import TrialLog, remeasure
-from _compare_run import _module as layer_module
-from _compare_run import _recorder as trial_recorder
-from _measure_batch import environment
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import LocalBuilder, PyBuilder
 from tvm.s_tir.meta_schedule.runner import LocalRunner
-from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import BuildStats, RunStats, fast_measure
-from tvm_droplet_ms.profile import breakdown
+
+from ... import DropletStrategy
+from ...host import host_target
+from ...measure import BuildStats, RunStats, fast_measure
+from ...profile import breakdown
+from .environment import environment
+from .layers import ALL_LAYERS, make_module
+from .store import Task, serve
+from .tuning import TrialLog
 
 IMPORTING = "importing intrinsics"
 """What the first build of each of LocalBuilder's workers begins with."""
@@ -104,28 +103,22 @@ def read_seconds(log: Path) -> dict[str, float]:
     return secs
 
 
-def tune(settings: dict[str, Any], out: Path, started: float) -> dict[str, Any]:
+def tune(task: Task) -> dict[str, Any]:
     """Tune a layer once, with TVM's builder and runner or with those of fast_measure.
-
-    Parameters
-    ----------
-    out : Path
-        Where the work directory and the log of the workers go.
-    started : float
-        When the process was started, as ``time.time()`` gives it.
 
     Returns
     -------
-    result : dict
-        ``parts``, seconds that add up to ``total_secs``, which begins at ``started``; ``trials``,
-        as compare_live.py's; ``environment``.
+    result : dict[str, Any]
+        ``parts``, seconds that add up to ``total_secs``, which begins when the process was
+        started; ``trials``, as ``Trial.as_json`` gives them; ``environment``.
     """
-    name = "-".join(str(settings[key]) for key in ("name", "strategy", "method", "seed"))
+    settings, out, started = task.settings, task.out, task.started
+    name = "-".join(str(settings[key]) for key in ("layer", "strategy", "method", "seed"))
     log, work_dir = out / f"{name}.secs", out / "work" / name
     # What a stopped run has left there would make this one a continuation.
     log.write_text("")
     shutil.rmtree(work_dir, ignore_errors=True)
-    mod, target = layer_module(settings), host_target()
+    mod, target = make_module(ALL_LAYERS[settings["layer"]]), host_target()
     tools = timed_local_tools(log) if settings["method"] == "tvm" else fast_measure(target)
     trials = TrialLog(mod)
     # The cost model draws from NumPy's generator below 100 samples.
@@ -141,7 +134,7 @@ def tune(settings: dict[str, Any], out: Path, started: float) -> dict[str, Any]:
             num_trials_per_iter=settings["num_trials_per_iter"],
             builder=builder,
             runner=tools["runner"],
-            measure_callbacks=[trial_recorder(trials), *ms.MeasureCallback.create("default")],
+            measure_callbacks=[trials.callback(), *ms.MeasureCallback.create("default")],
             strategy=DropletStrategy() if settings["strategy"] == "droplet" else "evolutionary",
             seed=settings["seed"],
         )
@@ -166,7 +159,8 @@ def tune(settings: dict[str, Any], out: Path, started: float) -> dict[str, Any]:
     if settings["method"] == "tvm":
         parts[IMPORTING] = secs["import"] / workers
         parts["waiting"] -= parts[IMPORTING]
-    result = {"parts": parts, "total_secs": total_secs, "trials": trials.trials}
+    recorded = [trial.as_json() for trial in trials.trials]
+    result = {"parts": parts, "total_secs": total_secs, "trials": recorded}
     return result | {"environment": environment()}
 
 
@@ -174,7 +168,7 @@ def first_build_noted(builder: Any, profiler: ms.Profiler) -> Any:
     """A builder around another, with the time and the scopes of its first call in ``first``."""
 
     @derived_object
-    class FirstBuildNoted(PyBuilder):
+    class FirstBuildNoted(PyBuilder):  # type: ignore[misc]
         def __init__(self):  # type: ignore[no-untyped-def]
             super().__init__()
             self.first: dict[str, Any] = {}
@@ -184,7 +178,7 @@ def first_build_noted(builder: Any, profiler: ms.Profiler) -> Any:
                 self.first.update(time=time.time(), scopes=scopes_of(profiler))
             return builder.build(build_inputs)
 
-    return FirstBuildNoted()
+    return FirstBuildNoted()  # type: ignore[no-untyped-call]
 
 
 def scopes_of(profiler: ms.Profiler) -> dict[str, float]:
@@ -198,15 +192,5 @@ def proposing_secs(scopes: dict[str, float]) -> float:
     return parts["proposing"]
 
 
-def remeasure_winners(settings: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Time the best kernels of the layer's runs, the files ``settings["winners"]``, in turns."""
-    traces = []
-    for name in settings["winners"]:
-        trials = json.loads((out / name).read_text())["trials"]
-        best = best_trial(trials, len(trials))
-        if best is None:
-            raise RuntimeError(f"{out / name}: none of its {len(trials)} trials was measured")
-        print(f"{name}: recorded {trial_secs(best) * 1e6:.1f} us")
-        traces.append(best["trace"])
-    kernels = remeasure({**settings, "builder": "warm"}, traces, settings["rounds"])
-    return {"kernels": kernels}
+if __name__ == "__main__":
+    serve(tune)

@@ -14,17 +14,18 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What DropletStrategy's own code costs, and whether that grows with the number of tasks.
+"""What the code of DropletStrategy costs, and whether that grows with the number of tasks.
 
-Tunes 1, 2, 4 and 8 matrix multiplications at once with a made-up builder and runner, so that only
-proposing takes time, and prints the seconds of each part for each measured trial. "own" is what is
-left of proposing without evolution, replay with postprocessors, and the cost model.
+    python -m tvm_droplet_ms.bench.live.overhead      # 40 seconds
 
-Usage: python examples/measure_overhead.py [--tasks 1 2 4 8] [--trials-per-task 96]
+Tunes 1, 2, 4 and 8 matrix multiplications at once with a builder and a runner that do nothing, so
+that only proposing takes time, and prints the milliseconds of each part for each measured trial:
+replay with postprocessors, the surrogate model, and the rest of the strategy ("own").
 """
 
 import argparse
 import tempfile
+from typing import Any
 
 from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
@@ -33,47 +34,52 @@ from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.te import create_prim_func
-from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.progress import quieten_tvm
+
+from ... import DropletStrategy
+from ...host import host_target
+from ...progress import quieten_tvm
 
 
 @derived_object
-class NoBuilder(PyBuilder):
-    """Names an artefact for each input, and builds none."""
+class NoBuilder(PyBuilder):  # type: ignore[misc]
+    """A builder that names an artefact for each input and builds none."""
 
-    def build(self, build_inputs):
+    def build(self, build_inputs: Any) -> list[BuilderResult]:
+        """Build nothing."""
         return [BuilderResult(f"artefact-{number}", None) for number in range(len(build_inputs))]
 
 
 @derived_object
-class MadeUpFuture(PyRunnerFuture):
-    """Is done at once, with a given time."""
+class FixedFuture(PyRunnerFuture):  # type: ignore[misc]
+    """A future that is done at once, with a given time."""
 
-    def __init__(self, secs):
+    def __init__(self, secs: float) -> None:
         super().__init__()
         self.secs = secs
 
-    def done(self):
+    def done(self) -> bool:
+        """Always."""
         return True
 
-    def result(self):
+    def result(self) -> RunnerResult:
+        """The given time."""
         return RunnerResult([self.secs], None)
 
 
 @derived_object
-class MadeUpRunner(PyRunner):
-    """Gives each candidate a time that is unlike the others."""
+class FixedRunner(PyRunner):  # type: ignore[misc]
+    """A runner that gives each candidate another time."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.runs = 0
 
-    def run(self, runner_inputs):
+    def run(self, runner_inputs: Any) -> list[PyRunnerFuture]:
+        """Give each candidate a time."""
         futures = []
         for _ in runner_inputs:
             self.runs += 1
-            futures.append(MadeUpFuture(1e-3 * (1.0 + (self.runs * 0.6180339887) % 1.0)))
+            futures.append(FixedFuture(1e-3 * (1.0 + (self.runs * 0.6180339887) % 1.0)))
         return futures
 
 
@@ -85,7 +91,7 @@ def seconds_by_part(num_tasks: int, trials_per_task: int) -> tuple[dict[str, flo
             for number in range(num_tasks)
         }
     )
-    runner = MadeUpRunner()
+    runner = FixedRunner()
     quieten_tvm()
     with tempfile.TemporaryDirectory() as work_dir, ms.Profiler() as profiler:
         ms.tune_tir(
@@ -114,6 +120,7 @@ def seconds_by_part(num_tasks: int, trials_per_task: int) -> tuple[dict[str, flo
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--trials-per-task", type=int, default=96)

@@ -16,36 +16,38 @@
 # under the License.
 """Seconds to build and run a batch: TVM's LocalBuilder and LocalRunner beside fast_measure.
 
-    python examples/measure_batches.py --out batches              # about 20 minutes on 2 cores
-    python examples/measure_batches.py --out batches --load 2     # while 2 processes only count
-    python examples/measure_batches.py --out batches --overlap    # timings with overlap off and on
-    python examples/measure_batches.py --out batches --agree      # LocalRunner's times beside ours
+    python -m tvm_droplet_ms.bench.live.batches --out batches              # 20 minutes on 2 cores
+    python -m tvm_droplet_ms.bench.live.batches --out batches --load 2     # on busy cores
+    python -m tvm_droplet_ms.bench.live.batches --out batches --overlap    # overlap off and on
+    python -m tvm_droplet_ms.bench.live.batches --out batches --agree      # the two runners' times
 
-Proposing is not measured: for each layer, candidates are sampled once from its design space, at
-random, as the first batches of MetaSchedule's search are, and kept in ``--out``. Then each method
-builds and runs the same candidates in a process of its own, one batch of each size, with its
-defaults; the methods take turns in going first, and the sizes in being run upwards and downwards.
-A batch of 2 before them, which starts the workers, is reported apart. What was built is deleted
-after each batch, as TVM's ``RemoveBuildArtifact`` does.
+Proposing is not measured: the candidates of each layer are sampled once from its design space, at
+random, and kept in ``--out``. Each method then builds and runs the same candidates in a process of
+its own, one batch of each size, with its defaults. The methods take turns in going first, and the
+sizes run upwards and downwards. A first batch of 2, which starts the workers, is reported apart.
+What was built is deleted after each batch, as TVM's ``RemoveBuildArtifact`` does.
 
-``--load N`` does the same on busy cores. ``--overlap`` compares ``fast_measure(target)`` with
-``fast_measure(target, overlap=True)``: one batch for each mode in turns, ``--repeats`` times, so
-that what two passes of one mode differ by is the noise that the other mode is judged against.
-``--agree`` builds a batch once and has LocalRunner and PromptRunner time it in turns, in one
+``--load N`` does the same while N other processes keep the cores busy. ``--overlap`` compares
+``fast_measure(target)`` with ``fast_measure(target, overlap=True)``: one batch for each mode in
+turns, ``--repeats`` times. Two passes of one mode give the noise that the other mode is judged
+against. ``--agree`` builds a batch once, and LocalRunner and PromptRunner time it in turns in one
 process.
 
 A finished measurement is a file in ``--out`` and is not repeated: after a stop, the same command
-goes on. After a change of the code, use another ``--out``.
+goes on.
 """
 
 import argparse
+import os
+import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from _measure_process import busy_processes, child_task, finish, make_parser, run_or_read
-from _measure_report import Runs, agree_report, batches_report, overlap_report
-from compare_live import LAYERS
+from .batch_report import Runs, agree_report, batches_report, overlap_report
+from .layers import ALL_LAYERS, LAYERS
+from .store import ResultStore, make_parser, make_store
 
 MODES = {
     "batches": (list(LAYERS), [8, 16, 32, 64], 1),
@@ -53,16 +55,17 @@ MODES = {
     "overlap": (list(LAYERS), [32], 5),
     "agree": (list(LAYERS), [32], 5),
 }
-"""Layers, sizes and repeats of each mode unless told."""
+"""The layers, sizes and repeats of each mode where the command names none."""
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Parse and check the command line."""
     parser = make_parser(__doc__, "batches")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--load", type=int, default=0, metavar="N", help="with N busy processes")
     mode.add_argument("--overlap", action="store_true", help="compare overlap off and on")
     mode.add_argument("--agree", action="store_true", help="compare the two runners' times")
-    parser.add_argument("--layers", nargs="+", choices=LAYERS, help="all, conv2d with --load")
+    parser.add_argument("--layers", nargs="+", choices=ALL_LAYERS, help="eight, conv2d with --load")
     parser.add_argument(
         "--sizes", nargs="+", type=int, help="8 16 32 64; 8 16 with --load; 32 with the others"
     )
@@ -75,8 +78,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--candidates", type=int, default=128, help="sampled for each layer")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling")
     args = parser.parse_args()
-    args.mode = "load" if args.load else "overlap" if args.overlap else "agree" * args.agree
-    args.mode = args.mode or "batches"
+    named = {"load": args.load, "overlap": args.overlap, "agree": args.agree}
+    args.mode = next((mode for mode, given in named.items() if given), "batches")
     layers, sizes, repeats = MODES[args.mode]
     args.layers = args.layers or layers
     args.sizes = sorted(set(args.sizes or sizes))
@@ -91,11 +94,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def layer_settings(args: argparse.Namespace, layer: str, task: str, **more: Any) -> dict[str, Any]:
-    """What a child process needs to know, and a finished measurement is recognised by."""
+    """The settings of a child process."""
     return {
         "task": task,
-        "name": layer,
-        "layer": [LAYERS[layer][1], *LAYERS[layer][2]],
+        "layer": layer,
         "candidates": args.candidates,
         "seed": args.seed,
         **more,
@@ -103,68 +105,64 @@ def layer_settings(args: argparse.Namespace, layer: str, task: str, **more: Any)
 
 
 def main() -> int:
-    task = child_task()
-    if task:
-        run_child(task)
-        return 0
+    """Run what is missing and print the tables; return 1 if a measurement failed."""
     args = parse_arguments()
+    store = make_store(args)
     for layer in args.layers:
         settings = layer_settings(args, layer, "sample")
-        path = args.out / f"{layer}-candidates.json"
-        if not run_or_read(__file__, path, settings, args.table_only) and not args.table_only:
+        sampled = store.get(f"{layer}-candidates", "batch_measuring", settings)
+        if sampled is None and not args.report:
             return 1
-    failures = 0
     if args.mode == "agree":
-        agreed = measure_agreement(args)
-        failures += len(args.layers) - len(agreed)
+        agreed = measure_agreement(args, store)
+        missing = len(args.layers) - len(agreed)
         environments = [result["environment"] for result in agreed.values()]
         report = agree_report(agreed, args.markdown)
     else:
         methods = ["ours", "overlap"] if args.mode == "overlap" else ["tvm", "ours"]
-        with busy_processes(0 if args.table_only else args.load):
-            runs = measure_batches(args, methods)
-        failures += len(args.layers) * len(methods) * args.repeats - len(runs)
+        with busy_processes(0 if args.report else args.load):
+            runs = measure_batches(args, store, methods)
+        missing = len(args.layers) * len(methods) * args.repeats - len(runs)
         environments = [run["environment"] for run in runs.values()]
         make_report = overlap_report if args.mode == "overlap" else batches_report
         report = make_report(runs, args.layers, args.markdown)
-    print()
-    print("\n".join(dict.fromkeys(environments)))
+    print("\n" + "\n".join(dict.fromkeys(environments)))
     if args.same_timing:
         print("ours with the evaluator configuration of TVM's default")
     if args.load:
-        print(f"while {args.load} processes only counted")
+        print(f"while {args.load} other processes keep the cores busy")
     print(f"\n{report}")
-    return 1 if failures and not args.table_only else 0
+    return 1 if missing and not args.report else 0
 
 
-def measure_batches(args: argparse.Namespace, methods: list[str]) -> Runs:
-    """All runs that there are, after making those that are missing."""
+def measure_batches(args: argparse.Namespace, store: ResultStore, methods: list[str]) -> Runs:
+    """Read all runs, after making those that are missing."""
     runs: Runs = {}
     for i, layer in enumerate(args.layers):
         for repeat in range(args.repeats):
-            turn = (i + repeat) % 2
-            for method in methods[:: -1 if turn else 1]:
+            order = -1 if (i + repeat) % 2 else 1
+            for method in methods[::order]:
                 settings = layer_settings(
                     args,
                     layer,
                     "measure",
                     method=method,
-                    sizes=args.sizes[:: -1 if turn else 1],
+                    sizes=args.sizes[::order],
                     repeat=repeat,
                     load=args.load,
                     # TVM's own is the same in both.
                     same_timing=args.same_timing and method != "tvm",
                 )
                 kind = "-same-timing" if settings["same_timing"] else ""
-                name = f"{args.mode}{args.load or ''}-{layer}-{method}{kind}-{repeat}.json"
-                run = run_or_read(__file__, args.out / name, settings, args.table_only)
-                if run:
+                name = f"{args.mode}{args.load or ''}-{layer}-{method}{kind}-{repeat}"
+                run = store.get(name, "batch_measuring", settings)
+                if run is not None:
                     runs[layer, method, repeat] = run
     return runs
 
 
-def measure_agreement(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The results of --agree by layer."""
+def measure_agreement(args: argparse.Namespace, store: ResultStore) -> dict[str, dict[str, Any]]:
+    """The results of ``--agree`` by layer."""
     results = {}
     for layer in args.layers:
         settings = layer_settings(
@@ -175,25 +173,34 @@ def measure_agreement(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
             repeats=args.repeats,
             same_timing=args.same_timing,
         )
-        name = f"agree-{layer}{'-same-timing' if args.same_timing else ''}.json"
-        result = run_or_read(__file__, args.out / name, settings, args.table_only)
-        if result:
+        name = f"agree-{layer}{'-same-timing' if args.same_timing else ''}"
+        result = store.get(name, "batch_measuring", settings)
+        if result is not None:
             results[layer] = result
     return results
 
 
-def run_child(task: dict[str, Any]) -> None:
-    """What a child process does."""
-    import _measure_batch
+_BUSY_LOOP = """
+import os
+while os.getppid() == {parent}:
+    for _ in range(10**6):
+        pass
+"""
 
-    settings = task["settings"]
-    if settings["task"] == "sample":
-        finish(_measure_batch.sample(settings))
-        return
-    path = Path(task["out"], f"{settings['name']}-candidates.json")
-    candidates = _measure_batch.load_candidates(path)
-    work = _measure_batch.agree if settings["task"] == "agree" else _measure_batch.measure
-    finish(work(settings, candidates))
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Keep cores busy with some processes that only count, until the context ends."""
+    command = [sys.executable, "-c", _BUSY_LOOP.format(parent=os.getpid())]
+    processes = []
+    try:
+        for _ in range(count):
+            processes.append(subprocess.Popen(command))
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 if __name__ == "__main__":

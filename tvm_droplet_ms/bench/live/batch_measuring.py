@@ -14,17 +14,14 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The work of measure_batches.py's processes: sample candidates, build and run batches of them."""
+"""Child process of ``batches``: sample candidates, or build and run batches of them."""
 
 import json
-import os
 import statistics
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from _compare_run import _module as layer_module
 from tvm_ffi import structural_hash
 
 import tvm
@@ -40,21 +37,17 @@ from tvm.s_tir.meta_schedule.runner import (
 )
 from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from tvm.target import Target
-from tvm_droplet_ms.host import host_target, tvm_num_threads
+
+from ...host import host_target
+from ...measure import fast_measure
+from .environment import environment
+from .layers import ALL_LAYERS, make_module
+from .store import Task, serve
 
 START_SIZE = 2
 """Candidates of the batch that starts the workers, before those that count."""
 
 Candidate = tuple[IRModule, list[ArgInfo]]
-
-
-def environment() -> str:
-    """What a result depends on besides the code."""
-    return (
-        f"{host_target().attrs['mcpu']}, {os.cpu_count()} CPUs, {tvm_num_threads()} thread(s) in "
-        f"a kernel, apache-tvm {version('apache-tvm')}, apache-tvm-ffi "
-        f"{version('apache-tvm-ffi')}"
-    )
 
 
 def sample(settings: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +60,7 @@ def sample(settings: dict[str, Any]) -> dict[str, Any]:
     """
     count = settings["candidates"]
     context = ms.TuneContext(
-        layer_module(settings),
+        make_module(ALL_LAYERS[settings["layer"]]),
         target=host_target(),
         space_generator="post-order-apply",
         search_strategy="replay-trace",
@@ -113,8 +106,6 @@ def make_tools(method: str, same_timing: bool, target: Target) -> dict[str, Any]
     """
     if method == "tvm":
         return {"builder": LocalBuilder(), "runner": LocalRunner()}
-    from tvm_droplet_ms.measure import fast_measure
-
     config = EvaluatorConfig() if same_timing else None
     return fast_measure(target, overlap=method == "overlap", evaluator_config=config)
 
@@ -208,3 +199,17 @@ def _mean_secs(result: RunnerResult) -> float | None:
 
 def _text(error: Any) -> str | None:
     return None if error is None else str(error)
+
+
+def work(task: Task) -> dict[str, Any]:
+    """Do what ``settings["task"]`` says: ``sample``, ``measure`` or ``agree``."""
+    if task.settings["task"] == "sample":
+        return sample(task.settings)
+    candidates = load_candidates(task.out / f"{task.settings['layer']}-candidates.json")
+    if task.settings["task"] == "agree":
+        return agree(task.settings, candidates)
+    return measure(task.settings, candidates)
+
+
+if __name__ == "__main__":
+    serve(work)

@@ -1,0 +1,134 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The live comparison: its layers, its methods, its command, and one run of each child."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm_ffi import structural_hash
+
+from tvm.s_tir import Schedule
+from tvm_droplet_ms.bench.definitions import DEFINITIONS
+from tvm_droplet_ms.bench.layers import LAYERS as SAMPLED_LAYERS
+from tvm_droplet_ms.bench.live import compare, remeasuring, tuning
+from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, LAYERS, make_module
+from tvm_droplet_ms.bench.live.methods import METHODS, Method, MethodError, check_methods
+from tvm_droplet_ms.bench.live.store import ResultStore, Task
+
+
+def test_layers_name_the_space_that_the_shipped_model_learned_from():
+    measured = {
+        structural_hash(make().mod): name for name, make in (DEFINITIONS | SAMPLED_LAYERS).items()
+    }
+    found = {
+        name: measured.get(structural_hash(make_module(ALL_LAYERS[name]))) for name in ALL_LAYERS
+    }
+    assert found == {name: layer.training_space for name, layer in ALL_LAYERS.items()}
+    assert len(LAYERS) == 8
+
+
+def test_a_method_that_cannot_be_made_is_refused_only_where_it_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def make() -> Any:
+        raise TypeError("no such option: prior")
+
+    methods = {**METHODS, "from the future": Method(make, lambda target: "xgb")}
+    monkeypatch.setattr("tvm_droplet_ms.bench.live.methods.METHODS", methods)
+    check_methods(["evolutionary", "droplet"])
+    with pytest.raises(MethodError, match="'from the future'.*no such option: prior"):
+        check_methods(["from the future"])
+
+
+def test_methods_alternate_within_a_layer_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[str, str, int]] = []
+
+    def get(self: ResultStore, name: str, module: str, settings: dict[str, Any]) -> None:
+        asked.append((settings["layer"], settings["method"], settings["seed"]))
+
+    monkeypatch.setattr(ResultStore, "get", get)
+    arguments = ["--out", str(tmp_path), "--layers", "dense", "softmax", "--seeds", "3", "4"]
+    args = compare.parse_arguments([*arguments, "--methods", "evolutionary", "droplet"])
+    compare.run_all(args, ResultStore(tmp_path))
+    assert [layer for layer, _, _ in asked] == ["dense", "dense", "softmax", "softmax"] * 2
+    assert [seed for _, _, seed in asked] == [3] * 4 + [4] * 4
+    firsts = [method for _, method, _ in asked[::2]]
+    assert firsts == ["evolutionary", "droplet", "droplet", "evolutionary"]
+
+
+@pytest.mark.parametrize(
+    "trials, expected", [("16", [8, 16]), ("100", [8, 16, 32, 64, 100]), ("4", [4])]
+)
+def test_checkpoints_end_with_the_trials(trials: str, expected: list[int]):
+    assert compare.parse_arguments(["--trials", trials]).checkpoints == expected
+
+
+def test_a_run_is_tuned_remeasured_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    work = {"tuning": tuning.tune, "remeasuring": remeasuring.remeasure_layer}
+
+    def make(self: ResultStore, path: Path, module: str, settings: dict[str, Any]) -> Any:
+        result = work[module](Task(settings, tmp_path, 0.0))
+        result |= {"settings": settings, "source": "", "finished": 0.0}
+        path.write_text(json.dumps(result))
+        return result
+
+    monkeypatch.setattr(ResultStore, "_make", make)
+    options = ["--layers", "small_dense", "--methods", "droplet", "--baseline", "droplet"]
+    options += ["--seeds", "0", "--trials", "4", "--checkpoints", "2", "--rounds", "1"]
+    assert compare.main([*options, "--out", str(tmp_path), "--run-tables"]) == 0
+    run = json.loads((tmp_path / "small_dense-droplet-0.json").read_text())
+    assert len(run["trials"]) == 4
+    assert run["trials"][0]["trace"]
+    (winners,) = tmp_path.glob("winners-*.json")
+    ((at_two, at_four),) = json.loads(winners.read_text())["kernels"]
+    assert at_two["error"] is None and at_two["median"] > 0
+    assert at_four["median"] > 0
+    printed = capsys.readouterr().out
+    assert "us at 2" in printed and "ratio at 4" in printed
+
+
+def test_a_winner_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch):
+    mod = make_module(ALL_LAYERS["small_dense"])
+    trace = Schedule(mod).trace.as_json()
+    outputs = iter([np.zeros((64, 64)), np.ones((64, 64))])
+    monkeypatch.setattr(remeasuring, "_call", lambda *_: next(outputs))
+    (kernel,) = remeasuring.remeasure(mod, [trace], 1)
+    assert kernel["median"] is None
+    assert "computes something else" in kernel["error"]
+
+
+def test_another_kernel_begins_each_round():
+    order = []
+
+    class Timer:
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __call__(self, *buffers: Any) -> Any:
+            order.append(self._name)
+            return SimpleNamespace(mean=float(len(order)))
+
+    timers = {number: Timer(name) for number, name in enumerate("abc")}
+    samples = remeasuring._time_in_turns(timers, [np.zeros(2, "float32")], 2)
+    assert "".join(order) == "abcbcacab"
+    assert samples == {0: [6.0, 8.0], 1: [4.0, 9.0], 2: [5.0, 7.0]}

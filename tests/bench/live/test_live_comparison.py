@@ -1,0 +1,91 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The statistics of the live comparison."""
+
+import math
+
+import pytest
+
+from tvm_droplet_ms.bench.live.comparison import (
+    LayerResults,
+    Run,
+    interval,
+    mean_ratio,
+    ratios_of,
+    worst_layer,
+)
+from tvm_droplet_ms.bench.live.trials import Trial, best_trial, first_within, recorded_secs
+
+
+def _trial(secs: float | None) -> Trial:
+    return Trial(secs, 0.0)
+
+
+def test_recorded_time_is_the_mean_of_positive_repeats():
+    assert recorded_secs([1.0, 2.0]) == 1.5
+    assert recorded_secs(None) is None
+    assert recorded_secs([]) is None
+    assert recorded_secs([math.nan]) is None
+    assert recorded_secs([0.0]) is None
+
+
+def test_best_trial_looks_at_the_first_trials_only():
+    trials = [_trial(None), _trial(3.0), _trial(2.0), _trial(1.0)]
+    assert best_trial(trials, 1) is None
+    assert best_trial(trials, 3) == trials[2]
+    assert best_trial(trials, 9) == trials[3]
+    assert first_within(trials, 2.5) == 3
+    assert first_within(trials, 0.5) is None
+
+
+def test_trial_survives_json():
+    for trial in (Trial(None, 1.0, "it crashed"), Trial(0.5, 2.0, None, [["a"], []])):
+        assert Trial.from_json(trial.as_json()) == trial
+
+
+def test_interval_draws_layers_and_then_seeds():
+    # Two layers whose seeds agree: the mean is one layer's, the other's or between.
+    assert interval({"a": [2.0, 2.0, 2.0], "b": [0.5, 0.5]}) == pytest.approx((0.5, 2.0))
+    assert interval({str(i): [1.1] for i in range(4)}) == pytest.approx((1.1, 1.1))
+    # The logarithms of 16 values of +-0.223 have a mean with the deviation 0.223 / 4.
+    low, high = interval({str(i): [0.8, 1.25] for i in range(8)})
+    assert low == pytest.approx(0.896, abs=0.02)
+    assert high == pytest.approx(1.116, abs=0.02)
+
+
+def test_mean_ratio_counts_each_layer_once():
+    ratios = {"a": [4.0, 1.0, 2.0, 2.0], "b": [0.5]}
+    assert mean_ratio(ratios) == pytest.approx(1.0)
+    assert worst_layer(ratios) == ("b", pytest.approx(0.5))
+
+
+def test_ratio_is_above_one_where_the_method_is_faster():
+    results = LayerResults()
+    for method, secs in {"evolutionary": 2.0, "droplet": 1.0}.items():
+        results.kernels[method, 0, 8] = {"error": None, "median": secs, "quartiles": [secs, secs]}
+    results.kernels["evolutionary", 1, 8] = {"error": "wrong", "median": None, "quartiles": None}
+    results.runs["droplet", 0] = Run([_trial(3.0), _trial(1.9)], 1.0, 0.5, "")
+    layers = {"a": results, "empty": LayerResults()}
+    assert ratios_of(layers, "evolutionary", "droplet", [0, 1], 8) == {"a": [2.0]}
+    assert results.trials_to_baseline("evolutionary", "droplet", 0, 8) == 2
+    assert results.trials_to_baseline("evolutionary", "droplet", 1, 8) is None
+
+
+def test_proposing_is_what_building_running_and_writing_leave():
+    profile = {"Total": 10.0, "SendToBuilder": 4.0, "JoinRunnerFutures": 3.0, "EvoSearch/Sample": 2}
+    run = Run.from_json({"trials": [], "wall_secs": 10.0, "profile": profile, "environment": "x"})
+    assert run.proposing_secs == pytest.approx(3.0)

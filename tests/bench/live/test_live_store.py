@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Kept results: what is made again, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tvm_droplet_ms.bench.live import store
+from tvm_droplet_ms.bench.live.store import ResultError, ResultStore
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The settings of the children that were started; each writes a result of its own."""
+    found: list[str] = []
+
+    def run(command: list[str], output: object) -> int:
+        *_, written, task = command
+        settings = json.loads(task)["settings"]
+        found.append(settings["name"])
+        if settings["name"] == "broken":
+            return 1
+        Path(written).write_text(json.dumps({"value": len(found)}))
+        return 0
+
+    monkeypatch.setattr(store, "_run_group", run)
+    return found
+
+
+def test_a_finished_result_is_read_and_not_made_again(tmp_path: Path, started: list[str]):
+    results = ResultStore(tmp_path)
+    first = results.get("one", "tuning", {"name": "a"})
+    second = ResultStore(tmp_path, read_only=True).get("one", "tuning", {"name": "a"})
+    assert first == second
+    assert first is not None and first["value"] == 1
+    assert started == ["a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "one.log"]
+
+
+def test_nothing_is_made_when_reading_only(tmp_path: Path, started: list[str]):
+    assert ResultStore(tmp_path, read_only=True).get("one", "tuning", {"name": "a"}) is None
+    assert not started
+
+
+def test_a_failed_child_gives_no_result_and_is_tried_again(tmp_path: Path, started: list[str]):
+    results = ResultStore(tmp_path)
+    assert results.get("one", "tuning", {"name": "broken"}) is None
+    assert results.get("one", "tuning", {"name": "broken"}) is None
+    assert started == ["broken", "broken"]
+
+
+def test_a_result_of_other_settings_is_refused(tmp_path: Path, started: list[str]):
+    ResultStore(tmp_path).get("one", "tuning", {"name": "a"})
+    with pytest.raises(ResultError, match="another --out"):
+        ResultStore(tmp_path).get("one", "tuning", {"name": "b"})
+
+
+def test_a_result_of_other_code_is_refused_unless_accepted(
+    tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    ResultStore(tmp_path).get("one", "tuning", {"name": "a"})
+    monkeypatch.setattr(store, "source_digest", lambda: "changed")
+    with pytest.raises(ResultError, match="--accept-other-source"):
+        ResultStore(tmp_path).get("one", "tuning", {"name": "a"})
+    accepted = ResultStore(tmp_path, accept_other_source=True)
+    assert accepted.get("one", "tuning", {"name": "a"}) is not None
+    assert started == ["a"]
+
+
+def test_the_digest_changes_with_the_code_and_the_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def digest() -> str:
+        store.source_digest.cache_clear()
+        return store.source_digest()
+
+    monkeypatch.setattr(store, "PACKAGE", tmp_path)
+    for path in (
+        "search_strategy/droplet.py",
+        "cost_model/pretrained/llvm.model",
+        "bench/table.py",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("before")
+    try:
+        digests = [digest()]
+        for path in ("search_strategy/droplet.py", "cost_model/pretrained/llvm.model"):
+            (tmp_path / path).write_text("after")
+            digests.append(digest())
+        (tmp_path / "bench/table.py").write_text("after")
+        assert len(set(digests)) == 3
+        assert digest() == digests[-1]
+    finally:
+        store.source_digest.cache_clear()

@@ -1,0 +1,178 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Compare search methods live: the same layers, trials, builder, runner, batches and seeds for all.
+
+    python -m tvm_droplet_ms.bench.live.compare --out live
+    python -m tvm_droplet_ms.bench.live.compare --out live --report --markdown
+
+Each run is a process of its own. The seeds come one after the other; within a seed and a layer the
+methods alternate, and the one that begins changes. A finished run is a file in ``--out`` and is not
+repeated: after a stop, the same command goes on. At the end, the winners of all runs at every
+checkpoint are rebuilt, checked against the layer without a schedule, and timed together in
+alternation. ``--report`` prints what there is.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .compare_report import LEGEND, Columns, layer_report, summary
+from .comparison import LayerResults, Run
+from .layers import ALL_LAYERS, LAYERS
+from .methods import METHODS, MethodError, check_methods
+from .records import write_records
+from .store import ResultError, ResultStore, make_parser, make_store
+
+CHECKPOINTS = (8, 16, 32, 64, 128)
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse and check the command line."""
+    parser = make_parser(__doc__, "live")
+    parser.add_argument("--layers", nargs="+", choices=ALL_LAYERS, default=list(LAYERS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--baseline", choices=METHODS, default="evolutionary")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
+    parser.add_argument("--trials", type=int, default=128, help="measured trials of every run")
+    parser.add_argument("--batch", type=int, default=32, help="the most trials of a batch")
+    parser.add_argument(
+        "--checkpoints", nargs="+", type=int, help="8 16 32 64 128, as far as --trials goes"
+    )
+    parser.add_argument("--rounds", type=int, default=10, help="timings of each winner")
+    parser.add_argument("--run-tables", action="store_true", help="print a row for each run too")
+    parser.add_argument("--csv", type=Path, help="write the latencies and seconds to this file too")
+    args = parser.parse_args(arguments)
+    for option in ("trials", "batch", "rounds"):
+        if getattr(args, option) < 1:
+            parser.error(f"--{option} is {getattr(args, option)}, expected at least 1")
+    checkpoints = args.checkpoints or [c for c in CHECKPOINTS if c < args.trials]
+    if any(not 0 < checkpoint <= args.trials for checkpoint in checkpoints):
+        parser.error(f"--checkpoints is {checkpoints}, expected 1 to --trials ({args.trials}) each")
+    args.checkpoints = sorted({*checkpoints, args.trials})
+    return args
+
+
+def run_name(layer: str, method: str, seed: int) -> str:
+    """The name of a run's file."""
+    return f"{layer}-{method.replace(' ', '_')}-{seed}"
+
+
+def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -> dict[str, object]:
+    """What a run is determined by."""
+    made = ALL_LAYERS[layer]
+    return {
+        "layer": layer,
+        "workload": [made.function, *made.arguments],
+        "method": method,
+        "seed": seed,
+        "trials": args.trials,
+        "batch": args.batch,
+    }
+
+
+def run_all(args: argparse.Namespace, store: ResultStore) -> dict[str, LayerResults]:
+    """Make the runs that are missing and read all; without ``--report`` the winners are timed."""
+    results = {layer: LayerResults() for layer in args.layers}
+    finished: dict[str, dict[str, float]] = {layer: {} for layer in args.layers}
+    for number, seed in enumerate(args.seeds):
+        for position, layer in enumerate(args.layers):
+            first = (number + position) % len(args.methods)
+            for method in args.methods[first:] + args.methods[:first]:
+                name = run_name(layer, method, seed)
+                settings = run_settings(args, layer, method, seed)
+                run = store.get(name, "tuning", settings)
+                if run is not None:
+                    results[layer].runs[method, seed] = Run.from_json(run)
+                    finished[layer][name] = run["finished"]
+    for layer in args.layers:
+        if finished[layer]:
+            remeasure(args, store, layer, results[layer], finished[layer])
+    return results
+
+
+def remeasure(
+    args: argparse.Namespace,
+    store: ResultStore,
+    layer: str,
+    results: LayerResults,
+    finished: dict[str, float],
+) -> None:
+    """Time the winners of a layer's runs, and put them among the results."""
+    ordered = [key for key in results.runs]
+    names = [run_name(layer, method, seed) for method, seed in ordered]
+    settings = {
+        "layer": layer,
+        "runs": names,
+        "finished": [finished[name] for name in names],
+        "checkpoints": args.checkpoints,
+        "rounds": args.rounds,
+    }
+    # More runs, or another one of a name, are other winners: all are timed together again.
+    digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
+    timed = store.get(f"winners-{layer}-{digest}", "remeasuring", settings)
+    if timed is None:
+        return
+    for (method, seed), kernels in zip(ordered, timed["kernels"], strict=True):
+        for checkpoint, kernel in zip(args.checkpoints, kernels, strict=True):
+            if kernel is not None:
+                results.kernels[method, seed, checkpoint] = kernel
+
+
+def report(args: argparse.Namespace, results: dict[str, LayerResults]) -> str:
+    """The tables, with what they rest on."""
+    has_prior = any(METHODS[name].has_prior for name in args.methods)
+    shown = (args.baseline, args.methods, args.seeds, args.checkpoints, args.markdown)
+    columns = Columns(*shown, has_prior)
+    known = {layer: found for layer, found in results.items() if found.runs}
+    environments = {run.environment for found in known.values() for run in found.runs.values()}
+    lines = sorted(environments)
+    lines.append(
+        f"{args.trials} trials a run in batches of at most {args.batch}, fast_measure, seeds "
+        f"{', '.join(map(str, args.seeds))}; baseline: {args.baseline}; a winner's time is the "
+        f"median of {args.rounds} rounds."
+    )
+    parts = ["\n".join(lines)]
+    if args.run_tables:
+        parts += [layer_report(layer, found, columns) for layer, found in known.items()]
+    return "\n\n".join([*parts, summary(known, columns), LEGEND])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing and print the tables; return 1 if a run failed."""
+    args = parse_arguments(arguments)
+    try:
+        if not args.report:
+            check_methods(args.methods)
+        results = run_all(args, make_store(args))
+    except (MethodError, ResultError) as error:
+        print(f"compare: error: {error}", file=sys.stderr)
+        return 1
+    print("\n" + report(args, results))
+    if args.csv:
+        write_records(args.csv, results, args.checkpoints)
+    expected = len(args.layers) * len(args.methods) * len(args.seeds)
+    missing = expected - sum(len(found.runs) for found in results.values())
+    if missing:
+        print(f"\n{missing} of {expected} runs are missing", file=sys.stderr)
+    return 1 if missing and not args.report else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Layers to tune live, each in MetaSchedule's whole design space. Imports no TVM by itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A workload.
+
+    Parameters
+    ----------
+    description : str
+        The operator and its shapes.
+    function : str
+        The function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it.
+    arguments : tuple[int, ...]
+        The arguments of the function.
+    training_space : str | None
+        The space of the package with the same workload, if there is one. The shipped cost model
+        learned from it, so that a method with this model has an unfair start on the layer.
+    """
+
+    description: str
+    function: str
+    arguments: tuple[int, ...]
+    training_space: str | None = None
+
+
+LAYERS: Mapping[str, Layer] = {
+    "conv2d": Layer(
+        "3x3 convolution, NHWC 56x56x64 -> 64", "conv2d_nhwc", (1, 56, 56, 64, 64, 3, 1, 1)
+    ),
+    "depthwise": Layer(
+        "3x3 depthwise convolution, NHWC 112x112x32",
+        "depthwise_conv2d_nhwc",
+        (1, 112, 112, 32, 3, 1, 1),
+        training_space="whole_depthwise",
+    ),
+    "dense": Layer("dense, 128x1024 times 1024x1024", "matmul", (128, 1024, 1024)),
+    "softmax": Layer("softmax over the last axis of 512x1024", "softmax_mn", (512, 1024)),
+    "conv2d_nchw": Layer(
+        "3x3 convolution, NCHW 64x56x56 -> 64", "conv2d_nchw", (1, 56, 56, 64, 64, 3, 3, 1, 1)
+    ),
+    "conv2d_1x1": Layer(
+        "1x1 convolution, NHWC 28x28x256 -> 128", "conv2d_nhwc", (1, 28, 28, 256, 128, 1)
+    ),
+    "conv2d_7x7": Layer(
+        "7x7 convolution of stride 2, NHWC 224x224x3 -> 64",
+        "conv2d_nhwc",
+        (1, 224, 224, 3, 64, 7, 2, 3),
+    ),
+    "batch_matmul": Layer(
+        "batched matmul, 12 of 128x64 times 64x128", "batch_matmul_nkkm", (12, 128, 128, 64)
+    ),
+}
+"""The layers of the live comparison."""
+
+MORE_LAYERS: Mapping[str, Layer] = {
+    "depthwise_56": Layer(
+        "3x3 depthwise convolution, NHWC 56x56x144",
+        "depthwise_conv2d_nhwc",
+        (1, 56, 56, 144, 3, 1, 1),
+    ),
+    "small_dense": Layer("dense, 64x64 times 64x64", "matmul", (64, 64, 64)),
+}
+"""Layers that are tuned only when they are named: a depthwise convolution that the shipped cost
+model has not seen, and one for a quick trial of the commands."""
+
+ALL_LAYERS: Mapping[str, Layer] = {**LAYERS, **MORE_LAYERS}
+
+
+def make_module(layer: Layer) -> Any:
+    """Make the ``IRModule`` of a layer, with its function named ``main``."""
+    from tvm import IRModule, te
+    from tvm.s_tir.meta_schedule.testing import te_workload
+
+    func = te.create_prim_func(getattr(te_workload, layer.function)(*layer.arguments))
+    return IRModule({"main": func.with_attr("global_symbol", "main")})

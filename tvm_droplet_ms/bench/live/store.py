@@ -1,0 +1,254 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Results of child processes, kept as one JSON file each. Imports no TVM.
+
+``ResultStore.get`` reads a finished result or starts a module of this package to make it. The
+module calls ``serve`` with the function that does the work.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).parents[2]
+
+SOURCE_FOLDERS = ("autotvm", "compat", "cost_model", "measure", "search_strategy")
+"""Folders of the package whose code decides what a tuning run does."""
+
+_CHILD = "--child"
+
+
+class ResultError(Exception):
+    """A kept result cannot be used; the message says why and what to do."""
+
+
+@cache
+def source_digest() -> str:
+    """The first 12 digits of the SHA-256 of the code and the models that a tuning run uses."""
+    digest = hashlib.sha256()
+    for folder in SOURCE_FOLDERS:
+        for path in sorted((PACKAGE / folder).rglob("*")):
+            if path.suffix in (".py", ".model"):
+                digest.update(str(path.relative_to(PACKAGE)).encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class ResultStore:
+    """A directory of results.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the files are.
+    read_only : bool
+        Whether to make no result that is missing.
+    accept_other_source : bool
+        Whether to use results that were made by other code of the package.
+    """
+
+    directory: Path
+    read_only: bool = False
+    accept_other_source: bool = False
+
+    def get(
+        self, name: str, module: str, settings: dict[str, Any], *, as_script: bool = False
+    ) -> dict[str, Any] | None:
+        """Read a result, or make it in a process of its own.
+
+        Parameters
+        ----------
+        name : str
+            The name of the file, without its suffix.
+        module : str
+            The module of this folder that makes it.
+        settings : dict[str, Any]
+            What to do, of JSON's types.
+        as_script : bool
+            Whether to start the module's file without importing this package.
+
+        Returns
+        -------
+        result : dict[str, Any] | None
+            What the child returned, with ``settings``, ``source``, ``finished`` (``time.time()``)
+            and ``process_secs``, the seconds of its process; None if there is no result.
+
+        Raises
+        ------
+        ResultError
+            If there is a result of other settings or of other code.
+        """
+        path = self.directory / f"{name}.json"
+        done = self._read(path, settings)
+        if done is not None or self.read_only:
+            return done
+        program = [str(Path(__file__).with_name(f"{module}.py"))]
+        if not as_script:
+            program = ["-m", f"{__package__}.{module}"]
+        return self._make(path, program, settings)
+
+    def _read(self, path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+        if not path.exists():
+            return None
+        result: dict[str, Any] = json.loads(path.read_text())
+        if result["settings"] != settings:
+            raise ResultError(
+                f"{path} was made with the settings {result['settings']}, expected {settings}: "
+                "give the same options again, or another --out"
+            )
+        if result["source"] != source_digest() and not self.accept_other_source:
+            raise ResultError(
+                f"{path} was made by code with digest {result['source']}, and the code of the "
+                f"package now has {source_digest()}: give another --out, or --accept-other-source "
+                "to use the results all the same"
+            )
+        return result
+
+    def _make(
+        self, path: Path, program: list[str], settings: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written, log = path.with_suffix(".written"), path.with_suffix(".log")
+        print(f"{time.strftime('%H:%M:%S')} {path.stem} ...", end=" ", flush=True)
+        started = time.time()
+        task = {"settings": settings, "out": str(self.directory), "started": started}
+        command = [sys.executable, *program, _CHILD, str(written)]
+        with log.open("w") as output:
+            status = _run_group([*command, json.dumps(task)], output)
+        secs = time.time() - started
+        if status != 0:
+            last = (log.read_text().strip().splitlines() or ["it printed nothing"])[-1]
+            print(f"FAILED with exit status {status}, see {log}: {last}", flush=True)
+            return None
+        result = {
+            **json.loads(written.read_text()),
+            "settings": settings,
+            "source": source_digest(),
+            "finished": time.time(),
+            "process_secs": secs,
+        }
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(result))
+        partial.replace(path)
+        written.unlink()
+        print(f"{secs:.0f} s", flush=True)
+        return result
+
+
+def _run_group(command: list[str], output: Any) -> int:
+    """Run a program. If this one is stopped meanwhile, kill it with all processes of its group.
+
+    Workers of TVM's pools that are left alone hold each other's pipes open and never end.
+    """
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=output, stderr=subprocess.STDOUT
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+@dataclass(frozen=True)
+class Task:
+    """The work of a child process.
+
+    Parameters
+    ----------
+    settings : dict[str, Any]
+        What to do.
+    out : Path
+        The directory of the results.
+    started : float
+        When the process was started, as ``time.time()`` gives it.
+    """
+
+    settings: dict[str, Any]
+    out: Path
+    started: float
+
+
+def child_task() -> Task | None:
+    """The task of this process if it is a child, else None."""
+    if len(sys.argv) != 4 or sys.argv[1] != _CHILD:
+        return None
+    content = json.loads(sys.argv[3])
+    return Task(content["settings"], Path(content["out"]), content["started"])
+
+
+def finish(result: dict[str, Any]) -> None:
+    """Write the result of a child."""
+    Path(sys.argv[2]).write_text(json.dumps(result))
+
+
+def serve(work: Callable[[Task], dict[str, Any]]) -> None:
+    """Do the task of this child process.
+
+    Raises
+    ------
+    SystemExit
+        If the module was not started by ``ResultStore.get``.
+    """
+    task = child_task()
+    if task is None:
+        raise SystemExit("this module is started by the other commands of the folder, not by hand")
+    finish(work(task))
+
+
+def make_parser(doc: str, out: str) -> ArgumentParser:
+    """A parser with the options of all commands that keep results.
+
+    Parameters
+    ----------
+    doc : str
+        The docstring of the command's module; the first paragraph describes it.
+    out : str
+        The default of ``--out``.
+    """
+    # An exception lets _run_group end the child, which a signal alone would leave behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    parser = ArgumentParser(
+        description=doc.split("\n\n")[0], formatter_class=ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path(out), help="directory of the results")
+    parser.add_argument("--report", action="store_true", help="measure nothing, print the tables")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    parser.add_argument(
+        "--accept-other-source",
+        action="store_true",
+        help="use finished results although the code of the package has changed since",
+    )
+    return parser
+
+
+def make_store(args: argparse.Namespace) -> ResultStore:
+    """The store that the options of ``make_parser`` describe."""
+    return ResultStore(args.out, args.report, args.accept_other_source)

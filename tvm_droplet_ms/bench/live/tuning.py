@@ -1,0 +1,129 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Child process of ``compare``: tune a layer once with one method."""
+
+import random
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+
+from tvm import IRModule
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
+
+from ...host import host_target
+from ...measure import fast_measure
+from .environment import environment
+from .layers import ALL_LAYERS, make_module
+from .methods import METHODS
+from .store import Task, serve
+from .trials import Trial, recorded_secs
+
+
+class TrialLog:
+    """The trials of a run in the order of measurement.
+
+    Parameters
+    ----------
+    mod : IRModule
+        What is tuned.
+    """
+
+    def __init__(self, mod: IRModule) -> None:
+        self.trials: list[Trial] = []
+        self._workload = Workload(mod)
+        self._begun = time.perf_counter()
+        self._best = float("inf")
+
+    def add(self, run_secs: Any, error: Any, trace: Any) -> None:
+        """Add the result of a candidate."""
+        repeats = [float(value) for value in run_secs or ()]
+        secs = recorded_secs(repeats)
+        is_best = secs is not None and secs < self._best
+        self._best = secs if is_best and secs is not None else self._best
+        self.trials.append(
+            Trial(
+                secs,
+                time.perf_counter() - self._begun,
+                None if error is None else str(error).strip().splitlines()[-1],
+                TuningRecord(trace, self._workload, repeats).as_json()[0] if is_best else None,
+            )
+        )
+
+    def callback(self) -> Any:
+        """A measure callback that adds the trials of each batch."""
+        add = self.add
+
+        @derived_object
+        class RecordTrials(PyMeasureCallback):  # type: ignore[misc]
+            def apply(self, scheduler, task_id, candidates, builds, results):  # type: ignore
+                for candidate, result in zip(candidates, results, strict=True):
+                    add(result.run_secs, result.error_msg, candidate.sch.trace)
+
+        return RecordTrials()
+
+
+def tune(task: Task) -> dict[str, Any]:
+    """Tune the layer of ``settings["layer"]`` with the method ``settings["method"]``.
+
+    Returns
+    -------
+    result : dict[str, Any]
+        ``trials``, as ``Trial.as_json`` gives them; ``wall_secs``, the seconds of ``tune_tir``;
+        ``profile``, the seconds of each scope of ``ms.Profiler``; ``environment``.
+    """
+    settings = task.settings
+    method, seed = METHODS[settings["method"]], settings["seed"]
+    target = host_target()
+    mod = make_module(ALL_LAYERS[settings["layer"]])
+    work_dir = task.out / "work" / f"{settings['layer']}-{settings['method']}-{seed}"
+    # The database of a stopped run would be resumed.
+    shutil.rmtree(work_dir, ignore_errors=True)
+    work_dir.mkdir(parents=True)
+    tools = fast_measure(target)
+    # TVM's cost model draws from NumPy's global generator until it is warm.
+    np.random.seed(seed)
+    random.seed(seed)
+    log = TrialLog(mod)
+    with ms.Profiler() as profiler:
+        ms.tune_tir(
+            mod,
+            target,
+            str(work_dir),
+            max_trials_global=settings["trials"],
+            num_trials_per_iter=settings["batch"],
+            cost_model=method.cost_model(target),
+            measure_callbacks=[log.callback(), *ms.MeasureCallback.create("default")],
+            strategy=method.strategy(),
+            seed=seed,
+            **tools,
+        )
+    profile = {str(name): float(secs) for name, secs in profiler.get().items()}
+    return {
+        "trials": [trial.as_json() for trial in log.trials],
+        "wall_secs": profile["Total"],
+        "profile": profile,
+        "environment": environment(),
+    }
+
+
+if __name__ == "__main__":
+    serve(tune)
