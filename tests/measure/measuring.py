@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Faults for workers, and what must not be left behind by them."""
+"""Faults for workers, and checks that they leave no processes or files behind."""
 
 import ctypes
 import errno

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The builder: what it builds, and every way in which a build can fail."""
+"""The builder: its artefacts, and every way in which a build can fail."""
 
 import contextlib
 import errno
@@ -38,6 +38,7 @@ import measuring
 import numpy as np
 import psutil
 import pytest
+import tvm_ffi
 from building import add_constant, build_or_fail, constant_of, with_fault
 from measuring import PATIENCE_SECS, Surroundings, eventually
 
@@ -61,7 +62,7 @@ N = 16
 
 @pytest.fixture
 def surroundings(tmp_path, monkeypatch):
-    """What a test leaves behind, which must be nothing."""
+    """The processes and files of a test, of which none may be left."""
     surroundings = Surroundings(tmp_path, monkeypatch)
     yield surroundings
     surroundings.assert_nothing_is_left()
@@ -111,7 +112,7 @@ def assert_multiplies(module) -> None:
     np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-4, atol=1e-4)
 
 
-# What is built.
+# Artefacts.
 
 
 def test_a_build_is_right(shared):
@@ -196,7 +197,7 @@ def test_parameters_arrive(make_builder):
     assert "TypeError" in error_of(build(builder, add_constant(1.0))[0])
 
 
-def test_what_was_done_is_counted(make_builder):
+def test_stats_count_builds_failures_and_seconds(make_builder):
     builder = make_builder(max_workers=2, f_build=build_or_fail)
     start = time.perf_counter()
     build(builder, add_constant(1.0), with_fault(add_constant(2.0), measuring.raise_error))
@@ -210,7 +211,7 @@ def test_what_was_done_is_counted(make_builder):
     assert stats.build_secs / 2 < stats.wall_secs <= elapsed
 
 
-def test_builds_that_are_promised(make_builder, tmp_path_factory):
+def test_overlap_promises_builds_before_they_are_done(make_builder, tmp_path_factory):
     gate = tmp_path_factory.mktemp("gate") / "open"
 
     def build_behind_gate(mod, target, params):
@@ -231,7 +232,7 @@ def test_builds_that_are_promised(make_builder, tmp_path_factory):
         remove_build_dir(path)
 
 
-# Where it is put.
+# Folders.
 
 
 def test_every_candidate_has_a_folder_of_its_own(shared):
@@ -242,7 +243,7 @@ def test_every_candidate_has_a_folder_of_its_own(shared):
 
 
 @pytest.mark.parametrize("name", ["f_export of TVM", "f_export with a folder of its own"])
-def test_other_ways_to_export(make_builder, name):
+def test_export_functions_of_tvm_and_of_the_user(make_builder, name):
     def export_as_text(module) -> str:
         path = Path(tempfile.mkdtemp(), "kernel.ll")
         path.write_text(module.inspect_source("ll"))
@@ -259,14 +260,14 @@ def test_other_ways_to_export(make_builder, name):
         assert all("fadd" in Path(path).read_text() for path in paths[1:])
 
 
-def test_an_artefact_may_be_no_file_of_this_machine(make_builder):
+def test_an_artefact_on_another_machine(make_builder):
     """As where an export function sends it to a device."""
     builder = make_builder(max_workers=1, f_export=lambda _: "/device/kernels/7")
     assert artefact_of(build(builder, add_constant(1.0))[0]) == "/device/kernels/7"
     assert not os.path.exists("/device")
 
 
-def test_an_artefact_loads_on_the_other_side_of_rpc(shared, tmp_path, monkeypatch):
+def test_an_artefact_loads_over_rpc(shared, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # For the server.
     path = artefact_of(build(shared, matmul())[0])
     server = rpc.Server("127.0.0.1", no_fork=True)
@@ -337,7 +338,8 @@ def accumulate_in_fragments(out: T.Buffer((16, 8), "float16")) -> None:
 
 
 def test_cuda_modules_are_built(make_builder):
-    builder = make_builder(max_workers=1, initializer=compile_without_toolkit)
+    # The import of CUDA's tensor intrinsics takes 12 s on an idle machine.
+    builder = make_builder(max_workers=1, timeout_sec=300, initializer=compile_without_toolkit)
     # The layout of fragments is a function that TVM registers with CUDA's tensor intrinsics.
     fragments = IRModule({"main": accumulate_in_fragments})
     good, broken = map(matmul_of_threads, ("good", "broken"))
@@ -348,10 +350,10 @@ def test_cuda_modules_are_built(make_builder):
     assert builder.stats.failures == {"error": 1}
 
 
-# What fails.
+# Failures.
 
 
-def test_a_module_that_cannot_be_built(shared):
+def test_an_invalid_module_costs_itself_only(shared):
     free = Var("free_variable", "int32")
     body = tvm.tirx.Evaluate(tvm.tirx.call_extern("int32", "function", free))
     func = PrimFunc([], body).with_attr({"global_symbol": "main", "s_tir": True})
@@ -463,14 +465,14 @@ def test_a_paired_builder_hands_machinery_failures_on_as_paths(make_builder):
     builder = make_builder(max_workers=1, f_build=build_or_fail, paired=True)
     killer = with_fault(add_constant(1.0), measuring.kill_the_server)
     raiser = with_fault(add_constant(2.0), measuring.raise_error)
-    failed, raised = build(builder, killer, raiser)
+    (failed,), (raised,) = build(builder, killer), build(builder, raiser)
     path = artefact_of(failed)
     failure = failure_at(path)
     assert failure is not None and failure.kind == "machinery"
     assert "the program that holds the worker processes ended" in failure.message
     assert not os.path.exists(path)
     remove_build_dir(path)  # As TVM does after the batch.
-    assert is_machinery_failure(raised.error_msg) or "ValueError" in error_of(raised)
+    assert "ValueError: the fault of this test" in error_of(raised)
 
 
 def no_space(*_arguments, **_options):
@@ -529,7 +531,7 @@ def test_workers_that_cannot_be_started_again(make_builder, monkeypatch):
 
 def test_a_module_that_cannot_be_sent_costs_itself_only(make_builder):
     builder = make_builder(max_workers=1)
-    function = tvm.get_global_func("runtime.ModuleLoadFromFile")
+    function = tvm_ffi.convert(len)
     bad, good = build(builder, add_constant(1.0).with_attr("function", function), add_constant(2.0))
     assert "cannot be sent to a worker process" in error_of(bad)
     assert not is_machinery_failure(bad.error_msg)
@@ -600,7 +602,7 @@ def test_a_full_temporary_directory(surroundings):
     assert re.search("No space left on device|temporary directory is full", printed)
 
 
-# What is asked of it.
+# Arguments.
 
 
 def test_a_build_function_that_cannot_be_sent(surroundings):
@@ -613,7 +615,7 @@ def test_a_build_function_that_cannot_be_sent(surroundings):
         WarmBuilder(max_workers=1, f_build=build_with_lock)
 
 
-def test_functions_that_workers_do_not_have(surroundings):
+def test_function_names_that_are_not_registered(surroundings):
     for arguments in ({"f_build": "no.such.build"}, {"f_export": "no.such.export"}):
         (name,) = arguments.values()
         with pytest.raises(TaskFailed, match=name):
@@ -639,7 +641,7 @@ def test_an_initializer_registers_functions(make_builder):
     [{"timeout_sec": 0}, {"timeout_sec": -1.0}, {"max_workers": 0}, {"max_workers": -1}],
     ids=str,
 )
-def test_numbers_out_of_range(surroundings, arguments):
+def test_arguments_out_of_range_are_refused(surroundings, arguments):
     (value,) = arguments.values()
     with pytest.raises(ValueError, match=re.escape(f"{value}, expected")):
         WarmBuilder(**arguments)
@@ -662,7 +664,7 @@ def pids(results) -> Counter:
     return Counter(Path(artefact_of(result)).name for result in results)
 
 
-def test_workers_are_replaced_after_so_many_builds(make_builder):
+def test_workers_are_replaced_after_max_builds(make_builder):
     functions = {"f_build": measuring.build_nothing, "f_export": measuring.export_pid}
     builder = make_builder(max_workers=1, max_builds=2, **functions)
     assert list(pids(build(builder, *map(add_constant, range(6)))).values()) == [2, 2, 2]
@@ -682,7 +684,7 @@ def test_workers_that_grow_are_replaced(make_builder):
     assert set(pids(build(builder, *map(add_constant, range(40)))).values()) == {2}
 
 
-def test_a_builder_that_nobody_holds_ends(surroundings):
+def test_a_dropped_builder_ends_its_workers(surroundings):
     def use() -> None:
         builder = WarmBuilder(max_workers=1, f_build=build_or_fail)
         results = build(
@@ -696,11 +698,13 @@ def test_a_builder_that_nobody_holds_ends(surroundings):
     surroundings.assert_nothing_is_left()
 
 
-# Programs that use it.
+# Programs.
 
 PROGRAM = """
 print("top level", flush=True)
 import numpy as np
+import tvm_ffi
+
 import tvm
 from building import add_constant, constant_of
 from tvm.s_tir.meta_schedule.builder import BuilderInput
@@ -727,7 +731,7 @@ print(*(constant_of(result.artifact_path) for result in results))
 
 
 @pytest.mark.parametrize("how", ["a file", "-c", "standard input"])
-def test_a_program_runs_once(surroundings, tmp_path_factory, how):
+def test_the_main_module_runs_once(surroundings, tmp_path_factory, how):
     """Without ``if __name__ == "__main__"``, and also as its workers are replaced."""
     arguments, stdin = ["-c", PROGRAM], ""
     if how == "a file":
@@ -756,7 +760,7 @@ builder.build([BuilderInput(mod, Target("llvm")) for mod in mods])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_program_that_ends_in_a_batch(surroundings, number):
+def test_a_program_that_is_interrupted_or_killed_leaves_nothing(surroundings, number):
     """By Ctrl-C, which the whole group gets, and by force."""
     parent = surroundings.start(INTERRUPTED)
     find_pid(surroundings)

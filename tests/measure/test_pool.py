@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The worker processes: every way that a task can fail, and what is left behind."""
+"""The worker processes: every way that a task can fail, and that nothing is left behind."""
 
 import contextlib
 import errno
@@ -44,7 +44,7 @@ MEMORY_LIMIT = 1 << 30
 
 @pytest.fixture
 def surroundings(tmp_path, monkeypatch):
-    """What a test leaves behind, which must be nothing."""
+    """The processes and files of a test, of which none may be left."""
     surroundings = Surroundings(tmp_path, monkeypatch)
     yield surroundings
     surroundings.assert_nothing_is_left()
@@ -98,7 +98,7 @@ def pids(pool: WorkerPool, tasks: int) -> list[int]:
 
 MiB = 1 << 20
 
-# What a task does, its time limit in seconds, the kind of failure, and words of the message.
+# By fault: the function, its time limit in seconds, the kind of failure, words of the message.
 FAULTS = {
     "raises": (measuring.raise_error, 20, "error", "ValueError: the fault of this test"),
     "raises that the disk is full": (
@@ -216,7 +216,7 @@ def test_workers_stay_up(surroundings, make_pool):
     assert not first & set(pids(pool, 10)), "closed, it starts again when needed"
 
 
-def test_closing_often_leaks_nothing_here(make_pool):
+def test_closing_often_leaks_no_files_or_threads(make_pool):
     def held():
         gc.collect()
         return len(os.listdir("/proc/self/fd")), threading.active_count()
@@ -244,7 +244,7 @@ def test_closing_does_not_wait_for_tasks(surroundings, make_pool):
     assert kinds == ["closed"] * 4
 
 
-def test_a_pool_that_nobody_holds_ends(surroundings):
+def test_a_dropped_pool_ends(surroundings):
     pool = WorkerPool(1)
     outcome(pool.submit(20, measuring.echo, 1))
     del pool
@@ -252,7 +252,7 @@ def test_a_pool_that_nobody_holds_ends(surroundings):
     surroundings.assert_nothing_is_left()
 
 
-def test_a_pool_that_nobody_holds_ends_after_a_failure(surroundings):
+def test_a_dropped_pool_ends_after_a_failure(surroundings):
     def use() -> None:
         WorkerPool(1).submit(20, measuring.raise_error).result()
 
@@ -358,7 +358,7 @@ def test_the_program_killed_between_batches(make_pool):
     assert before != pids(pool, 1)
 
 
-def test_no_group_is_killed_by_a_number_that_may_be_anothers(make_pool, monkeypatch):
+def test_no_process_group_is_killed_after_its_number_is_free(make_pool, monkeypatch):
     """The workers' numbers are free once the program is gone, and may be those of another user."""
     pool = make_pool(1)
     pids(pool, 1)
@@ -371,7 +371,7 @@ def test_no_group_is_killed_by_a_number_that_may_be_anothers(make_pool, monkeypa
     assert killed == []
 
 
-def test_every_task_fails_also_if_the_workers_processes_cannot_be_ended(make_pool, monkeypatch):
+def test_every_task_fails_if_left_processes_cannot_be_ended(make_pool, monkeypatch):
     def refuse(session):
         raise PermissionError("not yours")
 
@@ -510,7 +510,7 @@ def test_an_initializer_runs_once_in_every_worker(surroundings, make_pool):
         path.unlink()
 
 
-def test_workers_are_replaced_after_so_many_tasks(make_pool):
+def test_workers_are_replaced_after_max_tasks(make_pool):
     pool = make_pool(1, max_tasks=3)
     assert list(Counter(pids(pool, 9)).values()) == [3, 3, 3]
 
@@ -523,7 +523,7 @@ def test_workers_that_grow_are_replaced(make_pool):
     assert max(Counter(pid for _, pid in used).values()) == 2
 
 
-def test_cpus_are_those_asked_for(make_pool):
+def test_workers_run_on_the_chosen_cpus(make_pool):
     (cpu, *_) = sorted(os.sched_getaffinity(0))
     pool = make_pool(1, cpus=frozenset([cpu]))
     assert outcome(pool.submit(20, os.sched_getaffinity, 0)) == ("value", {cpu})
@@ -534,7 +534,7 @@ def test_a_pool_needs_a_worker():
         WorkerPool(0)
 
 
-def test_paths_that_are_no_strings_do_not_matter(make_pool, monkeypatch):
+def test_paths_other_than_strings_are_ignored(make_pool, monkeypatch):
     """Python ignores them in ``sys.path``."""
     monkeypatch.setattr(sys, "path", [pathlib.Path("nowhere"), *sys.path])
     pool = make_pool(1)
@@ -594,7 +594,7 @@ def test_the_parent_killed(surroundings, number):
     surroundings.assert_nothing_is_left()
 
 
-def test_everything_told_to_end(surroundings):
+def test_the_parent_and_the_program_told_to_end(surroundings):
     """As batch systems do, SIGTERM to each process."""
     parent, server = start_parent(surroundings, "time.sleep(1000)")
     os.kill(server, signal.SIGTERM)

@@ -226,7 +226,7 @@ def test_a_promised_build_is_tried_once_more_after_the_program_was_killed(tmp_pa
 
 
 @pytest.mark.parametrize("first", ["builder", "runner"])
-def test_close_in_the_middle_of_a_batch_leaves_nothing(gate, first):
+def test_close_in_a_batch_leaves_no_process(gate, first):
     before = our_processes()
     builder = WarmBuilder(max_workers=1, overlap=True, f_build=build_behind(gate))
     runner = PromptRunner(builder=builder)
@@ -260,7 +260,7 @@ futures[0].result()
 )
 
 
-def test_ctrl_c_in_the_middle_of_a_batch_ends_at_once(tmp_path):
+def test_ctrl_c_in_a_batch_ends_the_program(tmp_path):
     here = str(Path(__file__).parent)
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, here, str(tmp_path)],
@@ -497,7 +497,7 @@ def same_cpus():
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_what_fast_measure_makes(same_cpus, overlap):
+def test_fast_measure_applies_its_arguments(same_cpus, overlap):
     pair = fast_measure(HOST, max_workers=3, timeout_sec=7.0, overlap=overlap)
     builder, runner = pair["builder"], pair["runner"]
     try:
@@ -528,7 +528,7 @@ def test_the_evaluator_can_be_chosen(same_cpus):
 
 
 @pytest.mark.parametrize("target", ["no_such_target", {"kind": "llvm", "no_such_option": 1}])
-def test_a_target_that_tvm_does_not_know(target):
+def test_an_unknown_target_is_refused(target):
     before = our_processes()
 
     with pytest.raises(ValueError, match="no_such"):
@@ -537,6 +537,6 @@ def test_a_target_that_tvm_does_not_know(target):
     assert our_processes() == before
 
 
-def test_a_number_out_of_range(same_cpus):
+def test_an_argument_out_of_range_is_refused(same_cpus):
     with pytest.raises(ValueError, match="timeout_sec = 0, expected"):
         fast_measure("llvm", timeout_sec=0)

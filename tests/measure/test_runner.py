@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The runner: what it measures, and what every failure of a candidate costs."""
+"""The runner: its measurements, and every way in which a candidate can fail."""
 
 import contextlib
 import gc
@@ -193,7 +193,7 @@ def wait_until(condition, timeout=PATIENCE_SECS):
         time.sleep(0.02)
 
 
-# What it measures.
+# Measurements.
 
 
 def test_times_agree_with_the_local_runner(artefacts):
@@ -245,7 +245,7 @@ def test_a_kernel_far_slower_than_the_best_is_given_up(artefacts):
         assert (runner.stats.runs, runner.stats.hopeless, runner.stats.near_best) == (2, 1, 1)
 
 
-def test_the_best_is_kept_for_each_task(artefacts):
+def test_the_best_time_is_kept_per_task(artefacts):
     with running(evaluator_config=SHORT) as runner:
         measured(runner, artefacts["good"])
         (wide,) = measured(runner, artefacts["wide"], args_info=[TensorInfo("float32", (32,))] * 2)
@@ -346,7 +346,7 @@ def test_a_kernel_that_hangs(artefacts):
         assert runner.stats.failures == {"timeout": 1}
 
 
-# Times that are none.
+# Invalid times.
 
 
 def evaluator_of_file(path):
@@ -382,7 +382,7 @@ def matmul():
     return te.create_prim_func([a, b, product])
 
 
-def test_a_database_with_such_times_opens_again(tmp_path):
+def test_a_database_of_invalid_times_opens_again(tmp_path):
     """Each candidate has one of these times; the cleanup, called for each, turns to the next."""
     counter = tmp_path / "counter"
     counter.touch()
@@ -424,7 +424,7 @@ def test_a_database_with_such_times_opens_again(tmp_path):
     )
 
 
-# Functions of the user's.
+# Functions of the user.
 
 
 def registered(folder):
@@ -526,7 +526,7 @@ def test_times_that_cannot_be_sent_back_are_a_failure(artefacts):
 @pytest.mark.parametrize(
     "argument", ["initializer", "f_alloc_argument", "f_run_evaluator", "f_cleanup"]
 )
-def test_what_cannot_be_pickled(argument):
+def test_functions_that_cannot_be_pickled_are_refused(argument):
     lock = threading.Lock()
 
     with pytest.raises(TypeError, match=r"cannot be sent to a worker process.*Expected"):
@@ -534,7 +534,7 @@ def test_what_cannot_be_pickled(argument):
 
 
 @pytest.mark.parametrize("argument", ["f_alloc_argument", "f_run_evaluator", "f_cleanup"])
-def test_a_name_that_is_not_registered(argument):
+def test_function_names_that_are_not_registered(argument):
     with pytest.raises(TaskFailed, match=r"(?s)test_runner\.no_such.*not registered"):
         PromptRunner(**{argument: "test_runner.no_such"})
 
@@ -562,7 +562,7 @@ def test_an_initializer_that_raises():
         ("cpus", frozenset()),
     ],
 )
-def test_a_number_out_of_range(argument, value):
+def test_an_argument_out_of_range_is_refused(argument, value):
     before = our_processes()
 
     with pytest.raises(ValueError) as raised:
@@ -725,7 +725,7 @@ def test_close_ends_the_worker_and_another_batch_starts_it_again(artefacts):
             assert our_processes() == before
 
 
-def test_a_runner_that_is_dropped_ends_its_worker(artefacts):
+def test_a_dropped_runner_ends_its_worker(artefacts):
     before = our_processes()
     runner = PromptRunner(evaluator_config=SHORT)
     measured(runner, artefacts["good"])
@@ -737,7 +737,7 @@ def test_a_runner_that_is_dropped_ends_its_worker(artefacts):
     wait_until(lambda: our_processes() == before)
 
 
-def test_a_runner_that_is_dropped_after_a_failure_ends_its_worker(artefacts):
+def test_a_dropped_runner_ends_its_worker_after_a_failure(artefacts):
     before = our_processes()
     runner = PromptRunner(evaluator_config=SHORT)
     measured(runner, artefacts["text"])
@@ -774,7 +774,7 @@ runner.run([RunnerInput(sys.argv[1], "cpu", TWO_VECTORS)] * 3)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_a_process_that_ends_in_a_batch(artefacts, tmp_path, how):
+def test_a_program_that_is_interrupted_or_killed_leaves_nothing(artefacts, tmp_path, how):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     here = str(Path(__file__).parent)
@@ -797,10 +797,10 @@ def test_nothing_is_left_of_a_process_that_ends_in_a_batch(artefacts, tmp_path, 
     wait_until(lambda: not list(temporary.iterdir()))
 
 
-# What it tells.
+# Statistics.
 
 
-def test_what_it_did(artefacts):
+def test_stats_count_runs_failures_and_seconds(artefacts):
     with running(evaluator_config=SHORT) as runner:
         start = time.perf_counter()
         measured(runner, *(artefacts[name] for name in ("8x", "slow", "good", "text", "slow")))

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The name of a task, as a builder reads it from a scheduled module."""
+"""The signature of a task, as a builder reads it from a scheduled module."""
 
 import os
 import pickle
@@ -99,7 +99,7 @@ def candidates(mod, target, count=20):
 
 @pytest.mark.parametrize("target", [LLVM, AVX512])
 @pytest.mark.parametrize("task", [convolution, softmax, half_precision])
-def test_all_candidates_of_a_task_have_its_name(task, target):
+def test_all_candidates_of_a_task_have_its_signature(task, target):
     scheduled = candidates(task(), target)
 
     assert len({tvm_ffi.structural_hash(mod) for mod in scheduled}) > 10
@@ -126,7 +126,7 @@ def test_every_floating_point_type_counts(dtype):
     )
 
 
-def test_scheduled_tasks_stay_apart():
+def test_scheduled_modules_of_two_tasks_differ():
     names = [
         {task_signature(mod, LLVM) for mod in candidates(elementwise(operation), LLVM, 4)}
         for operation in (add, multiply)
@@ -147,7 +147,7 @@ def test_another_function_is_another_task():
     assert task_signature(softmax(), LLVM) != task_signature(other, LLVM)
 
 
-def test_the_name_is_the_same_in_every_process(tmp_path):
+def test_the_signature_is_the_same_in_every_process(tmp_path):
     mod = convolution()
     path = tmp_path / "task.pickle"
     path.write_bytes(pickle.dumps((mod, LLVM)))
@@ -171,7 +171,7 @@ def test_the_name_is_the_same_in_every_process(tmp_path):
     assert names == [task_signature(mod, LLVM)] * 2
 
 
-def test_the_name_lies_beside_the_artefact(tmp_path):
+def test_the_signature_is_stored_beside_the_artefact(tmp_path):
     assert read_task(str(tmp_path)) == ""
 
     write_task(str(tmp_path), "name")

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A builder whose workers stay up."""
+"""A builder with worker processes that stay up."""
 
 import os
 import shutil
@@ -62,7 +62,7 @@ class BuildStats:
         The candidates that failed in the end, by kind: "error", "timeout", "crash", and
         "machinery" or "closed" where the machinery failed.
     build_secs, export_secs : float
-        The seconds that the workers spent building and exporting what did not fail.
+        The seconds that the workers spent building and exporting the successful candidates.
     wall_secs : float
         The seconds for which TVM waited for builds.
     """
@@ -93,7 +93,7 @@ class _Pending:
 
 @derived_object
 class WarmBuilder(PyBuilder):
-    """A builder whose workers are started once and stay up.
+    """A builder with worker processes that are started once and stay up.
 
     TVM's ``LocalBuilder`` starts new processes for every batch, and each of them imports TVM and
     the tensor intrinsics of every backend before its first build. Here a program of its own imports
@@ -122,8 +122,8 @@ class WarmBuilder(PyBuilder):
         The export function or the name of a global one; returns the path of the artefact. Defaults
         to a tar of object files, as TVM's does, which both local and RPC runners load.
     initializer : Callable[[], None] | None
-        A function that every worker calls before its first build, to register global functions for
-        one.
+        A function that every worker calls before its first build, such as one that registers global
+        functions.
     max_builds : int
         The number of builds after which a worker is replaced; 0 for never.
     max_growth_mb : int
@@ -251,7 +251,7 @@ class WarmBuilder(PyBuilder):
         return outcome.path
 
     def close(self) -> None:
-        """End the workers and delete what was not measured. Another batch starts them again."""
+        """End the workers and delete all artefacts. Another batch starts the workers again."""
         self._pool.close()
 
     def _begin(self, build_input: BuilderInput, folder: str = "") -> _Pending:
@@ -273,7 +273,7 @@ class WarmBuilder(PyBuilder):
         except TypeError as error:
             future.set_exception(TaskFailed("error", str(error)))
         except Exception as error:
-            message = f"the build cannot be begun: {error!r}"
+            message = f"the build cannot be begun: {type(error).__name__}: {error}"
             future.set_exception(TaskFailed("machinery", message))
         return _Pending(build_input, folder, future)
 

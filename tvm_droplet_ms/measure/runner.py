@@ -260,7 +260,7 @@ class PromptRunner(PyRunner):
         self._pool.close()
 
     def _measure_in_thread(self, items: "Sequence[_Item]", closed: threading.Event) -> None:
-        # A daemon, so that an interrupted process need not first measure what is left.
+        # A daemon, so that an interrupted process need not first measure the rest.
         thread = threading.Thread(
             target=self._measure_all,
             args=(items, closed),
@@ -295,8 +295,8 @@ class PromptRunner(PyRunner):
         try:
             outcome = self._time(item, closed)
         except Exception as error:
-            # Nothing of the candidate runs in this process.
-            outcome = Failure("machinery", f"PromptRunner: {error!r}")
+            # No code of the candidate runs in this process, so the fault is not its own.
+            outcome = Failure("machinery", f"PromptRunner: {type(error).__name__}: {error}")
         self.stats.wall_secs += time.perf_counter() - start
         if isinstance(outcome, Failure):
             self.stats.failures[outcome.kind] += 1
@@ -356,7 +356,7 @@ class PromptRunner(PyRunner):
         except TaskFailed as error:
             return error.failure
         except (OSError, RuntimeError) as error:
-            return Failure("machinery", f"the worker cannot be started: {error!r}")
+            return Failure("machinery", f"the worker cannot be started: {error}")
         return timing
 
 

@@ -83,7 +83,7 @@ class Timing:
 
 
 def prepare_to_time() -> None:
-    """Do nothing; to name this function makes the worker server import TVM before it forks."""
+    """Make the worker server import TVM, by importing this file, before it forks."""
 
 
 def time_candidate(

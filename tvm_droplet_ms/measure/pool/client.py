@@ -107,7 +107,7 @@ class WorkerClient:
                 with self._lock:
                     future = self._futures.pop(number)
                 _resolve(future, result)
-                # An exception holds the frames it went through, and so whoever waited for it.
+                # The frames of an exception hold the caller that waited for it.
                 del future, result
         except (EOFError, OSError):
             pass  # The server has ended.
@@ -128,7 +128,7 @@ class WorkerClient:
             future.set_exception(TaskFailed(failure.kind, failure.message))
 
     def _wait_for_end(self) -> Failure:
-        """The reason for the server's end, once it has ended and nothing of it runs."""
+        """Wait for the server and its workers to end; returns the reason."""
         try:
             self._program.wait()
             if self._is_closing:

@@ -94,7 +94,7 @@ class Program:
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the program to end, and end what its workers left running.
+        """Wait for the program to end, and end the processes that its workers left.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Program:
 
 
 def _end_session(session: int) -> None:
-    """End all process groups of a session: workers, and what they started."""
+    """End all process groups of a session: workers, and the processes that they started."""
     groups = set()
     for pid in psutil.pids():
         try:

@@ -98,7 +98,7 @@ class _Worker:
         self.tasks_done += 1
 
     def end(self) -> int:
-        """End the process and what it started; returns the exit code, as subprocess has it."""
+        """End the process and those that it started; returns the exit code as subprocess does."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
