@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Open a work directory's database, and say which line is at fault where TVM refuses to."""
+"""Opens the database of a work directory, and names the faulty lines if TVM cannot."""
 
 import json
 import math
@@ -30,29 +30,29 @@ from .compat import fast_tune_contexts
 def open_database(
     work_dir: str | os.PathLike[str], module_equality: str = "structural"
 ) -> JSONDatabase:
-    """Open the JSON database of a work directory, or begin one.
+    """Open the JSON database of a work directory, or create one.
 
-    ``JSONDatabase`` replays every record as it opens, and a single one that is torn, does not
-    replay or has a NaN for a time keeps all the others from being read.
+    ``JSONDatabase`` replays every record when it opens. One record that is torn, does not replay or
+    has NaN as a time makes all others unreadable.
 
     Parameters
     ----------
     work_dir : str | os.PathLike[str]
-        The directory of ``database_workload.json`` and ``database_tuning_record.json``; made if it
-        is missing.
+        Directory of ``database_workload.json`` and ``database_tuning_record.json``. Created if
+        missing.
     module_equality : str
-        How workloads are compared; see ``JSONDatabase``.
+        How workloads are compared, as in ``JSONDatabase``.
 
     Returns
     -------
     database : JSONDatabase
-        To be passed on as ``ms.tune_tir(..., database=database)``.
+        The database, as for ``ms.tune_tir(..., database=database)``.
 
     Raises
     ------
     ValueError
-        Names the file and the lines that cannot be read, how many others are intact, and what to
-        do.
+        If a line cannot be read. Names the file and the lines, the number of intact lines, and
+        what to do.
     """
     directory = Path(work_dir)
     directory.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def open_database(
     with fast_tune_contexts():
         try:
             return JSONDatabase(work_dir=str(directory), module_equality=module_equality)
-        # TVM raises errors of several types here; all are explained or raised again.
+        # TVM raises errors of several types here. All are explained or raised again.
         except Exception as error:
             explanation = _explain(directory)
             if explanation is None:
@@ -68,23 +68,22 @@ def open_database(
             raise ValueError(explanation) from error
 
 
-_OF_A_LINE = (ValueError, TypeError, LookupError, RuntimeError)
-"""What JSON, Python and TVM raise of a line that is not as it should be; any other error is a fault
-of the check, and blames no line."""
+_LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
+"""What JSON, Python and TVM raise for a faulty line. Any other error is a fault of this check."""
 
 
 def _explain(directory: Path) -> str | None:
-    """What is wrong with a database that does not open; None where no line is to blame."""
+    """Why a database does not open. None if no line is faulty."""
     workload_path = directory / "database_workload.json"
     workloads: dict[int, Workload] = {}
     faults: dict[int, str] = {}
     for number, line in enumerate(_lines(workload_path)):
         try:
             workloads[number] = Workload.from_json(_parse(line))
-        except _OF_A_LINE as error:
-            faults[number + 1] = _first_line(error)
+        except _LINE_ERRORS as error:
+            faults[number + 1] = _reason(error)
     if faults:
-        # A record names its workload by line number: deleting a line would misattribute the rest.
+        # A record names its workload by line number, so deleting a line would shift the others.
         advice = (
             "Records refer to workloads by line number, so delete only a torn last line; otherwise "
             "restore the lines named, or move both files away, and run again."
@@ -96,8 +95,8 @@ def _explain(directory: Path) -> str | None:
         try:
             _check_record(line, workloads)
             intact += 1
-        except _OF_A_LINE as error:
-            faults[number + 1] = _first_line(error)
+        except _LINE_ERRORS as error:
+            faults[number + 1] = _reason(error)
     advice = "Keep a copy, delete the lines named, or move the file away, and run again."
     return _message(record_path, faults, intact, advice) if faults else None
 
@@ -113,7 +112,7 @@ def _check_record(line: bytes, workloads: dict[int, Workload]) -> None:
 
 
 def _lines(path: Path) -> list[bytes]:
-    """Undecoded, so that bytes that are no text are the fault of their own line."""
+    """The lines, undecoded: bytes that are not text are then the fault of their own line only."""
     return path.read_bytes().splitlines() if path.exists() else []
 
 
@@ -121,8 +120,8 @@ def _parse(line: bytes) -> Any:
     return json.loads(line.decode("utf-8"))
 
 
-def _first_line(error: Exception) -> str:
-    # TVM puts the reason behind the whole record, which is long.
+def _reason(error: Exception) -> str:
+    # TVM prints the whole record first, which is long.
     lines = str(error).strip().splitlines() or [type(error).__name__]
     reasons = [line for line in lines if line.startswith("The error is:")]
     return (reasons or lines)[-1][:300]

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The machine that this process runs on: its target, its threads and its BLAS rate."""
+"""The machine of this process: target, threads and BLAS rate."""
 
 import time
 
@@ -32,8 +32,8 @@ def host_target() -> Target:
     Returns
     -------
     target : Target
-        Kind ``llvm`` with ``mcpu`` as LLVM names this CPU and ``num-cores``, the number of
-        physical cores, which MetaSchedule's parallelisation rule requires.
+        Kind ``llvm``, with LLVM's name of this CPU as ``mcpu`` and the number of physical cores as
+        ``num-cores``, which MetaSchedule's parallelisation rule requires.
     """
     return Target(
         {
@@ -45,36 +45,36 @@ def host_target() -> Target:
 
 
 def tvm_num_threads() -> int:
-    """Ask TVM's runtime how many threads a parallel kernel uses in this process.
+    """The number of threads that a parallel kernel uses in this process, as TVM's runtime says.
 
-    On x86 that is half of the logical CPUs, unless the environment sets ``TVM_NUM_THREADS`` or
+    On x86 it is half of the logical CPUs, unless the environment sets ``TVM_NUM_THREADS`` or
     ``OMP_NUM_THREADS`` (``src/runtime/threading_backend.cc``, ``MaxConcurrency``).
     """
     return int(tvm.runtime.num_threads())
 
 
 def blas_gflops(num_threads: int, *, size: int = 1024, repeats: int = 10) -> float:
-    """Measure the float32 matrix multiplication of NumPy's BLAS.
+    """Measure the rate of NumPy's BLAS in float32 matrix multiplication.
 
     Parameters
     ----------
     num_threads : int
-        The number of threads that BLAS may use.
+        Number of threads that BLAS may use.
     size : int
-        Both operands are square matrices of this many rows.
+        Number of rows and columns of both operands.
     repeats : int
-        The number of timed multiplications, after one that is not timed.
+        Number of timed multiplications, after one that is not timed.
 
     Returns
     -------
     rate : float
-        The rate of the fastest multiplication, in GFLOP/s (``2 * size**3`` operations each).
+        Rate of the fastest multiplication in GFLOP/s (``2 * size**3`` operations each).
 
     Raises
     ------
     RuntimeError
-        If threadpoolctl cannot limit the threads of NumPy's BLAS (Apple's Accelerate, for one):
-        the rate would be that of an unknown number of threads.
+        If threadpoolctl cannot limit the threads of NumPy's BLAS (such as Apple's Accelerate). The
+        rate would then be that of an unknown number of threads.
     """
     rng = np.random.default_rng(0)
     lhs, rhs = (rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Follow a search through its log: on the console, and as what each phase reached."""
+"""Follows a search through its log: shows it on the console, and sums up each phase."""
 
 import logging
 import math
@@ -35,17 +35,17 @@ _TVM_LOGGER = "tvm.s_tir.meta_schedule"
 
 
 class ProgressFormatter(logging.Formatter):
-    """Formats each record of the search as one plain line, for a terminal and a log file alike.
+    """Formats each log record of the search as one plain line, for a terminal or a file.
 
-    A line holds the seconds since the start, the rate of the task's best so far where the record
-    tells it, and the message.
+    A line has the seconds since the start, the rate of the task's best schedule if the record tells
+    it, and the message.
 
     Parameters
     ----------
     start : float
-        When the run began, as ``time.time()`` gives it.
+        Start of the run, as of ``time.time()``.
     flop : Mapping[str, float]
-        The floating point operations of one call, by task; a task that is missing has no rate.
+        Floating point operations of one call, by task. A task that is missing has no rate.
     """
 
     def __init__(self, start: float, flop: Mapping[str, float]) -> None:
@@ -68,14 +68,14 @@ class ProgressFormatter(logging.Formatter):
 
 @dataclass
 class PhaseSummary:
-    """What a task's search did in each phase.
+    """The phases of one task's search.
 
     Attributes
     ----------
     trials : Counter[Phase]
-        The trials that were measured, by phase.
+        Measured trials by phase.
     explored : Trace | None
-        The best trace when the descent began; None if none has begun.
+        Best trace when the first descent began. None if there was no descent yet.
     """
 
     trials: Counter[Phase] = field(default_factory=Counter)
@@ -83,14 +83,14 @@ class PhaseSummary:
 
 
 class PhaseRecorder(logging.Handler):
-    """Keeps what each phase of each task did.
+    """Records the phases of each task.
 
     Attributes
     ----------
     tasks : dict[str, PhaseSummary]
-        The summaries, by task.
+        Summaries by task.
     last_warning : str
-        The last warning, or worse, that the search logged; empty if there was none.
+        Last message of level WARNING or above. Empty if there was none.
     """
 
     def __init__(self) -> None:
@@ -116,21 +116,21 @@ class PhaseRecorder(logging.Handler):
 def show_progress(
     flop: Mapping[str, float], *, start: float | None = None, stream: TextIO | None = None
 ) -> Iterator[PhaseRecorder]:
-    """Show the progress of all searches on the console while the context lasts.
+    """Show the progress of all searches on the console inside the context.
 
     Parameters
     ----------
     flop : Mapping[str, float]
-        The floating point operations of one call, by task.
+        Floating point operations of one call, by task.
     start : float | None
-        When the run began, as ``time.time()`` gives it; None for now.
+        Start of the run, as of ``time.time()``. None for now.
     stream : TextIO | None
-        Where to write; None for the standard output.
+        Where to write. None for standard output.
 
     Yields
     ------
     recorder : PhaseRecorder
-        Fills while the searches run.
+        Filled while the searches run.
     """
     console = logging.StreamHandler(stream or sys.stdout)
     console.setFormatter(ProgressFormatter(time.time() if start is None else start, flop))
@@ -152,8 +152,8 @@ def show_progress(
 def quieten_tvm() -> None:
     """Keep MetaSchedule's next run from printing its tables and logs to the console.
 
-    They still go to the files in ``<work_dir>/logs``, and warnings to the console: each run gives
-    its console handler the level of this logger, and sets the logger back to ``DEBUG``
-    (``create_loggers`` in ``meta_schedule/logging.py``). So this has to be called before each.
+    They still go to the files in ``<work_dir>/logs``, and warnings still go to the console. Call it
+    before each run: a run gives its console handler the level of this logger, then sets the logger
+    back to ``DEBUG`` (``create_loggers`` in ``meta_schedule/logging.py``).
     """
     logging.getLogger(_TVM_LOGGER).setLevel(logging.WARNING)

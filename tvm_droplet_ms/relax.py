@@ -14,7 +14,11 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""DropletStrategy in Relax: a tuning pass and a tuning pipeline."""
+"""DropletStrategy in Relax: a tuning pass and a tuning pipeline.
+
+``import tvm_droplet_ms`` registers the pipeline with TVM as "droplet_tuning"
+(``compat/registration.py``).
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,7 +56,7 @@ def _make_tuner(
     strategy_options: Mapping[str, Any],
     **tuning: Any,
 ) -> Callable[..., ms.Database]:
-    """Check the arguments now, and tune with them when called with a module and a database."""
+    """Check the arguments, and make a function that tunes a module into a database with them."""
     if max_trials_per_task is not None:
         _check_trials("max_trials_per_task", max_trials_per_task, 1)
     _check_trials("num_trials_per_iter", num_trials_per_iter, 1)
@@ -81,7 +85,7 @@ def _measuring(
     builder: ms.Builder.BuilderType | None,
     runner: ms.Runner.RunnerType | None,
 ) -> Iterator[dict[str, Any]]:
-    """The builder and the runner to tune with. Those that are made here are closed at the end."""
+    """The builder and the runner to tune with. Closes those that it makes, not those given."""
     given = {"builder": builder, "runner": runner}
     made = _make_missing(target, given)
     try:
@@ -92,11 +96,11 @@ def _measuring(
 
 
 def _make_missing(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is missing of a builder and a runner, as ``fast_measure`` makes them."""
+    """Make the builder, the runner, or both, if they are not given."""
     missing = [name for name, value in given.items() if value is None]
     if not missing:
         return {}
-    # Imported here, because it needs Linux and the rest of the module does not.
+    # Imported here because measure/ needs Linux, which tuning with TVM's own builder does not.
     from .measure import PromptRunner, WarmBuilder, fast_measure
 
     if len(missing) == 2:
@@ -119,41 +123,44 @@ def DropletTuneIRMod(
     seed: int | None = None,
     strategy_options: Mapping[str, Any] | None = None,
 ) -> tvm.transform.Pass:
-    """Make the pass that tunes a legalised and fused module with ``DropletStrategy``.
+    """Make a pass that tunes a legalised and fused module with ``DropletStrategy``.
 
-    It is ``relax.transform.MetaScheduleTuneIRMod`` (``src/relax/transform/meta_schedule.cc``)
-    with another strategy. It returns the module as it was: the result is in the database, from
-    where ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` takes it. Like TVM's, it tunes
-    for the target that is current when the pass is made.
+    Like ``relax.transform.MetaScheduleTuneIRMod`` (``src/relax/transform/meta_schedule.cc``), but
+    with another strategy. The pass returns the module unchanged. The results are in the database,
+    and ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` applies them. Like TVM's, the pass
+    tunes for the target that is current when it is made.
+
+    While it tunes, each ``TuneContext`` imports the tensor intrinsics of its own target only
+    (``tvm_droplet_ms.compat.fast_tune_contexts``). Afterwards TVM is as it was.
 
     Parameters
     ----------
     params : Mapping[str, Tensor]
-        Parameters to bind to the function ``main`` before its tasks are extracted.
+        Parameters to bind to the function ``main`` before the tasks are extracted.
     work_dir : str
-        The directory of the database and of TVM's log of each task. Created if need be; a second
-        run goes on from its database.
+        Directory of the database and of TVM's log of each task. Created if missing. A second run
+        continues from its database.
     max_trials_global : int
-        The trials of all tasks together. 0 tunes nothing.
+        Trials of all tasks together. 0 tunes nothing.
     max_trials_per_task : int, optional
-        The most trials of one task. Defaults to `max_trials_global`.
+        Maximum trials of one task. Defaults to `max_trials_global`.
     op_names : Sequence[str], optional
-        Tune only the tasks whose name contains one of these. Defaults to all tasks.
+        Tunes only the tasks whose names contain one of these. Defaults to all tasks.
     num_trials_per_iter : int
-        The most trials of one batch. The scheduler gives every task a batch before it gives any
-        task a second one, so with few trials and many tasks a smaller batch reaches more tasks.
+        Maximum trials of one batch. The scheduler gives every task one batch before it gives any
+        task a second one. So with few trials and many tasks, smaller batches reach more tasks.
     builder, runner : Builder or str, Runner or str, optional
-        What builds and what measures the candidates. Default to those of ``fast_measure(target)``,
-        which are for the devices of this machine; where only one is given, the other is a
+        What builds and what times the candidates. Default to those of ``fast_measure(target)``,
+        which measure on this machine and need Linux. If only one is given, the other is a
         ``WarmBuilder()`` or a ``PromptRunner()``. "local" names TVM's own.
     database : Database, optional
-        Where the records go. Defaults to ``open_database(work_dir)``, opened when the pass runs.
+        Database of the records. Defaults to ``open_database(work_dir)``, opened when the pass runs.
     cost_model : CostModel or str
-        What predicts a candidate's speed.
+        The cost model that TVM trains during the search.
     seed : int, optional
-        The seed of all random choices.
+        Seed of all random choices.
     strategy_options : Mapping[str, Any], optional
-        The keyword arguments of ``DropletStrategy``.
+        Keyword arguments of ``DropletStrategy``, such as ``prior=None``.
 
     Returns
     -------
@@ -163,8 +170,8 @@ def DropletTuneIRMod(
     Raises
     ------
     ValueError
-        If there is no current target, or a number of trials is out of range. When the pass runs:
-        if the module has no task to tune, or the database in `work_dir` cannot be read.
+        If there is no current target, or a number of trials is out of range. When the pass runs: if
+        the module has no task to tune, or the database in `work_dir` cannot be read.
     """
     target = Target.current()
     if target is None:
@@ -199,7 +206,7 @@ def DropletTuneIRMod(
 
 
 def _records_of_target(database: ms.Database, target: Target) -> ms.Database:
-    """Copy a target's records, because a TVM database is queried without regard to the target."""
+    """Copy the records of a target, because TVM queries a database without regard to the target."""
     records = ms.database.MemoryDatabase()
     for record in database.get_all_tuning_records():
         if is_for_target(record, target):
@@ -223,32 +230,31 @@ def droplet_tuning_pipeline(
     seed: int | None = None,
     **strategy_options: Any,
 ) -> tvm.transform.Pass:
-    """Make the pipeline that tunes a static-shape model with ``DropletStrategy``.
+    """Make a pipeline that tunes a static-shape model with ``DropletStrategy``.
 
-    It is ``relax.pipeline.static_shape_tuning_pipeline`` with another strategy: legalise, fuse,
-    tune every kernel, and put the best schedule of each into the module, which is then ready for
-    ``tvm.compile``. ``relax.get_pipeline("droplet_tuning", ...)`` makes it too. Unlike TVM's, it
-    applies only the records of `target`, and only those of `work_dir`.
+    Like ``relax.pipeline.static_shape_tuning_pipeline``, but with another strategy. The pipeline
+    legalises, fuses, tunes every kernel and applies the best schedule of each. The module is then
+    ready for ``tvm.compile``. Unlike TVM's, it applies only the records of `target`, and only those
+    in `work_dir`. ``relax.get_pipeline("droplet_tuning", ...)`` makes the same pipeline.
 
     Parameters
     ----------
     total_trials : int
-        The trials of all tasks together. 0 tunes nothing, and applies what `work_dir` has.
+        Trials of all tasks together. 0 tunes nothing, but applies the records in `work_dir`.
     target : str or Mapping[str, Any] or Target
-        What to tune for. For a CPU it needs ``num-cores``.
+        Target to tune for. A CPU target needs ``num-cores``.
     work_dir : str
-        The directory of the database and of TVM's log of each task. Created if need be; a second
-        run goes on from its database.
+        Directory of the database and of TVM's log of each task. Created if missing. A second run
+        continues from its database.
     cpu_weight_prepack : bool
-        Whether the layout of a CPU kernel's weights is tuned too. The compiled module then has
-        the function ``<name>_transform_params``, whose result replaces the parameters of
-        ``<name>``.
+        Whether to tune the layout of a CPU kernel's weights too. The compiled module then has a
+        function ``<name>_transform_params``, whose result replaces the parameters of ``<name>``.
     max_trials_per_task : int, optional
-        The most trials of one task. Defaults to `total_trials`.
+        Maximum trials of one task. Defaults to `total_trials`.
     op_names, num_trials_per_iter, builder, runner, cost_model, seed
         As in :func:`DropletTuneIRMod`.
     **strategy_options
-        The keyword arguments of ``DropletStrategy``.
+        Keyword arguments of ``DropletStrategy``, such as ``prior=None``.
 
     Returns
     -------

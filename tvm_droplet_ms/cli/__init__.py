@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The command line."""
+"""The command ``droplet-ms``. Each subcommand has its own file, and imports TVM when it runs."""
 
 import argparse
 import os
@@ -49,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : Sequence[str] | None
-        The arguments; None for those of the process.
+        The arguments. None takes those of the process.
 
     Returns
     -------
     status : int
-        0, or 1 after a failure that the standard error words, or where the standard output was
-        closed, as ``head`` does. An interruption ends the process with 130.
+        0 for success. 1 for a failure that is explained on standard error, or if standard output
+        was closed (as by ``head``). An interruption ends the process with status 130.
 
     Raises
     ------
@@ -69,14 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _is_output_closed():
             raise
-        # Python flushes the standard output once more as it ends, and would print a traceback.
+        # Python flushes standard output again when it exits, and would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
 
 
 def _is_output_closed() -> bool:
-    """Whether a line printed now has no reader; otherwise another pipe is the broken one."""
+    """Whether standard output is closed. If not, the broken pipe is another one."""
     try:
         print(flush=True)
     except BrokenPipeError:

@@ -14,13 +14,13 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Types of arguments that several commands take."""
+"""Argument types shared by the commands."""
 
 import argparse
 
 
 def positive(text: str) -> int:
-    """Parse a positive integer; for ``type=`` of an argument."""
+    """Parse a positive integer. For ``type=`` of an argument."""
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive integer")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)

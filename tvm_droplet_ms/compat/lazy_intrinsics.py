@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Import only the tensor intrinsics that a target needs, so that tuning starts at once."""
+"""Imports only the tensor intrinsics that a target needs, so that tuning starts at once."""
 
 import builtins
 import functools
@@ -60,7 +60,7 @@ _OF_ARCHITECTURE = {
     ("riscv",): ("riscv_cpu",),
 }
 
-# Calls that take an intrinsic by name and can be repeated when they fail to find it.
+# Calls that name an intrinsic and can be repeated if it was not registered.
 _BY_NAME: tuple[tuple[type, str], ...] = (
     (JSONDatabase, "__init__"),
     (TuningRecord, "from_json"),
@@ -115,24 +115,23 @@ class _Patch:
 def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
     """Register the tensor intrinsics of a target's backend, and of no other.
 
-    They include all that the target's default schedule rules ask for (``GetRuleKindFromTarget``
-    in ``meta_schedule/space_generator/space_generator.cc`` chooses the rules; the target's host
-    plays no part in that). What is registered already stays so. ``import
-    tvm.s_tir.tensor_intrin`` afterwards does all that it would have done, and registers nothing
-    twice. Threads may call this at the same time, but not while another imports that package.
+    These include all that the target's default schedule rules name (``GetRuleKindFromTarget`` in
+    ``meta_schedule/space_generator/space_generator.cc`` chooses the rules, regardless of the
+    target's host). Intrinsics that are registered already stay registered. A later ``import
+    tvm.s_tir.tensor_intrin`` works as usual and registers nothing twice. Several threads may call
+    this at the same time, but not while another thread imports that package.
 
     Parameters
     ----------
     target : Target | str | Mapping[str, Any] | None
-        Kinds ``cuda``, ``rocm`` and ``hexagon`` have a backend each; so has ``llvm`` by the
-        architecture in ``mtriple``, or the host's where that is absent, if it is x86, ARM or
-        RISC-V. Any other target, and None, registers the intrinsics of all backends, as
-        ``import tvm.s_tir.tensor_intrin`` does.
+        Kinds ``cuda``, ``rocm`` and ``hexagon`` have a backend each. For ``llvm``, the architecture
+        in ``mtriple``, or else the host's, chooses x86, ARM or RISC-V. Any other target, and None,
+        registers the intrinsics of all backends, as ``import tvm.s_tir.tensor_intrin`` does.
 
     Raises
     ------
     ValueError
-        From TVM, if ``target`` does not describe one.
+        From TVM, if `target` is not a target.
     """
     names = _modules_of(target)
     with _quick_parsing:
@@ -173,9 +172,10 @@ def fast_tune_contexts() -> Iterator[None]:
     ``Trace.apply_to_schedule``, and ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` without
     a ``JSONDatabase`` having been opened on that directory. The same holds for building a CUDA
     module with ``mma_store`` by other means than ``default_build``. TVM's messages are
-    ``TensorIntrin '...' is not registered`` and ``index_map_func.has_value()) is false``; in both
-    cases call ``import tvm.s_tir.tensor_intrin`` before. These fail in a process that has made no
-    ``TuneContext`` without this context too.
+    ``TensorIntrin '...' is not registered`` and ``index_map_func.has_value()) is false``. In both
+    cases, ``import tvm.s_tir.tensor_intrin`` first. Without this context too, these fail in a
+    process that has made no ``TuneContext``. After this context, so do the calls listed above
+    until TVM's own ``TuneContext``, or that import, has registered all intrinsics.
     """
     with _quick_parsing, _own_intrinsics:
         yield
@@ -225,7 +225,7 @@ def _lazy_attributes() -> list[_Attribute]:
 
 
 def _modules_of(target: Target | str | Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The modules of a target's backend; none if it has to be all."""
+    """The modules of a target's backend. None of them if all are needed."""
     # Without LLVM the package itself leaves out all but CUDA.
     if target is None or not enabled("llvm"):
         return ()
@@ -240,10 +240,10 @@ def _modules_of(target: Target | str | Mapping[str, Any] | None) -> tuple[str, .
 
 
 def _load(full_name: str) -> None:
-    """Execute a module of the package without the package, and keep it for when that comes.
+    """Execute a module of the package without importing the package, and keep it for that import.
 
-    It does not stay in ``sys.modules``: there, importing it would no longer import the package,
-    on which code may rely that names other intrinsics.
+    The module does not stay in ``sys.modules``. If it did, importing it would no longer import the
+    package, but code that names other intrinsics may rely on that.
     """
     if full_name in _loaded or full_name in sys.modules:
         return
@@ -263,12 +263,12 @@ def _load(full_name: str) -> None:
 
 
 class _LoadedFinder(MetaPathFinder):
-    """Hands a module that `_load` has executed to the import of the package, which asks once."""
+    """Gives the import of the package the modules that `_load` has executed, each once."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # No lock here: Python holds its own, which an import in another thread may be waiting for.
+        # No lock here: Python holds its import lock, which another thread may be waiting for.
         module = _loaded.pop(fullname, None)
         return None if module is None else ModuleSpec(fullname, _LoadedLoader(module))
 
@@ -286,11 +286,11 @@ class _LoadedLoader(Loader):
 
 
 def _quick_stack() -> list[inspect.FrameInfo]:
-    """What ``inspect.stack`` returns, sooner.
+    """The result of ``inspect.stack``, faster.
 
-    ``T.prim_func`` takes the stack for every function that it parses, and ``inspect.stack``
-    searches ``sys.modules`` for the module of each frame that has no file, as the frames of an
-    import have not. That is six sevenths of the time that the intrinsics take.
+    ``T.prim_func`` takes the stack for every function that it parses. ``inspect.stack`` searches
+    ``sys.modules`` for the module of each frame without a file, and the frames of an import have
+    none. That is six sevenths of the time to import the intrinsics.
     """
     stack = []
     frame: FrameType | None = sys._getframe(1)
@@ -311,10 +311,10 @@ _own_intrinsics = _Patch(_lazy_attributes)
 
 
 def _with_own_intrinsics(init: Any) -> Callable[..., None]:
-    """``TuneContext.__init__`` with `import_intrinsics` in the place of its import."""
+    """``TuneContext.__init__`` that calls `import_intrinsics` instead of importing the package."""
 
-    # The import statement is made void in a copy of the function. A stand-in for the package in
-    # sys.modules would be seen by all that runs meanwhile: other threads, and the components'
+    # A copy of the function, in which the import statement does nothing. A stand-in for the package
+    # in sys.modules would also be seen by other threads, and by the components'
     # initialize_with_tune_context.
     def import_module(name: str, *args: Any) -> Any:
         return builtins.__import__("tvm" if name == _PACKAGE else name, *args)
@@ -337,13 +337,13 @@ def _with_own_intrinsics(init: Any) -> Callable[..., None]:
 
 
 def _with_retry(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Import all intrinsics and call again, if the first call misses one."""
+    """A call that imports all intrinsics and is repeated if one was not registered."""
 
     @functools.wraps(call)
     def call_with_retry(*args: Any, **kwargs: Any) -> Any:
         try:
             return call(*args, **kwargs)
-        # TVM raises errors of several types around the one that names the intrinsic.
+        # TVM wraps the error that names the intrinsic in errors of several types.
         except Exception as error:
             if _PACKAGE in sys.modules or not _UNREGISTERED.search(str(error)):
                 raise

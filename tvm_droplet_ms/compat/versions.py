@@ -25,20 +25,20 @@ FIRST_CRASHING_FFI = (0, 1, 15)
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The release numbers of a version: ``"0.1.15.post2"`` and ``"0.1.15rc1"`` give (0, 1, 15)."""
+    """The release numbers of a version: (0, 1, 15) for ``"0.1.15.post2"`` and ``"0.1.15rc1"``."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def check_versions() -> None:
-    """Raise if the installed pair of apache-tvm and apache-tvm-ffi crashes MetaSchedule.
+    """Raise if the installed versions of apache-tvm and apache-tvm-ffi crash MetaSchedule.
 
-    Nothing is checked where either is not installed as a Python distribution (a source build).
+    Does nothing if either is not installed as a Python distribution (a source build).
 
     Raises
     ------
     ImportError
-        Names both versions and the command that mends them.
+        Names both versions and the command that installs working ones.
     """
     try:
         tvm = metadata.version("apache-tvm")

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The demo's kernels: what they are, whether they are right, and how fast they are side by side."""
+"""The demo's kernels: definitions, output check and timing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 
 
 class WrongOutputError(Exception):
-    """A tuned kernel does not compute what the untuned one does."""
+    """The output of a tuned kernel differs from that of the untuned one."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Kernel:
     Parameters
     ----------
     name : str
-        Its name, that of the tuning task too.
+        Name of the kernel and of its tuning task.
     mod : IRModule
-        The unscheduled module, with the function ``main``.
+        Unscheduled module with the function ``main``.
     shapes : tuple[tuple[int, ...], ...]
-        The shapes of its float32 arguments, the output last.
+        Shapes of the float32 arguments, the output last.
     flop : int
-        The floating point operations of one call, those on the padding included.
+        Floating point operations of one call, including those on padding.
     """
 
     name: str
@@ -85,29 +85,29 @@ def demo_kernels() -> list[Kernel]:
 
 
 def scheduled(kernel: Kernel, trace: Trace) -> IRModule:
-    """The module that a kernel's recorded trace makes of it."""
+    """Apply a recorded trace to a kernel."""
     schedule = Schedule(kernel.mod)
     trace.apply_to_schedule(schedule, remove_postproc=False)
     return schedule.mod
 
 
 def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndarray]) -> None:
-    """Check that all modules compute what the first one does.
+    """Check that all modules compute the same as the first one.
 
     Parameters
     ----------
     name : str
-        The kernel's name, for the message.
+        Name of the kernel, for the message.
     modules : Sequence[Module]
-        The built modules, the one to compare with first.
+        Built modules, the reference first.
     arrays : Sequence[np.ndarray]
-        Their arguments, the output last.
+        Arguments of the kernel, the output last.
 
     Raises
     ------
     WrongOutputError
-        If an output differs by more than rounding: sums of a few hundred float32 products in
-        another order.
+        If an output differs by more than the rounding of a few hundred float32 products that are
+        summed in another order.
     """
     outputs = []
     for module in modules:
@@ -119,30 +119,30 @@ def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndar
             np.testing.assert_allclose(output, outputs[0], rtol=1e-3, atol=1e-3)
         except AssertionError as error:
             raise WrongOutputError(
-                f"{name}: a tuned kernel's output is not the untuned one's: {error}"
+                f"{name}: the output of a tuned kernel differs from the untuned one: {error}"
             ) from error
 
 
 def time_in_alternation(
     modules: Sequence[Module], arrays: Sequence[np.ndarray], *, rounds: int, min_repeat_ms: int
 ) -> list[list[float]]:
-    """Time modules in turns, so that what the machine does meanwhile falls on all of them.
+    """Time modules in alternation, so that other load on the machine affects all of them alike.
 
     Parameters
     ----------
     modules : Sequence[Module]
-        The built modules.
+        Built modules.
     arrays : Sequence[np.ndarray]
-        Their arguments, the output last.
+        Arguments of the kernel, the output last.
     rounds : int
-        How often each is timed.
+        Timings of each module.
     min_repeat_ms : int
-        How long each timing lasts at least, in milliseconds.
+        Minimum duration of a timing, in milliseconds.
 
     Returns
     -------
     secs : list[list[float]]
-        The times of each module in seconds, by round.
+        Times of each module in seconds, one per round.
     """
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     evaluators = [

@@ -25,7 +25,7 @@ from ...report import align
 
 @dataclass(frozen=True)
 class KernelRow:
-    """What a tuning run reached for one kernel.
+    """The results of tuning one kernel.
 
     The times of the three modules were taken in alternation: position ``i`` of each sequence
     belongs to the same round.
@@ -33,19 +33,19 @@ class KernelRow:
     Parameters
     ----------
     kernel : str
-        The kernel's name.
+        Name of the kernel.
     flop : float
-        The floating point operations of one call.
+        Floating point operations of one call.
     untuned_secs : Sequence[float]
-        The times of the unscheduled module in seconds.
+        Times of the untuned module in seconds.
     explored_secs : Sequence[float]
-        The times of the best module when the descent began, in seconds.
+        Times of the best module after exploration, in seconds.
     descended_secs : Sequence[float] | None
-        The times of the best module at the end, in seconds; None if that is the same module.
+        Times of the best module after the descent, in seconds. None if it is the same module.
     explore_trials : int
-        The trials spent exploring.
+        Trials spent exploring.
     descend_trials : int
-        The trials spent descending.
+        Trials spent descending.
     """
 
     kernel: str
@@ -57,7 +57,7 @@ class KernelRow:
     descend_trials: int
 
     def gflops(self, secs: Sequence[float]) -> float:
-        """The rate in GFLOP/s at the median of some times."""
+        """The rate in GFLOP/s at the median of the times."""
         return self.flop / median(secs) / 1e9
 
 
@@ -74,7 +74,7 @@ _HEADER = (
 
 
 def _gain(row: KernelRow) -> str:
-    """The speedup of the descent: the median over the rounds, and its range."""
+    """The speedup by the descent: median and range over the rounds."""
     if row.descended_secs is None:
         return "nothing better"
     ratios = [
@@ -99,21 +99,21 @@ def _cells(row: KernelRow, blas_gflops: float | None) -> tuple[str, ...]:
 
 
 def format_table(rows: Sequence[KernelRow], blas_gflops: float | None) -> str:
-    """Format a table in Markdown, one line for each kernel.
+    """Format a Markdown table with one line per kernel.
 
-    Rates are in GFLOP/s at the median time. The gain of the descent is the median of the ratios of
-    the rounds, with the smallest and the largest; the share of BLAS is that of the last rate.
+    Rates are in GFLOP/s at the median time. The gain of the descent is the median ratio over the
+    rounds, with the smallest and the largest. The share of BLAS is the last rate over that of BLAS.
 
     Parameters
     ----------
     rows : Sequence[KernelRow]
-        The kernels, in the order of the lines.
+        Kernels in the order of the lines.
     blas_gflops : float | None
-        The rate of the host's BLAS in GFLOP/s; None if it is not known.
+        Rate of the host's BLAS in GFLOP/s. None if it is unknown.
 
     Returns
     -------
     table : str
-        Lines of equal width, without a newline at the end.
+        Lines of equal width, without a final newline.
     """
     return align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])

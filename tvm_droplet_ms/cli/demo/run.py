@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The demo: tune two kernels for the host CPU, check them, and show what each phase reached."""
+"""The demo: tunes two kernels for the host CPU, checks them, and shows the gain of each phase."""
 
 import os
 import shlex
@@ -54,21 +54,26 @@ from .kernels import (
 )
 from .report import KernelRow, format_table
 
-_EXPLORE_TRIALS = 8
-"""DropletStrategy's default; a demo of few trials shows a descent too."""
+_FEW_TRIALS = 16
+"""With fewer trials, only half of them explore, so that the demo shows a descent too."""
 
 _ROUNDS = 7
-"""How often the modules of a kernel are timed in alternation."""
+"""Timings of each module, taken in alternation."""
 
 _MIN_REPEAT_MS = 50
-"""How long each of these timings lasts at least."""
+"""Minimum duration of such a timing, in milliseconds."""
+
+_PHASES = """\
+Phase "explore" measures schedules from the whole design space. Phase "descend" measures changes
+to the fastest schedule found so far: a Gaussian process predicts which of them are faster.
+"""
 
 INTERRUPTED = 130
-"""The exit status after an interruption: 128 and the number of SIGINT."""
+"""Exit status after an interruption: 128 + SIGINT."""
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue. The message says why."""
 
 
 def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, profile: bool) -> None:
@@ -77,16 +82,16 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, pro
     Parameters
     ----------
     trials : int
-        The measured trials for each kernel, of which up to half explore. At least 2.
+        Trials (measurements) per kernel. At least 2.
     seed : int
         Seeds the search and the inputs.
     work_dir : str | None
-        Where the database and TVM's logs go; one that exists is resumed. None for a new temporary
-        directory, which is kept.
+        Directory of the database and TVM's logs. A run continues from the database it finds there.
+        None makes a new temporary directory, which is kept.
     verbose : bool
         Whether TVM's own log is shown on the console too.
     profile : bool
-        Whether to print where the time went.
+        Whether to print where the tuning time went.
 
     Raises
     ------
@@ -108,7 +113,8 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, pro
     target = host_target()
     with _exit_when_interrupted(directory):
         print(f"Tuning {', '.join(kernel.name for kernel in kernels)} for {target}")
-        print(f"{trials} trials each; work directory: {directory}", flush=True)
+        print(f"{trials} trials each; work directory: {directory}")
+        print(_PHASES, flush=True)
         measure = fast_measure(target)
         tuning = TuningProfile(**measure)
         best: dict[str, Trace] = {}
@@ -125,7 +131,7 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, pro
                         f"{phases.last_warning or 'the search proposed none'}"
                     )
                 best[kernel.name] = trace
-        print("Checking the outputs, and measuring the results again, in alternation ...")
+        print("Checking the outputs against the untuned kernels, and timing the results again ...")
         for part in measure.values():
             part.close()
         rows = [
@@ -141,21 +147,21 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, pro
 
 @contextmanager
 def _exit_when_interrupted(directory: Path) -> Iterator[None]:
-    """End the process at SIGINT, and say how to go on.
+    """End the process at SIGINT, and print the command that continues the run.
 
-    A ``KeyboardInterrupt`` does not pass through TVM's C++: it was seen to end in a segmentation
-    fault while evolution ran its threads, and as a ``RuntimeError`` out of a build. Nothing is lost
-    by leaving at once: the database appends whole lines, and no Python runs meanwhile.
+    A ``KeyboardInterrupt`` does not pass through TVM's C++. It ended in a segmentation fault during
+    TVM's evolutionary search, and in a ``RuntimeError`` during a build. Exiting at once loses
+    nothing, because the database appends whole lines.
     """
 
     def leave(_signal: int, _frame: object) -> None:
         message = (
-            "\nInterrupted. What was measured is kept; to go on from there:\n"
+            "\nInterrupted. The measurements are kept. To continue:\n"
             f"  droplet-ms demo --work-dir {shlex.quote(str(directory))}\n"
         )
-        # The terminal interrupts the worker processes too: let their tracebacks come first.
+        # The terminal interrupts the worker processes too. Let them print their tracebacks first.
         time.sleep(0.5)
-        # Not print(): its buffer may be in use.
+        # Not print(), because its buffer may be in use.
         os.write(sys.stderr.fileno(), message.encode())
         os._exit(INTERRUPTED)
 
@@ -164,6 +170,12 @@ def _exit_when_interrupted(directory: Path) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _strategy(trials: int) -> DropletStrategy:
+    if trials < _FEW_TRIALS:
+        return DropletStrategy(explore_trials=trials // 2)
+    return DropletStrategy()
 
 
 def _tune(
@@ -181,14 +193,14 @@ def _tune(
         str(directory),
         max_trials_global=trials,
         database=database,
-        strategy=DropletStrategy(explore_trials=min(_EXPLORE_TRIALS, trials // 2)),
+        strategy=_strategy(trials),
         seed=seed,
         **measure,
     )
 
 
 def _best_trace(kernel: Kernel, target: Target, database: ms.database.Database) -> Trace | None:
-    """The trace of the fastest record for the target; None without a valid one."""
+    """The trace of the fastest record for the target; None if there is no valid record."""
     workload = database.commit_workload(kernel.mod)
     for record in database.get_top_k(workload, len(database)):
         if is_for_target(record, target):
@@ -197,7 +209,7 @@ def _best_trace(kernel: Kernel, target: Target, database: ms.database.Database) 
 
 
 def _row(kernel: Kernel, target: Target, phases: PhaseSummary, best: Trace, seed: int) -> KernelRow:
-    """Check and measure a kernel: untuned, when the descent began, and at the end."""
+    """Check and time a kernel: untuned, after exploration, and after the descent."""
     descended = scheduled(kernel, best)
     explored = scheduled(kernel, phases.explored or best)
     mods = [kernel.mod, explored]
@@ -231,6 +243,6 @@ def _print_report(rows: Sequence[KernelRow], target: Target) -> None:
         rate = f"NumPy's BLAS {blas:.1f} GFLOP/s"
     except RuntimeError as error:
         blas, rate = None, f"BLAS rate unknown: {error}"
-    print(f"\nGFLOP/s, median of {_ROUNDS} rounds; gain of descent: median and range of the ratios")
+    print(f"\nGFLOP/s, median of {_ROUNDS} timings. Gain of descent: median and range of ratios.")
     print(format_table(rows, blas))
-    print(f"\n{target}, threads: {num_threads}, {rate} at as many")
+    print(f"\n{target}, {num_threads} thread(s), {rate} with as many threads")
