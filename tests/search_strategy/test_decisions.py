@@ -17,6 +17,7 @@
 """A trace's decisions as a point and back, on schedules written by hand."""
 
 import random
+from dataclasses import dataclass
 from math import prod
 
 import pytest
@@ -25,7 +26,8 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule, Trace
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.decisions import PARALLEL, Sketch, largest_parallel_extent
+from tvm_droplet_ms.search_strategy.decision_kinds import PARALLEL
+from tvm_droplet_ms.search_strategy.decisions import Sketch, largest_parallel_extent
 from tvm_droplet_ms.search_strategy.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
 
 EXTENTS = (257, 1, 1470, 8)
@@ -65,19 +67,29 @@ def replayed(trace, seed=1):
     return sch.trace
 
 
+@dataclass(frozen=True)
+class GivenValues:
+    """Legal values that are given, in place of those that a replay finds."""
+
+    locations: tuple[int, ...]
+
+    def compute_locations(self):
+        return self.locations
+
+    def parallel_extents(self):
+        return (1, 4, 16, 64)
+
+
 def neighbourhood(sketch, trace):
-    """The neighbourhood without what only a replay can find."""
-    here = {
-        decision.inst: (sketch.read(trace)[decision.start],)
-        for decision in sketch.decisions
-        if decision.kind == "SampleComputeLocation"
-    }
-    return sketch.neighbourhood(trace, here, lambda decision: (1, 4, 16, 64))
+    """The neighbourhood with the present compute location and four parallel extents as legal."""
+    point = sketch.read(trace)
+    return sketch.neighbourhood(trace, lambda decision: GivenValues(decision.value(point)))
 
 
-def test_the_decisions_of_a_schedule():
+def test_sketch_lists_every_decision_of_a_schedule():
     sketch = Sketch.from_trace(schedule(1).trace)
-    assert [(decision.kind, decision.start, decision.length) for decision in sketch.decisions] == [
+    found = [(d.kind.name, d.start, d.length) for d in sketch.decisions]
+    assert found == [
         ("SamplePerfectTile", 0, 3),
         ("SamplePerfectTile", 3, 3),
         ("SamplePerfectTile", 6, 3),
@@ -88,12 +100,12 @@ def test_the_decisions_of_a_schedule():
     ]
     trace = schedule(1).trace
     assert all(
-        trace.insts[decision.inst].kind.name == decision.kind for decision in sketch.decisions
+        trace.insts[decision.inst].kind.name == decision.kind.name for decision in sketch.decisions
     )
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_the_point_is_what_the_trace_says(seed):
+def test_point_equals_the_decisions_in_the_json_of_the_trace(seed):
     """Against the trace's own JSON."""
     trace = schedule(seed).trace
     insts, decisions = trace.as_json()
@@ -112,7 +124,7 @@ def test_the_point_is_what_the_trace_says(seed):
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_what_is_written_is_what_is_read_after_a_replay(seed):
+def test_replay_of_a_written_point_has_its_decisions(seed):
     """All neighbours of a point, and theirs, with extents that are prime, 1, 1470 and 8."""
     trace = schedule(seed).trace
     sketch = Sketch.from_trace(trace)
@@ -134,14 +146,14 @@ def test_what_is_written_is_what_is_read_after_a_replay(seed):
         point = sketch.read(trace)
 
 
-def test_writing_the_present_point_changes_nothing():
+def test_write_of_the_present_point_changes_nothing():
     trace = schedule(1).trace
     sketch = Sketch.from_trace(trace)
     written = sketch.write(trace, sketch.read(trace))
     assert str(replayed(written)) == str(trace)
 
 
-def test_writing_leaves_the_trace_it_was_given_alone():
+def test_write_does_not_change_its_argument():
     trace = schedule(1).trace
     before = str(trace)
     sketch = Sketch.from_trace(trace)
@@ -152,7 +164,7 @@ def test_writing_leaves_the_trace_it_was_given_alone():
     assert sketch.read(changed) == tuple(point)
 
 
-def test_instructions_of_postprocessors_are_no_decisions():
+def test_sketch_ignores_the_instructions_of_postprocessors():
     sch = schedule(1)
     before = Sketch.from_trace(sch.trace)
     sch.enter_postproc()
@@ -174,8 +186,8 @@ def test_traces_of_one_space_share_a_sketch():
     assert len(keys) == 3
 
 
-def test_traces_that_work_on_other_loops_are_of_other_sketches():
-    """As MetaSchedule's sketches do that fuse a consumer at one level or at another."""
+def test_traces_that_tile_different_loops_have_different_sketches():
+    """MetaSchedule has such sketches: they fuse a consumer at different levels."""
 
     def split(which):
         sch = Schedule(module(8, 8), seed=1, debug_mask="none")
@@ -188,7 +200,7 @@ def test_traces_that_work_on_other_loops_are_of_other_sketches():
     assert split(0).decisions == split(1).decisions
 
 
-def test_the_parallel_extent_is_a_decision_and_not_part_of_the_sketch():
+def test_parallel_extent_is_not_part_of_the_key():
     assert (
         Sketch.from_trace(schedule(1, parallel=4).trace).key
         == Sketch.from_trace(schedule(1).trace).key
@@ -207,7 +219,7 @@ def test_the_parallel_extent_is_a_decision_and_not_part_of_the_sketch():
         ((7,), {0: []}),
     ],
 )
-def test_the_neighbours_of_a_categorical(candidates, neighbours):
+def test_neighbours_of_a_categorical(candidates, neighbours):
     trace = schedule(1, candidates=candidates).trace
     sketch = Sketch.from_trace(trace)
     axis = neighbourhood(sketch, trace).axes[5]
@@ -216,7 +228,7 @@ def test_the_neighbours_of_a_categorical(candidates, neighbours):
         assert sorted(axis.apply(point, move)[13] for move in axis.moves(point)) == sorted(expected)
 
 
-def test_the_axes_of_a_schedule():
+def test_axes_of_a_schedule():
     trace = schedule(1).trace
     sketch = Sketch.from_trace(trace)
     here = sketch.read(trace)[-1]
@@ -231,14 +243,14 @@ def test_the_axes_of_a_schedule():
     )
 
 
-def test_what_the_log_says_of_a_point_and_of_a_change():
+def test_descriptions_of_a_point_and_of_a_change():
     trace = schedule(1).trace
     sketch = Sketch.from_trace(trace)
     point = sketch.read(trace)
     described = sketch.describe(point)
     for decision in sketch.decisions:
         value = point[decision.start : decision.start + decision.length]
-        assert f"{decision.kind}#{decision.inst} {list(value)}" in described
+        assert f"{decision.kind.name}#{decision.inst} {list(value)}" in described
     assert sketch.describe_change(point, point) == "no decision"
     after = (257, 1, 1, *point[3:12], 4, *point[13:])
     before = (1, 257, 1, *after[3:12], 16, *after[13:])
@@ -248,7 +260,7 @@ def test_what_the_log_says_of_a_point_and_of_a_change():
     )
 
 
-def test_a_loop_of_unknown_extent_is_no_decision():
+def test_tile_of_a_loop_of_unknown_extent_is_not_a_decision():
     rows = te.var("n")
     a = te.placeholder((rows, 8), name="A")
     b = te.compute((rows, 8), lambda i, j: a[i, j] + 1.0, name="B")
@@ -261,24 +273,23 @@ def test_a_loop_of_unknown_extent_is_no_decision():
     assert prod(sketch.read(sch.trace)) == 8
 
 
-def test_a_sampled_parallel_extent_is_one_decision():
+def test_sampled_parallel_extent_is_one_decision():
     sch = Schedule(MODULE, seed=1)
     extent = sch.sample_categorical([4, 8], [0.5, 0.5])
     sch.annotate(sch.get_sblock("root"), PARALLEL, extent)
-    assert [decision.kind for decision in Sketch.from_trace(sch.trace).decisions] == [
-        "SampleCategorical"
-    ]
+    (decision,) = Sketch.from_trace(sch.trace).decisions
+    assert decision.kind.name == "SampleCategorical"
     assert largest_parallel_extent([sch.trace]) == 1
 
 
-def test_the_largest_parallel_extent():
+def test_largest_parallel_extent_of_several_traces():
     assert largest_parallel_extent([]) == 1
     assert largest_parallel_extent([Trace([], {})]) == 1
     traces = [schedule(1, parallel=extent).trace for extent in (4, 64, 16)]
     assert largest_parallel_extent(traces) == 64
 
 
-def test_a_trace_that_samples_nothing():
+def test_sketch_of_a_trace_that_samples_nothing():
     sch = Schedule(MODULE)
     sketch = Sketch.from_trace(sch.trace)
     assert sketch.decisions == ()

@@ -21,14 +21,19 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from tvm_droplet_ms.search_strategy.decision_kinds import DECISION_KINDS, DecisionKind
 from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding
 
 
 @dataclass(frozen=True)
 class Slot:
-    kind: str
+    name: str
     start: int
     length: int
+
+    @property
+    def kind(self) -> DecisionKind:
+        return DECISION_KINDS[self.name]
 
 
 TILE = Slot("SamplePerfectTile", 0, 3)
@@ -38,19 +43,19 @@ EXTENT = Slot("Annotate", 5, 1)
 CHOICE_FIRST = Slot("SampleCategorical", 0, 1)
 
 
-def test_vector_of_a_hand_worked_point():
+def test_vector_of_a_point_is_the_hand_worked_one():
     encoding = Encoding([(TILE, CHOICE, LOCATION, EXTENT)])
     (vector,) = encoding.vectors([(0, (2, 8, 4, 3, -1, 32))])
     # The sketch; log2 of 2, 8, 4, and of 8 * 4; the choice; the location; log2 of 32.
     assert vector.tolist() == [1, 1, 3, 2, 5, 3, -1, 5]
 
 
-def test_a_tile_of_two_positions_has_no_inner_product_of_its_own():
+def test_tile_of_two_positions_has_no_column_for_an_inner_product():
     (vector,) = Encoding([(Slot("SamplePerfectTile", 0, 2),)]).vectors([(0, (2, 8))])
     assert vector.tolist() == [1, 1, 3]
 
 
-def test_the_same_decision_of_two_sketches_shares_columns_and_others_do_not():
+def test_two_sketches_share_the_columns_of_the_same_decision():
     second = (Slot("SampleComputeLocation", 0, 1), Slot("SampleComputeLocation", 1, 1))
     encoding = Encoding([(TILE, CHOICE, LOCATION), second])
     one, other = encoding.vectors([(0, (1, 1, 2, 4, 7)), (1, (7, 9))])
@@ -65,6 +70,6 @@ def test_rows_are_in_the_order_of_the_points():
 
 
 @pytest.mark.parametrize("points", [[], [(0, ())]])
-def test_no_points_and_no_decisions(points: list):
+def test_vectors_of_no_points_and_of_no_decisions(points: list):
     vectors = Encoding([()]).vectors(points)
     np.testing.assert_array_equal(vectors, np.ones((len(points), 1)))

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from tvm_droplet_ms.search_strategy import gaussian_process
+from tvm_droplet_ms.search_strategy.surrogate import gaussian_process
 from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import (
     GaussianProcess,
     Kernel,

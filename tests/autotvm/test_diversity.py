@@ -22,7 +22,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.search_strategy.diversity import BatchSelection, submodular_pick
+from tvm_droplet_ms.autotvm.diversity import submodular_pick
 
 
 def worth(batch, scores, covers, alpha):
@@ -32,7 +32,7 @@ def worth(batch, scores, covers, alpha):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_within_its_bound_of_the_best_batch(seed):
+def test_greedy_batch_is_within_its_bound_of_the_best_batch(seed):
     generator = random.Random(seed)
     scores = np.array([generator.random() for _ in range(9)])
     covers = [frozenset((axis, generator.randrange(3)) for axis in range(4)) for _ in scores]
@@ -42,12 +42,12 @@ def test_within_its_bound_of_the_best_batch(seed):
     assert (1 - 1 / np.e) * best <= picked <= best + 1e-12
 
 
-def test_without_alpha_the_highest_scores():
+def test_alpha_of_zero_picks_the_highest_scores():
     scores = np.array([0.1, 0.9, 0.5, 0.7])
     assert submodular_pick(scores, [frozenset("a")] * 4, 3, 0.0) == [1, 3, 2]
 
 
-def test_diversity_outweighs_a_score():
+def test_new_component_outweighs_a_higher_score():
     """The second best covers nothing new; a half more for a new value makes up for 0.3."""
     scores = np.array([0.9, 0.8, 0.5])
     covers = [frozenset("a"), frozenset("a"), frozenset("b")]
@@ -55,17 +55,6 @@ def test_diversity_outweighs_a_score():
     assert submodular_pick(scores, covers, 2, 0.2) == [0, 1]
 
 
-def test_fewer_than_asked_for():
+def test_batch_of_fewer_candidates_than_asked_for_has_all_of_them():
     assert submodular_pick(np.array([0.2, 0.4]), [frozenset(), frozenset()], 5, 1.0) == [1, 0]
     assert submodular_pick(np.empty(0), [], 3, 1.0) == []
-
-
-def test_a_share_of_a_batch_is_random():
-    """The first of those that were not picked, in the order given, which is random."""
-    expected = np.array([0.1, 0.9, 0.5, 0.7, 0.2])
-    covers = [frozenset()] * 5
-    assert BatchSelection(0.0, 0.0).choose(covers, expected, 3) == [1, 3, 2]
-    assert BatchSelection(0.0, 0.5).choose(covers, expected, 4) == [1, 3, 0, 2]
-    assert BatchSelection(0.0, 1.0).choose(covers, expected, 2) == [0, 1]
-    assert BatchSelection(0.0, 0.05).choose(covers, expected, 4) == [1, 3, 2, 4]
-    assert BatchSelection(0.0, 0.5).choose(covers, expected, 9) == [1, 3, 2, 4, 0]
