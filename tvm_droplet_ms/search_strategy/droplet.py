@@ -92,7 +92,7 @@ class _Run:
             measured = [
                 (candidate, result)
                 for candidate, result in zip(measure_candidates, results, strict=True)
-                if not is_unmeasured(result.run_secs)
+                if not is_unmeasured(result.run_secs, result.error_msg)
             ]
             self._prior.update(*zip(*measured, strict=True)) if measured else None
 

@@ -34,6 +34,10 @@ from .logger import logger
 _FAILED_SECS = 1e10
 """The time that TVM's ``AddToDatabase`` stores for a failure (``add_to_database.cc``)."""
 
+_MACHINERY_FAILURE = "machinery failure: "
+"""Begins the message of a builder or a runner that could not measure a candidate: that of
+``WarmBuilder`` and ``PromptRunner``, which this package shares no code with."""
+
 
 def valid_secs(run_secs: Sequence[object] | None) -> tuple[float, ...]:
     """The times of a measurement in seconds, empty if it failed.
@@ -46,12 +50,15 @@ def valid_secs(run_secs: Sequence[object] | None) -> tuple[float, ...]:
     return secs
 
 
-def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
-    """Whether the machine failed and not the candidate: times are given, but there are none.
+def is_unmeasured(run_secs: Sequence[object] | None, error_msg: str | None = None) -> bool:
+    """Whether the machine failed and not the candidate, which may be tried again.
 
     A failed candidate has no ``run_secs`` in its result, and one time of 1e10 in a database. A
-    candidate that could not be measured has an empty list in both, and may be tried again.
+    candidate that could not be measured has an empty list in both; or, where a builder failed so
+    and TVM made the result, an error message that says it.
     """
+    if error_msg is not None and _MACHINERY_FAILURE in error_msg:
+        return True
     return run_secs is not None and len(run_secs) == 0
 
 

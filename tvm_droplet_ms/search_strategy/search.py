@@ -152,7 +152,7 @@ class DropletSearch:
         failures: list[str] = []
         unmeasured: list[str] = []
         for candidate, result in zip(batch, results, strict=True):
-            if is_unmeasured(result.run_secs):
+            if is_unmeasured(result.run_secs, result.error_msg):
                 unmeasured.append(_reason(result))
                 continue
             secs = valid_secs(result.run_secs)

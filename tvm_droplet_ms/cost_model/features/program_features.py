@@ -38,7 +38,7 @@ from .store_features import STORE_FEATURES, pooled_stores
 FEATURES = STORE_FEATURES + RELATIONS + LOOP_NEST_FEATURES
 """How many features a program has."""
 
-SCHEMA = f"1: {STORE_FEATURES} of stores, {RELATIONS} relations, {LOOP_NEST_FEATURES} of loops"
+SCHEMA = f"2: {STORE_FEATURES} of stores, {RELATIONS} relations, {LOOP_NEST_FEATURES} of loops"
 """What the features are: to be changed whenever one of them changes its meaning."""
 
 TREE_SCHEMA = f"tree 1: {MAX_NODES} nodes, {WIDTH} of each"

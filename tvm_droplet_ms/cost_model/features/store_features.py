@@ -18,6 +18,8 @@
 
 import numpy as np
 
+from .buffer_order import in_buffer_order
+
 PER_STORE = 164
 """How many features TVM's ``PerStoreFeature`` has (``per_store_feature.cc``): 57 of computation, 18
 of each of 5 buffers, 10 of arithmetic intensity, 4 of allocation, 3 of the loops around."""
@@ -49,6 +51,7 @@ def pooled_stores(stores: np.ndarray) -> np.ndarray:
     """
     features = np.zeros((2 + LARGEST, PER_STORE), dtype=np.float32)
     if len(stores):
+        stores = in_buffer_order(stores)
         operations = stores[:, :_OPERATIONS].sum(axis=1)
         largest = np.argsort(-operations, kind="stable")[:LARGEST]
         features[0], features[1] = stores.sum(axis=0), stores.max(axis=0)

@@ -1,0 +1,57 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""One order of the buffers of a store, the same in every process. Imports no TVM.
+
+TVM lists the five largest buffers of a store by the cache lines and bytes that they touch
+(``per_store_feature.cc``). Where two buffers touch as many, their order depends on addresses in
+memory, so that one program has other features in another process.
+"""
+
+import numpy as np
+
+COMPUTATION = 57
+"""Features of a store before those of its buffers."""
+
+BUFFERS, PER_BUFFER = 5, 18
+"""Buffers of a store, and features of each."""
+
+_BYTES, _LINES = 3, 5
+"""Positions of the two features that TVM sorts by, in those of a buffer."""
+
+
+def in_buffer_order(stores: np.ndarray) -> np.ndarray:
+    """Sort the buffers of each store by lines and bytes as TVM does, then by all other features.
+
+    Parameters
+    ----------
+    stores : np.ndarray
+        Features of each store, of shape ``(stores, PER_STORE)``.
+
+    Returns
+    -------
+    stores : np.ndarray
+        A copy with the buffers in order, the largest first.
+    """
+    ordered = stores.copy()
+    stop = COMPUTATION + BUFFERS * PER_BUFFER
+    buffers = stores[:, COMPUTATION:stop].reshape(len(stores), BUFFERS, PER_BUFFER)
+    sizes = buffers[:, :, [_LINES, _BYTES]]
+    tied = (sizes[:, 1:] == sizes[:, :-1]).all(axis=2) & buffers[:, 1:].any(axis=2)
+    for row in np.flatnonzero(tied.any(axis=1)):
+        keys = [*buffers[row].T[::-1], buffers[row, :, _BYTES], buffers[row, :, _LINES]]
+        ordered[row, COMPUTATION:stop] = buffers[row][np.lexsort(keys)[::-1]].ravel()
+    return ordered
