@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A work directory's database: opened, or refused with the line at fault."""
+"""Opening the database of a work directory, with and without faulty lines."""
 
 import json
 
@@ -66,10 +66,10 @@ def lines_of(path):
 
 
 def replace_line(path, number, line):
-    """Put another line in the place of one; the first is number 1."""
+    """Replace a line. The first is number 1."""
     lines = lines_of(path)
     lines[number - 1] = line
-    path.write_text("".join(f"{one}\n" for one in lines))
+    path.write_text("".join(f"{line}\n" for line in lines))
 
 
 def contents(directory):
@@ -77,7 +77,7 @@ def contents(directory):
 
 
 def refused(work_dir):
-    """The message with which a database is refused; the files must be left as they are."""
+    """The error message for a database that does not open. The files must stay unchanged."""
     before = contents(work_dir)
     with pytest.raises(ValueError) as raised:
         open_database(str(work_dir))
@@ -85,7 +85,7 @@ def refused(work_dir):
     return str(raised.value)
 
 
-def test_a_new_directory_is_begun(tmp_path):
+def test_open_creates_a_new_directory(tmp_path):
     work_dir = tmp_path / "new" / "deeper"
     database = open_database(str(work_dir))
     assert isinstance(database, ms.database.JSONDatabase)
@@ -97,7 +97,7 @@ def test_a_new_directory_is_begun(tmp_path):
 
 
 @pytest.mark.parametrize("module_equality", ["structural", "ignore-tensor", "anchor-block"])
-def test_a_good_database_is_opened_as_it_is(work_dir, module_equality):
+def test_open_leaves_a_good_database_unchanged(work_dir, module_equality):
     before = contents(work_dir)
     database = open_database(str(work_dir), module_equality)
     assert contents(work_dir) == before
@@ -107,11 +107,11 @@ def test_a_good_database_is_opened_as_it_is(work_dir, module_equality):
     assert not database.has_workload(module(128))
 
 
-def test_a_path_object_will_do(work_dir):
+def test_open_accepts_a_path_object(work_dir):
     assert len(open_database(work_dir).get_all_tuning_records()) == 5
 
 
-def test_a_torn_last_line(work_dir):
+def test_torn_last_line_is_named(work_dir):
     path = work_dir / RECORDS
     text = path.read_text()
     path.write_text(text[: len(text) - len(lines_of(path)[-1]) // 2])
@@ -122,7 +122,7 @@ def test_a_torn_last_line(work_dir):
 
 
 @pytest.mark.parametrize("name", [WORKLOADS, RECORDS])
-def test_bytes_that_are_no_text(work_dir, name):
+def test_binary_line_is_named(work_dir, name):
     path = work_dir / name
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:-1], b"\xff\xfe\x00 torn\n"]))
@@ -132,7 +132,7 @@ def test_bytes_that_are_no_text(work_dir, name):
     assert f"The other {len(lines) - 1} lines are intact" in message
 
 
-def test_a_time_that_is_not_a_number(work_dir):
+def test_nan_time_is_named(work_dir):
     path = work_dir / RECORDS
     workload, (insts_and_decisions, times, *rest) = json.loads(lines_of(path)[3])
     assert times == [3e-3]
@@ -145,7 +145,7 @@ def test_a_time_that_is_not_a_number(work_dir):
     assert "The other 4 lines are intact" in message
 
 
-def test_a_time_that_is_not_a_number_as_tvm_writes_it(tmp_path):
+def test_nan_time_written_by_tvm_is_named(tmp_path):
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))
     workload = database.commit_workload(module(64))
     for secs in (1e-3, float("nan")):
@@ -157,7 +157,7 @@ def test_a_time_that_is_not_a_number_as_tvm_writes_it(tmp_path):
     assert "The other 1 lines are intact" in message
 
 
-def test_a_trace_that_does_not_replay(work_dir):
+def test_unreplayable_trace_is_named(work_dir):
     path = work_dir / RECORDS
     replace_line(path, 2, lines_of(path)[1].replace('"B"', '"Gone"'))
     message = refused(work_dir)
@@ -166,7 +166,7 @@ def test_a_trace_that_does_not_replay(work_dir):
     assert "The other 4 lines are intact" in message
 
 
-def test_a_torn_workload(work_dir):
+def test_torn_workload_is_named(work_dir):
     path = work_dir / WORKLOADS
     line = lines_of(path)[1]
     replace_line(path, 2, line[: len(line) // 2])
@@ -179,7 +179,7 @@ def test_a_torn_workload(work_dir):
     assert "delete the lines named" not in message
 
 
-def test_a_record_of_a_workload_that_is_missing(work_dir):
+def test_record_of_missing_workload_is_named(work_dir):
     path = work_dir / WORKLOADS
     path.write_text(f"{lines_of(path)[0]}\n")
     message = refused(work_dir)
@@ -189,7 +189,7 @@ def test_a_record_of_a_workload_that_is_missing(work_dir):
     assert "The other 3 lines are intact" in message
 
 
-def test_every_line_at_fault_is_named(work_dir):
+def test_every_faulty_line_is_named(work_dir):
     path = work_dir / RECORDS
     for number in (1, 3, 4):
         replace_line(path, number, "{")
@@ -198,7 +198,7 @@ def test_every_line_at_fault_is_named(work_dir):
     assert "The other 2 lines are intact" in message
 
 
-def test_doing_what_the_message_says_mends_it(work_dir):
+def test_following_the_advice_repairs_the_database(work_dir):
     path = work_dir / RECORDS
     replace_line(path, 3, "torn")
     assert "line 3: " in refused(work_dir)
@@ -207,14 +207,14 @@ def test_doing_what_the_message_says_mends_it(work_dir):
     assert len(open_database(str(work_dir)).get_all_tuning_records()) == 4
 
 
-def test_an_error_that_is_no_lines_fault_is_not_explained_away(work_dir):
+def test_error_without_faulty_line_is_raised_unchanged(work_dir):
     before = contents(work_dir)
     with pytest.raises(Exception, match="made-up"):
         open_database(str(work_dir), "made-up")
     assert contents(work_dir) == before
 
 
-def test_a_fault_of_the_check_blames_no_line(work_dir, monkeypatch):
+def test_error_in_the_check_itself_is_raised_unchanged(work_dir, monkeypatch):
     def check(*_):
         raise AttributeError("a fault of ours")
 
@@ -224,7 +224,7 @@ def test_a_fault_of_the_check_blames_no_line(work_dir, monkeypatch):
         open_database(work_dir)
 
 
-def test_the_records_are_json(work_dir):
+def test_tvm_writes_json_lines(work_dir):
     """What the tests above damage is what TVM wrote."""
     assert len([json.loads(line) for line in lines_of(work_dir / RECORDS)]) == 5
     assert len([json.loads(line) for line in lines_of(work_dir / WORKLOADS)]) == 2

@@ -28,7 +28,7 @@ import threadpoolctl
 from tvm_droplet_ms import host
 
 
-def test_the_target_names_this_cpu_and_its_cores() -> None:
+def test_host_target_has_cpu_and_cores() -> None:
     target = host.host_target()
     assert target.kind.name == "llvm"
     assert target.attrs["mcpu"]
@@ -36,8 +36,8 @@ def test_the_target_names_this_cpu_and_its_cores() -> None:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_the_threads_are_those_set_as_far_as_there_are_cores(num_threads: int) -> None:
-    # The runtime reads the environment once, so it takes a process of its own.
+def test_num_threads_follows_the_environment(num_threads: int) -> None:
+    # The runtime reads the environment once, so this needs its own process.
     program = "from tvm_droplet_ms.host import tvm_num_threads; print(tvm_num_threads())"
     environment = {**os.environ, "TVM_NUM_THREADS": str(num_threads)}
     done = subprocess.run(
@@ -46,14 +46,14 @@ def test_the_threads_are_those_set_as_far_as_there_are_cores(num_threads: int) -
     assert int(done.stdout) == min(num_threads, os.cpu_count() or 1)
 
 
-def test_the_blas_rate_is_that_of_the_fastest_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blas_rate_is_of_the_fastest_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each multiplication reads the clock before and after: it takes 4, then 1, then 2 seconds.
     clock = iter([0.0, 4.0, 10.0, 11.0, 20.0, 22.0])
     monkeypatch.setattr(host.time, "perf_counter", lambda: next(clock))
     assert host.blas_gflops(1, size=100, repeats=3) == pytest.approx(2e6 / 1.0 / 1e9)
 
 
-def test_blas_runs_with_the_threads_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blas_uses_the_given_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     matmul = np.matmul
 
@@ -67,7 +67,7 @@ def test_blas_runs_with_the_threads_asked_for(monkeypatch: pytest.MonkeyPatch) -
     assert seen and set(seen) == {1}
 
 
-def test_a_blas_that_cannot_be_limited_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlimitable_blas_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host.threadpoolctl, "threadpool_info", lambda: [])
     with pytest.raises(RuntimeError, match="cannot be limited to 2 threads"):
         host.blas_gflops(2, size=8, repeats=1)

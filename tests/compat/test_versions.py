@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The versions that crash are refused before TVM is loaded."""
+"""Versions of TVM that crash are refused before TVM is loaded."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ from tvm_droplet_ms.compat.versions import check_versions
 
 
 def install(monkeypatch, versions):
-    """Make the environment claim these distributions, and no others."""
+    """Make the environment look as if only these distributions were installed."""
 
     def version(name):
         if name not in versions:
@@ -43,7 +43,7 @@ def install(monkeypatch, versions):
 @pytest.mark.parametrize(
     "ffi", ["0.1.15", "0.1.15.post1", "0.1.15.post2", "0.1.16", "0.2.0", "0.1.16rc1", "1.0"]
 )
-def test_a_crashing_pair_is_refused(monkeypatch, tvm, ffi):
+def test_crashing_versions_are_refused(monkeypatch, tvm, ffi):
     install(monkeypatch, {"apache-tvm": tvm, "apache-tvm-ffi": ffi})
     with pytest.raises(ImportError) as raised:
         check_versions()
@@ -63,7 +63,7 @@ def test_a_crashing_pair_is_refused(monkeypatch, tvm, ffi):
         ("1.0", "0.1.15"),
     ],
 )
-def test_any_other_pair_passes(monkeypatch, tvm, ffi):
+def test_other_versions_pass(monkeypatch, tvm, ffi):
     install(monkeypatch, {"apache-tvm": tvm, "apache-tvm-ffi": ffi})
     check_versions()
 
@@ -71,12 +71,12 @@ def test_any_other_pair_passes(monkeypatch, tvm, ffi):
 @pytest.mark.parametrize(
     "versions", [{}, {"apache-tvm": "0.27.0.post1"}, {"apache-tvm-ffi": "0.1.15.post2"}]
 )
-def test_a_source_build_is_not_checked(monkeypatch, versions):
+def test_source_builds_are_not_checked(monkeypatch, versions):
     install(monkeypatch, versions)
     check_versions()
 
 
-def test_the_installed_pair_passes():
+def test_installed_versions_pass():
     check_versions()
 
 
@@ -106,7 +106,7 @@ def import_package(directory, versions):
     )
 
 
-def test_importing_the_package_with_a_crashing_pair(tmp_path):
+def test_import_fails_with_crashing_versions(tmp_path):
     done = import_package(
         tmp_path, {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.15.post2"}
     )
@@ -116,7 +116,7 @@ def test_importing_the_package_with_a_crashing_pair(tmp_path):
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_importing_the_package_with_a_pair_that_works(tmp_path):
+def test_import_works_with_other_versions(tmp_path):
     done = import_package(
         tmp_path, {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
     )
