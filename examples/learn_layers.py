@@ -40,7 +40,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.cost_model.training.pretrain import pretrain, read_databases
+from tvm_droplet_ms.cost_model.training.databases import read_training_data
+from tvm_droplet_ms.cost_model.training.pretrain import pretrain
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import WarmBuilder, fast_start
 
@@ -58,7 +59,7 @@ def main() -> int:
     args = parser.parse_args()
     fast_start()
     directories = [tune(args, layer) for layer in args.layers]
-    pretrain(read_databases(directories), args.out / "transfer.model", seed=args.seed)
+    pretrain(read_training_data(directories), args.out / "transfer.model", seed=args.seed)
     learn_as_tvm(args, directories)
     return 0
 

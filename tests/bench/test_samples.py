@@ -25,7 +25,6 @@ from conformance.workloads import LLVM
 from replaying import annotated, annotated_space, silent, tiled
 
 from tvm_droplet_ms import cli
-from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
 from tvm_droplet_ms.bench.experience import read_space
 from tvm_droplet_ms.bench.layers import LAYERS
@@ -33,8 +32,6 @@ from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_sp
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.surrogates.samples import build_sample
 from tvm_droplet_ms.bench.surrogates.sampling import Sampler
-from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
-from tvm_droplet_ms.pretrain_command import read_experience
 
 
 def sample_tiled(directory: Path, points: int = 48) -> Space:
@@ -151,18 +148,3 @@ def test_a_sample_is_for_learning_and_no_space():
     assert not set(shipped_samples()) & set(shipped_spaces())
     targets = {json.dumps(Space.load(find_space(name)).target) for name in shipped_samples()}
     assert len(targets) == 1
-
-
-def test_what_is_shipped_can_be_learned_from_by_one_name(
-    made_up_times: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    sample_tiled(tmp_path, points=8)
-    samples, spaces = tmp_path / "samples", tmp_path / "spaces"
-    samples.mkdir()
-    spaces.mkdir()
-    (tmp_path / "tiled.json").rename(samples / "tiled.json")
-    annotated_space().save(spaces / "annotated.json")
-    monkeypatch.setattr(library, "SAMPLES", samples)
-    monkeypatch.setattr(library, "DIRECTORY", spaces)
-    workloads = read_experience(["shipped"], ProgramFeatures())
-    assert [one.name for one in workloads] == ["annotated", "tiled"]

@@ -85,10 +85,7 @@ class TreeBatch:
         """
         rows = features.reshape(len(features), MAX_NODES, 1 + WIDTH)
         parents = rows[:, :, 0].astype(int)
-        depths = np.zeros_like(parents)
-        everyone = np.arange(len(rows))
-        for column in range(1, MAX_NODES):
-            depths[:, column] = depths[everyone, parents[:, column]] + 1
+        depths = node_depths(features)
         trees, nodes = np.nonzero(parents >= 0)
         # In preorder the nodes of a level stand in the order of their parents.
         order = np.lexsort((nodes, trees, -depths[trees, nodes]))
@@ -106,3 +103,25 @@ class TreeBatch:
         by_tree = np.argsort(tree, kind="stable")
         contexts = np.ascontiguousarray(rows[tree, node, 1:], dtype=np.float32)
         return TreeBatch(contexts, tuple(levels), by_tree, tree[by_tree], len(rows))
+
+
+def node_depths(features: np.ndarray) -> np.ndarray:
+    """The depth of each node of some trees.
+
+    Parameters
+    ----------
+    features : np.ndarray
+        Those of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
+
+    Returns
+    -------
+    depths : np.ndarray
+        0 for the root and -1 for a row that is no node, of shape ``(trees, MAX_NODES)``.
+    """
+    parents = features.reshape(len(features), MAX_NODES, 1 + WIDTH)[:, :, 0].astype(int)
+    depths = np.zeros_like(parents)
+    everyone = np.arange(len(parents))
+    for column in range(1, MAX_NODES):
+        depths[:, column] = depths[everyone, parents[:, column]] + 1
+    depths[parents < 0] = -1
+    return depths

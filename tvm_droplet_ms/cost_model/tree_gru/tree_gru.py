@@ -19,7 +19,7 @@
 After "Learning to Optimize Tensor Programs" (Chen et al., 2018): a gated recurrent unit goes up the
 tree, from the sum of what it made of the children; what it made of each node is spread by a softmax
 over a few slots of memory, summed over the nodes; a linear layer makes a score of these. Scoring
-takes NumPy alone; training takes PyTorch. Imports no TVM.
+needs NumPy alone; training needs JAX. Imports no TVM.
 """
 
 import io
@@ -29,7 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from ..archive import load_arrays
 from ..boosted_trees import Objective
+from ..throughput import throughput_line
 from .loop_tree import TREE_FEATURES, WIDTH
 from .tree_batch import TreeBatch
 
@@ -59,7 +61,7 @@ SegmentSum = Callable[[Any, np.ndarray, int], Any]
 def memory(
     parameters: Mapping[str, Any], batch: TreeBatch, xp: Any, segment_sum: SegmentSum
 ) -> Any:
-    """What the network keeps of each tree, in NumPy's arrays or PyTorch's tensors.
+    """What the network keeps of each tree, in arrays of NumPy or JAX.
 
     Parameters
     ----------
@@ -68,7 +70,7 @@ def memory(
     batch : TreeBatch
         The trees.
     xp : module
-        ``numpy`` or ``torch``.
+        ``numpy`` or ``jax.numpy``.
     segment_sum : SegmentSum
         For its arrays.
 
@@ -155,7 +157,7 @@ class TreeGRU:
         Raises
         ------
         ImportError
-            If PyTorch is not installed.
+            If JAX is not installed.
         ValueError
             If the features are no loop trees.
         """
@@ -170,8 +172,7 @@ class TreeGRU:
         if objective == "regression":
             return TreeGRU(parameters, objective)
         scores = TreeGRU(parameters, objective).predict(features)
-        slope, intercept = np.polyfit(scores, throughput, 1) if np.ptp(scores) > 0 else (1.0, 0.0)
-        return TreeGRU(parameters, objective, float(intercept), max(float(slope), 0.0))
+        return TreeGRU(parameters, objective, *throughput_line(scores, throughput))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """The relative throughputs of programs, of shape ``(programs,)``, float64."""
@@ -208,8 +209,7 @@ class TreeGRU:
         ValueError
             If they are the parameters of no such network.
         """
-        with np.load(io.BytesIO(content)) as kept:
-            parameters = {name: kept[name] for name in kept.files}
+        parameters = load_arrays(io.BytesIO(content))
         shapes = SHAPES | {"mean": (WIDTH,), "scale": (WIDTH,)}
         found = {name: value.shape for name, value in parameters.items()}
         if found != shapes:
