@@ -20,9 +20,9 @@
 
 Each space is held out in turn. A model learns from the programs of all other workloads of the
 package, or from ``--own`` programs of the space itself, and ranks the rest of the space's. The
-models: this project's boosted trees and TreeGRU (``pip install 'tvm-droplet-ms[torch]'``), for both
-of their objectives, and MetaSchedule's ``XGBModel``, trained as it trains itself. All see the same
-programs. Prints the share of pairs that are ordered rightly (0.5 is chance), the best time
+models: this project's boosted trees and TreeGRU (``pip install 'tvm-droplet-ms[treegru]'``), for
+both of their objectives, and MetaSchedule's ``XGBModel``, trained as it trains itself. All see
+the same programs. Prints the share of pairs that are ordered rightly (0.5 is chance), the best time
 over the best among the 1 and the 5 programs ranked first, and what encoding and scoring a candidate
 costs in batches of 64, on one thread.
 

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Trees of loops, put together so that a network reads a level of all of them at once.
+"""Batches of loop trees, of which a network reads a level at a time.
 
 Imports no TVM.
 """
@@ -29,15 +29,15 @@ from .loop_tree import MAX_NODES, WIDTH
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one depth, of all trees.
+    """The nodes of one depth in all trees.
 
     Parameters
     ----------
     nodes : slice
-        Which nodes they are.
+        The nodes' rows in the batch.
     parents : np.ndarray
-        For each node of the level below, which node of this level is its parent, ascending, of
-        shape ``(nodes below,)``.
+        The parent in this level of each node of the level below, ascending, of shape
+        ``(nodes below,)``.
     """
 
     nodes: slice
@@ -45,13 +45,13 @@ class Level:
 
     @property
     def count(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return int(self.nodes.stop - self.nodes.start)
 
 
 @dataclass(frozen=True)
 class TreeBatch:
-    """Some trees, the deepest nodes of all of them first.
+    """Trees whose nodes are in one array, the deepest first.
 
     Parameters
     ----------
@@ -60,12 +60,11 @@ class TreeBatch:
     levels : tuple[Level, ...]
         The deepest first.
     by_tree : np.ndarray
-        The order in which the nodes are those of the first tree, of the second, and so on, of shape
-        ``(nodes,)``.
+        The nodes in the order of their trees, of shape ``(nodes,)``.
     trees : np.ndarray
         The tree of each node in that order, of the same shape.
     count : int
-        How many trees there are.
+        The number of trees.
     """
 
     contexts: np.ndarray
@@ -76,12 +75,12 @@ class TreeBatch:
 
     @staticmethod
     def from_features(features: np.ndarray) -> "TreeBatch":
-        """Put trees together.
+        """Batch some trees.
 
         Parameters
         ----------
         features : np.ndarray
-            Those of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
+            Features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
         """
         rows = features.reshape(len(features), MAX_NODES, 1 + WIDTH)
         parents = rows[:, :, 0].astype(int)
@@ -111,7 +110,7 @@ def node_depths(features: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     features : np.ndarray
-        Those of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
+        Features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
 
     Returns
     -------
