@@ -18,56 +18,51 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ..cost_model.features.program_features import Extractor
-    from ..cost_model.training.training_data import MeasuredWorkload
+from typing import Any
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
+    """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
     command = commands.add_parser(
         "pretrain",
         help="train a cost model from the databases of earlier runs",
-        description="Train a cost model from MetaSchedule databases, the work_dir of each run, and "
-        "from measured spaces and samples. Prints how well it ranks workloads that it has not "
-        "learned from, each held out in turn.",
+        description="Train a cost model from MetaSchedule databases and from files of training "
+        "data. Prints how well it ranks workloads that were held out of the training.",
     )
     command.add_argument(
-        "experience",
+        "data",
         nargs="+",
-        metavar="DB",
-        help="a work_dir, the file or the name of a measured space or sample, or `shipped` for all "
-        "that come with the package",
+        type=Path,
+        metavar="DATA",
+        help="the work_dir of a tuning run, or a .npz file of `droplet-ms space features`",
     )
-    command.add_argument("--out", type=Path, required=True, help="the file of the model")
+    command.add_argument("--out", type=Path, required=True, help="the model's file to write")
     command.add_argument(
         "--model",
         choices=["trees", "treegru"],
         default="trees",
-        help="boosted trees, or a recurrent network on the loop tree, which takes PyTorch "
+        help="boosted trees, or a recurrent network on the loop tree, whose training needs JAX "
         "(default: %(default)s)",
     )
     command.add_argument(
         "--objective",
         choices=["rank", "regression"],
         default="regression",
-        help="what to fit: the order of each pair, or the relative throughput (default: "
+        help="fit the order of each pair of programs, or the relative throughput (default: "
         "%(default)s)",
     )
     command.add_argument(
-        "--target", help="of which target, by a part of its text, where the records are of several"
+        "--target",
+        help="the target to learn from, by a part of its text, where the records are of several",
     )
     command.add_argument(
         "--mix-targets",
         action="store_true",
-        help="learn from the records of other targets too; the model is for --target",
+        help="learn from the records of all targets; the model is for --target",
     )
-    command.add_argument("--seed", type=int, default=0, help="of the training (default: 0)")
+    command.add_argument("--seed", type=int, default=0, help="seed of the training (default: 0)")
     command.set_defaults(run=_pretrain)
 
 
@@ -75,16 +70,16 @@ def _pretrain(options: argparse.Namespace) -> int:
     from ..measure import fast_start
 
     fast_start()
-    from ..bench.space import SpaceError
     from ..cost_model.pretrained_model import EXTRACTORS
+    from ..cost_model.training.databases import read_training_data
     from ..cost_model.training.pretrain import pretrain
 
     try:
         if options.model == "treegru":
-            # Reading takes minutes: what is missing is to be told before.
+            # Reading takes minutes: say before that JAX is missing.
             import_module("tvm_droplet_ms.cost_model.tree_gru.training")
         pretrain(
-            read_experience(options.experience, EXTRACTORS[options.model]()),
+            read_training_data(options.data, extractor=EXTRACTORS[options.model]()),
             options.out,
             model=options.model,
             objective=options.objective,
@@ -92,40 +87,8 @@ def _pretrain(options: argparse.Namespace) -> int:
             mix_targets=options.mix_targets,
             seed=options.seed,
         )
-    # ValueError: mixed-up targets, or a database that cannot be read. ImportError: no PyTorch.
-    except (ValueError, SpaceError, ImportError) as error:
+    # ValueError: training data that cannot be read or learned from. ImportError: JAX is missing.
+    except (ValueError, ImportError) as error:
         print(f"droplet-ms pretrain: error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def read_experience(given: Sequence[str], extractor: "Extractor") -> "list[MeasuredWorkload]":
-    """What databases, spaces and samples hold.
-
-    Parameters
-    ----------
-    given : Sequence[str]
-        Work directories; files or names of spaces and samples; "shipped" for all of the package's.
-    extractor : Extractor
-        What makes the features.
-
-    Raises
-    ------
-    ValueError
-        If a directory holds no database, or one that cannot be read.
-    SpaceError
-        If a file is no space, or this TVM makes other modules of its points.
-    """
-    from ..bench.library import find_space, shipped_training_files
-    from ..bench.training import read_space
-    from ..cost_model.training.pretrain import read_databases
-
-    files = [
-        file
-        for text in given
-        for file in (shipped_training_files() if text == "shipped" else [find_space(text)])
-    ]
-    directories = [file for file in files if not file.is_file()]
-    spaces = [file for file in files if file.is_file()]
-    workloads = read_databases(directories, extractor=extractor)
-    return workloads + [read_space(space, extractor=extractor) for space in spaces]

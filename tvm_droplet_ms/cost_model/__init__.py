@@ -23,13 +23,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pretrained_model import ModelFileError, PretrainedModel
+    from .model_file import ModelFileError
+    from .pretrained_model import PretrainedModel
     from .transfer import TransferModel
 
 __all__ = ["ModelFileError", "PretrainedModel", "TransferModel"]
 
 _MODULES = {
-    "ModelFileError": "pretrained_model",
+    "ModelFileError": "model_file",
     "PretrainedModel": "pretrained_model",
     "TransferModel": "transfer",
 }

@@ -22,13 +22,16 @@ from typing import Any, Literal
 import numpy as np
 import xgboost
 
+from .throughput import throughput_line
+
 Objective = Literal["rank", "regression"]
 
 OBJECTIVES: tuple[Objective, ...] = ("rank", "regression")
-"""The logistic loss of each pair of programs of one workload, as in "Learning to Optimize Tensor
-Programs" (Chen et al., 2018), or the squared error of the relative throughput."""
+"""Training objectives: "rank", the logistic loss of each pair of programs of one workload, as in
+"Learning to Optimize Tensor Programs" (Chen et al., 2018); "regression", the squared error of the
+relative throughput."""
 
-_COMMON: dict[str, Any] = {
+_PARAMETERS: dict[str, Any] = {
     "eta": 0.1,
     "max_depth": 6,
     "min_child_weight": 4,
@@ -39,7 +42,7 @@ _COMMON: dict[str, Any] = {
     "nthread": 1,
 }
 
-_OF_OBJECTIVE: dict[Objective, dict[str, Any]] = {
+_OBJECTIVE_PARAMETERS: dict[Objective, dict[str, Any]] = {
     "rank": {
         "objective": "rank:pairwise",
         "lambdarank_pair_method": "mean",
@@ -50,39 +53,18 @@ _OF_OBJECTIVE: dict[Objective, dict[str, Any]] = {
 }
 
 
-def relative_throughput(secs: np.ndarray) -> np.ndarray:
-    """What a model of one workload learns: the best time over each time, 0 for a failure.
-
-    Parameters
-    ----------
-    secs : np.ndarray
-        Times in seconds, of shape ``(programs,)``; infinity, NaN or nothing positive is a failure.
-
-    Returns
-    -------
-    throughput : np.ndarray
-        From 0 to 1, of the same shape; all 0 where everything failed.
-    """
-    valid = np.isfinite(secs) & (secs > 0)
-    throughput = np.zeros(len(secs))
-    if valid.any():
-        throughput[valid] = secs[valid].min() / secs[valid]
-    return throughput
-
-
 @dataclass(frozen=True)
 class Trees:
-    """Boosted trees, and what their scores mean.
+    """Boosted trees, and the line from their scores to relative throughputs.
 
     Parameters
     ----------
     booster : xgboost.Booster
         The trees.
     objective : Objective
-        What they were fitted for.
+        The training objective.
     intercept, slope : float
-        The line from scores to relative throughputs. Scores of the objective "rank" have no unit
-        of their own.
+        The line from scores to relative throughputs; scores of the objective "rank" have no unit.
     """
 
     booster: xgboost.Booster
@@ -110,42 +92,50 @@ class Trees:
         throughput : np.ndarray
             ``relative_throughput`` of each workload, of shape ``(programs,)``.
         workloads : np.ndarray
-            Which workload each program is of, as integers in ascending order, of the same shape:
-            "rank" compares only programs of one workload.
+            The number of each program's workload, ascending, of the same shape: "rank" compares
+            only programs of one workload.
         objective : Objective
             "rank" or "regression".
         rounds : int
             The number of trees.
         seed : int
-            Of the trees' subsamples.
+            Seed of the trees' subsamples.
         weights : np.ndarray | None
-            How much each program counts in "regression", of the same shape; None for all alike.
+            The weight of each program in "regression", of the same shape; None for equal weights.
         """
         data = xgboost.DMatrix(features, label=throughput)
         if objective == "rank":
             data.set_info(qid=workloads)
         elif weights is not None:
             data.set_info(weight=weights)
-        parameters = _COMMON | _OF_OBJECTIVE[objective] | {"seed": seed}
+        parameters = _PARAMETERS | _OBJECTIVE_PARAMETERS[objective] | {"seed": seed}
         booster = xgboost.train(parameters, data, rounds)
         if objective == "regression":
             return Trees(booster, objective)
         scores = Trees(booster, objective).predict(features)
-        slope, intercept = np.polyfit(scores, throughput, 1) if np.ptp(scores) > 0 else (1.0, 0.0)
-        return Trees(booster, objective, float(intercept), max(float(slope), 0.0))
+        return Trees(booster, objective, *throughput_line(scores, throughput))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """The relative throughputs of programs, of shape ``(programs,)``, float64."""
+        """Predict the relative throughput of programs, of shape ``(programs,)``, float64."""
         scores = self.booster.predict(xgboost.DMatrix(features), output_margin=True)
         return np.asarray(self.intercept + self.slope * scores, dtype=np.float64)
 
     def to_bytes(self) -> bytes:
-        """The trees, as xgboost's UBJSON."""
+        """The trees in xgboost's UBJSON format."""
         return bytes(self.booster.save_raw("ubj"))
 
     @staticmethod
     def from_bytes(content: bytes, objective: Objective, intercept: float, slope: float) -> "Trees":
-        """The trees of ``to_bytes``."""
+        """Read the trees that ``to_bytes`` wrote.
+
+        Raises
+        ------
+        ValueError
+            If they are no trees.
+        """
+        # xgboost ends the process for an empty buffer.
+        if not content.startswith(b"{"):
+            raise ValueError(f"its trees begin with {content[:8]!r}, expected an UBJSON object")
         booster = xgboost.Booster({"nthread": 1})
         booster.load_model(bytearray(content))
         return Trees(booster, objective, intercept, slope)

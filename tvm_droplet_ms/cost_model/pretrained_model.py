@@ -14,59 +14,57 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What was learned from other workloads, and the file that it is kept in."""
+"""PretrainedModel: a model trained on other workloads, and its file."""
 
 import json
 import os
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xgboost
 
+from tvm.target import Target
+
+from .archive import READ_ERRORS
 from .boosted_trees import Objective, Trees
 from .features.program_features import Extractor, LoopTrees, ProgramFeatures
+from .instruction_set import instruction_set
+from .model_file import ModelFileError, ModelKind, damaged, read_model, write_model
 from .training.training_data import MeasuredWorkload
 from .tree_gru.tree_gru import TreeGRU
 
-FORMAT = "tvm-droplet-ms cost model"
-
-_MOST_PROGRAMS = 1024
-"""How many programs of one workload to learn from: more of one teach little of another."""
+MAX_PROGRAMS = 1024
+"""Programs of one workload to train on; more of one teach little about another."""
 
 _ROUNDS = 200
 
-ModelKind = Literal["trees", "treegru"]
+_DIRECTORY = Path(__file__).parent / "pretrained"
 
 EXTRACTORS: dict[ModelKind, Callable[[], Extractor]] = {
     "trees": ProgramFeatures,
     "treegru": LoopTrees,
 }
-"""What each kind of model sees of a program."""
-
-_FILES: dict[ModelKind, str] = {"trees": "trees.ubj", "treegru": "treegru.npz"}
-
-
-class ModelFileError(ValueError):
-    """A file holds no model that this version can use; the message says why and what to do."""
+"""The feature extractor of each kind of model."""
 
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A model of the workloads of one target.
+    """A model of the workloads of one target. It never changes, so that users can share it.
 
     Parameters
     ----------
     model : Trees | TreeGRU
         The model.
     target : str
-        The target, as ``experience.target_text``.
+        The target that it is for, as ``training_data.target_text``.
     summary : Mapping[str, Any]
-        What it was trained on, as JSON.
+        The training data in numbers, as JSON: under "workloads" the name, the target, the number
+        of records and the number of records learned from, of each.
     """
 
     model: Trees | TreeGRU
@@ -75,26 +73,32 @@ class PretrainedModel:
 
     @property
     def kind(self) -> ModelKind:
-        """Which kind of model it is."""
+        """The kind of the model."""
         return "trees" if isinstance(self.model, Trees) else "treegru"
 
     @property
     def targets(self) -> set[str]:
-        """The target that it is for, and those of what it has learned."""
-        learned = (one.get("target") for one in self.summary["workloads"])
-        return {self.target, *(json.dumps(one, sort_keys=True) for one in learned if one)}
+        """The target that it is for, and the targets of its training data."""
+        learned = (workload.get("target") for workload in self.summary["workloads"])
+        texts = (json.dumps(target, sort_keys=True) for target in learned if target)
+        return {self.target, *texts}
+
+    @cached_property
+    def instruction_sets(self) -> frozenset[str]:
+        """The instruction sets of ``targets``; see ``instruction_set``."""
+        return frozenset(instruction_set(Target(json.loads(text))) for text in self.targets)
 
     def extractor(self) -> Extractor:
-        """What makes the features that the model was trained on."""
+        """Make the extractor of the features that the model was trained on."""
         return EXTRACTORS[self.kind]()
 
     def represent(self, features: np.ndarray) -> np.ndarray:
-        """What a model of a single run may learn from: features, or what the network keeps of them.
+        """The inputs of a model that learns during a run: the features, or the network's memory.
 
         Parameters
         ----------
         features : np.ndarray
-            Those of the extractor, of shape ``(programs, width)``.
+            Those of ``extractor``, of shape ``(programs, width)``.
 
         Returns
         -------
@@ -113,10 +117,10 @@ class PretrainedModel:
         rounds: int = _ROUNDS,
         target: str | None = None,
     ) -> "PretrainedModel":
-        """Train on the measurements of some workloads.
+        """Train a model on the measurements of some workloads.
 
-        For trees a workload counts with the square root of its programs: more of one teach more of
-        it, and little of another.
+        Trees weigh a workload by the square root of the number of its programs: more programs
+        teach more about their workload, and little about another.
 
         Parameters
         ----------
@@ -128,38 +132,42 @@ class PretrainedModel:
         objective : Objective
             "rank" or "regression".
         seed : int
-            Of the model, and of the choice among the programs of a workload that has many.
+            Seed of the training, and of the choice among the programs of a workload that has more
+            than ``MAX_PROGRAMS``.
         rounds : int
             The number of trees.
         target : str | None
-            What the model is for; None for the target of the first workload.
+            The target that the model is for; None for the target of the first workload.
 
         Raises
         ------
         ImportError
-            If "treegru" is to be trained and PyTorch is not installed.
+            If "treegru" is to be trained and JAX is not installed.
         ValueError
-            If the model is of no such kind, or the features are another's.
+            If there is no such kind of model, or the features are those of another kind.
         """
         if model not in EXTRACTORS:
             raise ValueError(f"model is {model!r}, expected one of {', '.join(EXTRACTORS)}")
         _check_width(workloads, model)
         generator = np.random.default_rng(seed)
-        rows = [np.sort(generator.permutation(len(one.secs))[:_MOST_PROGRAMS]) for one in workloads]
+        rows = [
+            np.sort(generator.permutation(len(workload.secs))[:MAX_PROGRAMS])
+            for workload in workloads
+        ]
         counts = [len(row) for row in rows]
-        pairs = list(zip(workloads, rows, strict=True))
-        features = np.concatenate([one.features[row] for one, row in pairs])
-        throughput = np.concatenate([one.throughput[row] for one, row in pairs])
+        chosen = list(zip(workloads, rows, strict=True))
+        features = np.concatenate([workload.features[row] for workload, row in chosen])
+        throughput = np.concatenate([workload.throughput[row] for workload, row in chosen])
         numbers = np.repeat(np.arange(len(workloads)), counts)
         summary: dict[str, Any] = {
             "workloads": [
                 {
-                    "name": one.name,
-                    "target": json.loads(one.target),
-                    "records": len(one.secs),
+                    "name": workload.name,
+                    "target": json.loads(workload.target),
+                    "records": len(workload.secs),
                     "learned from": count,
                 }
-                for one, count in zip(workloads, counts, strict=True)
+                for workload, count in zip(workloads, counts, strict=True)
             ],
             "seed": seed,
         }
@@ -179,10 +187,8 @@ class PretrainedModel:
         return PretrainedModel(trees, made_for, summary | {"rounds": rounds})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a ZIP archive of ``header.json`` and the model; whole or not there."""
+        """Write the model's file; it is complete or absent."""
         header = {
-            "format": FORMAT,
-            "model": self.kind,
             "schema": self.extractor().schema,
             "target": json.loads(self.target),
             "tvm": metadata.version("apache-tvm"),
@@ -192,62 +198,72 @@ class PretrainedModel:
             "slope": self.model.slope,
             "summary": dict(self.summary),
         }
-        partial = Path(f"{os.fspath(path)}.partial")
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("header.json", json.dumps(header, indent=1))
-            archive.writestr(_FILES[self.kind], self.model.to_bytes())
-        partial.replace(path)
+        write_model(path, self.kind, header, self.model.to_bytes())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "PretrainedModel":
-        """Read what ``save`` has written, also before there was another model than trees.
+        """Read a file that ``save`` wrote.
 
         Raises
         ------
         ModelFileError
-            If the file cannot be read, is no model, or was made of other features.
+            If the file cannot be read, is damaged, is no model, or was trained on features of
+            another schema.
         """
-        try:
-            with zipfile.ZipFile(path) as archive:
-                header = json.loads(archive.read("header.json"))
-                if header["format"] != FORMAT:
-                    raise ValueError(f"its format is {header['format']!r}, expected {FORMAT!r}")
-                kind = header.get("model", "trees")
-                if kind not in _FILES:
-                    raise ValueError(f"its model is {kind!r}, expected {' or '.join(_FILES)}")
-                content = archive.read(_FILES[kind])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise ModelFileError(
-                f"{os.fspath(path)} is no cost model: {error}; make one with droplet-ms pretrain"
-            ) from error
-        schema = EXTRACTORS[kind]().schema
+        header, content = read_model(path)
+        schema = EXTRACTORS[header["model"]]().schema
         if header["schema"] != schema:
             raise ModelFileError(
                 f"{os.fspath(path)} was trained on features of schema {header['schema']!r} with "
                 f"TVM {header['tvm']}, expected {schema!r}; train it again with droplet-ms pretrain"
             )
-        read = Trees.from_bytes if kind == "trees" else TreeGRU.from_bytes
+        read = Trees.from_bytes if header["model"] == "trees" else TreeGRU.from_bytes
         try:
+            # xgboost's own error is a ValueError, and so is TVM's about a target.
             model = read(content, header["objective"], header["intercept"], header["slope"])
-        except ValueError as error:
-            raise ModelFileError(f"{os.fspath(path)} is no cost model: {error}") from error
-        return PretrainedModel(
-            model, json.dumps(header["target"], sort_keys=True), header["summary"]
-        )
+            target = json.dumps(header["target"], sort_keys=True)
+            loaded = PretrainedModel(model, target, header["summary"])
+            for text in loaded.targets:
+                Target(json.loads(text))
+        except READ_ERRORS as error:
+            raise damaged(path, error) from error
+        return loaded
+
+
+@cache
+def shipped_model(kind: str) -> PretrainedModel | None:
+    """The package's model for a kind of target, read from its file once in a process.
+
+    Parameters
+    ----------
+    kind : str
+        The name of the target's kind, such as "llvm".
+
+    Returns
+    -------
+    model : PretrainedModel | None
+        None where no model comes with the package for this kind.
+    """
+    path = _DIRECTORY / f"{kind}.model"
+    return PretrainedModel.load(path) if path.exists() else None
+
+
+def shipped_kinds() -> list[str]:
+    """The kinds of targets that a model comes with the package for, in alphabetical order."""
+    return sorted(path.stem for path in _DIRECTORY.glob("*.model"))
 
 
 def _weights(counts: Sequence[int]) -> np.ndarray:
-    """How much each program counts, one workload's after the other's, 1 on average."""
+    """The weight of each program, workload after workload; the mean is 1."""
     weights = np.repeat(np.array(counts, dtype=float) ** -0.5, counts)
     return np.asarray(weights / weights.mean())
 
 
 def _check_width(workloads: Sequence[MeasuredWorkload], model: ModelKind) -> None:
     width = EXTRACTORS[model]().width
-    for one in workloads:
-        if one.features.shape[1] != width:
+    for workload in workloads:
+        if workload.features.shape[1] != width:
             raise ValueError(
-                f"programs of {one.name} have {one.features.shape[1]} features, expected the "
-                f"{width} that {model} learn from"
+                f"programs of {workload.name} have {workload.features.shape[1]} features, expected "
+                f"the {width} that {model} learn from"
             )

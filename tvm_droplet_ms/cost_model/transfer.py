@@ -14,16 +14,15 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""TransferModel: a MetaSchedule cost model that knows other workloads."""
+"""TransferModel: a MetaSchedule cost model that was trained on other workloads."""
 
 import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-from tvm_ffi import structural_hash
+from tvm_ffi import register_error, structural_hash
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule import TuneContext
@@ -32,42 +31,46 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from .boosted_trees import OBJECTIVES, Objective, Trees, relative_throughput
+from .boosted_trees import OBJECTIVES, Objective, Trees
 from .features.program_features import ProgramFeatures
-from .pretrained_model import PretrainedModel
+from .instruction_set import instruction_set
+from .model_file import ModelFileError
+from .pretrained_model import PretrainedModel, shipped_kinds, shipped_model
+from .throughput import median_secs, relative_throughput
 from .training.ranking import pairwise_accuracy
 from .training.training_data import target_text
 
-_PRETRAINED = Path(__file__).parent / "pretrained"
+# TVM calls load() from C++, which otherwise turns this error into a RuntimeError.
+register_error("ModelFileError", ModelFileError)
 
 _ROUNDS = 60
-"""The trees of what is learned of this run: few, for few samples."""
+"""Trees of the local part: few, for few samples."""
 
 _GROWTH = 1.2
-"""They are fitted again when there are this many times as many samples, as TVM's ``XGBModel``
-does."""
+"""The local part is fitted again when there are this many times as many samples, as TVM's
+``XGBModel`` does."""
 
 _EXPECTED_ACCURACY, _PRIOR_SAMPLES = 0.85, 8
-"""What pairwise accuracy is expected of what was learned elsewhere, and as how many samples that
-expectation counts."""
+"""The pairwise accuracy expected of the global part on a new task, and the number of samples that
+this expectation counts as."""
 
 
 @dataclass
 class _Task:
-    """What was measured of one workload."""
+    """Measured programs of one task."""
 
     features: list[np.ndarray] = field(default_factory=list)
     secs: list[float] = field(default_factory=list)
 
     def weight(self, pretrained_model: PretrainedModel | None) -> float:
-        """How far what was learned elsewhere is believed here, from 0 to 1.
+        """The weight of the global part for this task, from 0 to 1.
 
         It is 1 before the first measurement, and falls to 0 as the accuracy falls to chance.
         """
         if pretrained_model is None or not self.secs:
             return 1.0
-        expected = pretrained_model.model.predict(np.array(self.features))
-        accuracy = pairwise_accuracy(expected, np.array(self.secs))
+        predicted = pretrained_model.model.predict(np.array(self.features))
+        accuracy = pairwise_accuracy(predicted, np.array(self.secs))
         if np.isnan(accuracy):
             return 1.0
         samples = len(self.secs)
@@ -78,25 +81,24 @@ class _Task:
 
 @derived_object
 class TransferModel(PyCostModel):
-    """A cost model that knows something before the first measurement.
+    """A cost model that predicts from the first measurement on.
 
     After "Learning to Optimize Tensor Programs" (Chen et al., 2018, section 4): the score of a
-    program is f(x) = f_global(x) + f_local(x). The global part was learned from other workloads;
-    the local one learns from the measurements of the run, of all its tasks, what the global one
-    leaves unexplained. Where the global part misorders the measurements of a task, its weight there
-    falls.
+    program is f(x) = f_global(x) + f_local(x). The global part was trained on other workloads. The
+    local part learns, from the measurements of the run and of all its tasks, the residual of the
+    global part. The weight of the global part falls for a task whose measurements it misorders.
 
     Parameters
     ----------
     pretrained_model : PretrainedModel | None
-        What was learned of other workloads; None for nothing. Then candidates are scored at random
-        until something was measured, as TVM's ``XGBModel`` does.
+        The global part. With None there is none, and scores are random until something was
+        measured, as those of TVM's ``XGBModel``.
     objective : str
-        What the local part is fitted for: "rank" or "regression".
+        The objective of the local part: "rank" or "regression".
     learns : bool
         Whether there is a local part.
     seed : int
-        Of the local part, and of scores at random.
+        Seed of the local part and of random scores.
 
     Raises
     ------
@@ -127,22 +129,26 @@ class TransferModel(PyCostModel):
         super().__init__()
         if objective not in OBJECTIVES:
             raise ValueError(f"objective is {objective!r}, expected one of {', '.join(OBJECTIVES)}")
-        self._pretrained_model = pretrained_model
         self._objective = objective
         self._learns = bool(learns)
         self._seed = int(seed)
-        self._generator = np.random.default_rng(self._seed)
+        self._begin(pretrained_model)
+
+    def _begin(self, pretrained_model: PretrainedModel | None) -> None:
+        """Take a global part, and forget the measurements of the run."""
+        self._pretrained = pretrained_model
         self._extractor = (
             ProgramFeatures() if pretrained_model is None else pretrained_model.extractor()
         )
+        self._generator = np.random.default_rng(self._seed)
         self._tasks: dict[int, _Task] = {}
         self._local: Trees | None = None
-        self._fitted_to = 0
+        self._fitted_samples = 0
         self._warned = False
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "TransferModel":
-        """Make a model of what ``droplet-ms pretrain`` or ``save`` has written.
+        """Make a model from a file that ``droplet-ms pretrain`` or ``save`` wrote.
 
         Parameters
         ----------
@@ -152,36 +158,52 @@ class TransferModel(PyCostModel):
         Raises
         ------
         ModelFileError
-            If the file cannot be read, is no model, or was made of other features.
+            If the file cannot be read, is no model, or was trained on other features.
         """
         return TransferModel(PretrainedModel.load(path))
 
     @classmethod
-    def pretrained(cls, target: Target) -> "TransferModel":
-        """The model that comes with the package: what this project has measured on a CPU.
+    def pretrained(cls, target: Target | str) -> "TransferModel":
+        """Make a model from the one that comes with the package for a kind of target.
 
         Parameters
         ----------
-        target : Target
-            What is tuned for. Where it is another CPU than that of the measurements, the model
-            warns once when it is asked.
+        target : Target | str
+            The target to tune for. The model warns once when it predicts for an instruction set
+            that it was not trained on.
 
         Raises
         ------
         ValueError
-            If there is none for this kind of target.
+            If no model comes with the package for this kind of target.
         """
-        path = _PRETRAINED / f"{target.kind.name}.model"
-        if not path.exists():
-            known = ", ".join(sorted(one.stem for one in _PRETRAINED.glob("*.model")))
+        made = Target(target) if isinstance(target, str) else target
+        model = shipped_model(str(made.kind.name))
+        if model is None:
             raise ValueError(
-                f"target is {target}, and no model comes with the package for its kind, but for: "
-                f"{known}; train one with droplet-ms pretrain"
+                f"target is {made}, and no model comes with the package for its kind, expected one "
+                f"of: {', '.join(shipped_kinds())}; train one with droplet-ms pretrain"
             )
-        return TransferModel(PretrainedModel.load(path))
+        return TransferModel(model)
+
+    def load(self, path: str) -> None:
+        """Replace the global part by that of a file, and forget the measurements of the run.
+
+        Parameters
+        ----------
+        path : str
+            The file; see ``from_file``.
+
+        Raises
+        ------
+        ModelFileError
+            If the file cannot be read, is no model, or was trained on other features; the model is
+            unchanged.
+        """
+        self._begin(PretrainedModel.load(path))
 
     def save(self, path: str) -> None:
-        """Write what was learned of other workloads; see ``PretrainedModel.save``.
+        """Write the global part; see ``PretrainedModel.save``. The local part is not kept.
 
         Parameters
         ----------
@@ -191,14 +213,14 @@ class TransferModel(PyCostModel):
         Raises
         ------
         ValueError
-            If nothing was learned yet.
+            If there is no global part.
         """
-        if self._pretrained_model is None:
+        if self._pretrained is None:
             raise ValueError(
-                "the model knows of no other workload, so that there is nothing to save; make one "
-                "with droplet-ms pretrain"
+                "the model was not trained on other workloads, so that there is nothing to save; "
+                "make a model with droplet-ms pretrain"
             )
-        self._pretrained_model.save(path)
+        self._pretrained.save(path)
 
     def update(
         self,
@@ -206,98 +228,91 @@ class TransferModel(PyCostModel):
         candidates: Sequence[MeasureCandidate],
         results: Sequence[RunnerResult],
     ) -> None:
-        """Learn from measurements; what failed has no throughput.
+        """Add measurements of a task; the throughput of a failure is 0.
 
         Parameters
         ----------
         context : TuneContext
             The task.
         candidates : Sequence[MeasureCandidate]
-            What was measured.
+            The measured candidates.
         results : Sequence[RunnerResult]
-            One for each.
+            The result of each candidate.
         """
         if not candidates:
             return
         task = self._tasks.setdefault(structural_hash(context.mod), _Task())
         task.features += list(self._extractor.extract(context, candidates))
-        task.secs += [_secs(result) for result in results]
+        task.secs += [median_secs(result.run_secs) for result in results]
 
     def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """The throughputs of candidates relative to the best of their workload.
+        """Predict the throughput of candidates relative to the best of their workload.
 
         Parameters
         ----------
         context : TuneContext
             The task.
         candidates : Sequence[MeasureCandidate]
-            Of the task.
+            Candidates of the task.
 
         Returns
         -------
         scores : np.ndarray
             Of shape ``(candidates,)``, float64, not negative.
         """
-        self._warn_of_another_target(context)
+        self._check_instruction_set(context.target)
         self._fit()
-        if self._pretrained_model is None and self._local is None:
+        if self._pretrained is None and self._local is None:
             return self._generator.random(len(candidates))
         features = self._extractor.extract(context, candidates)
         task = self._tasks.get(structural_hash(context.mod), _Task())
-        scores = self._global(features, task)
+        scores = self._predict_global(features, task)
         if self._local is not None and len(features):
             scores += self._local.predict(self._represent(features))
         return np.asarray(np.maximum(scores, 0.0))
 
-    def _global(self, features: np.ndarray, task: _Task) -> np.ndarray:
-        if self._pretrained_model is None or not len(features):
+    def _predict_global(self, features: np.ndarray, task: _Task) -> np.ndarray:
+        if self._pretrained is None or not len(features):
             return np.zeros(len(features))
-        return task.weight(self._pretrained_model) * self._pretrained_model.model.predict(features)
+        return task.weight(self._pretrained) * self._pretrained.model.predict(features)
 
     def _represent(self, features: np.ndarray) -> np.ndarray:
-        return (
-            features
-            if self._pretrained_model is None
-            else self._pretrained_model.represent(features)
-        )
+        return features if self._pretrained is None else self._pretrained.represent(features)
 
     def _fit(self) -> None:
-        """Fit the local part to what the global one leaves, if there is enough that is new."""
+        """Fit the local part to the residual of the global one, if enough samples are new."""
         tasks = [task for task in self._tasks.values() if task.secs]
         samples = sum(len(task.secs) for task in tasks)
-        if not self._learns or samples < max(1.0, _GROWTH * self._fitted_to):
+        if not self._learns or samples < max(1.0, _GROWTH * self._fitted_samples):
             return
         features = [np.array(task.features) for task in tasks]
-        left = [
-            relative_throughput(np.array(task.secs)) - self._global(of_task, task)
-            for task, of_task in zip(tasks, features, strict=True)
+        residuals = [
+            relative_throughput(np.array(task.secs)) - self._predict_global(task_features, task)
+            for task, task_features in zip(tasks, features, strict=True)
         ]
         self._local = Trees.fit(
             self._represent(np.concatenate(features)),
-            np.concatenate(left),
+            np.concatenate(residuals),
             np.repeat(np.arange(len(tasks)), [len(task.secs) for task in tasks]),
             objective=self._objective,
             rounds=_ROUNDS,
             seed=self._seed,
         )
-        self._fitted_to = samples
+        self._fitted_samples = samples
 
-    def _warn_of_another_target(self, context: TuneContext) -> None:
-        if self._pretrained_model is None or self._warned:
+    def _check_instruction_set(self, target: Target) -> None:
+        """Warn once where the global part was trained on other instruction sets."""
+        if self._pretrained is None or self._warned:
             return
-        target = target_text(context.target)
-        if target not in self._pretrained_model.targets:
-            self._warned = True
-            warnings.warn(
-                f"the cost model was trained on {self._pretrained_model.target}, and tuning is for "
-                f"{target}: what it knows may not hold; train one with droplet-ms pretrain",
-                stacklevel=2,
-            )
-
-
-def _secs(result: RunnerResult) -> float:
-    """The median time, as TVM's ``XGBModel`` takes it; infinity for a failure."""
-    times = np.array([float(sec) for sec in result.run_secs or ()])
-    if not len(times) or not np.all(np.isfinite(times) & (times > 0)):
-        return float("inf")
-    return float(np.median(times))
+        learned = self._pretrained.instruction_sets
+        tuned = instruction_set(target)
+        if tuned in learned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"the cost model was trained on programs for {', '.join(sorted(learned))}, and tuning "
+            f"is for {tuned} (target {target_text(target)}): its predictions may not hold; train a "
+            "model on the databases of this target's runs with droplet-ms pretrain, or tune "
+            "without a pretrained model",
+            stacklevel=2,
+        )

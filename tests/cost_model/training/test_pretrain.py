@@ -16,8 +16,6 @@
 # under the License.
 """Learning from databases: what is read, what is refused, and what is printed of it."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 from conformance.driving import drive
@@ -30,12 +28,12 @@ from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import TransferModel
 from tvm_droplet_ms.cost_model.features.program_features import FEATURES, ProgramFeatures
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
+from tvm_droplet_ms.cost_model.training.databases import read_database, read_training_data
 from tvm_droplet_ms.cost_model.training.pretrain import pretrain
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 from tvm_droplet_ms.cost_model.training.training_data import (
     MeasuredWorkload,
     TrainingDataError,
-    read_database,
     select_target,
     target_text,
 )
@@ -177,13 +175,9 @@ def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsy
 
 
 def test_pretrain_of_a_network(work_dir, tmp_path, capsys):
-    """Or what to install for one."""
+    pytest.importorskip("jax")
     out = tmp_path / "gru.model"
     command = ["pretrain", str(work_dir), "--model", "treegru", "--out", str(out)]
-    if importlib.util.find_spec("torch") is None:
-        assert main(command) == 1
-        assert "pip install 'tvm-droplet-ms[torch]'" in capsys.readouterr().err
-        return
     assert main([*command, "--objective", "rank"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert 0.6 < float(rows[-1].strip("| ").split("|")[2]) <= 1.0
@@ -193,12 +187,39 @@ def test_pretrain_of_a_network(work_dir, tmp_path, capsys):
     assert np.isfinite(predicted).all()
 
 
+def test_a_file_teaches_what_its_database_teaches(work_dir, tmp_path, capsys):
+    """Databases and files of training data can be given together."""
+    workloads = read_training_data([work_dir])
+    files = [tmp_path / f"{workload.name}.npz" for workload in workloads]
+    for workload, file in zip(workloads, files, strict=True):
+        workload.save(file, ProgramFeatures.schema)
+    found = []
+    for name, data in (("database", [work_dir]), ("files", files)):
+        out = tmp_path / f"{name}.model"
+        assert main(["pretrain", *map(str, data), "--out", str(out)]) == 0
+        printed = capsys.readouterr().out.splitlines()
+        found.append((printed[:-1], PretrainedModel.load(out).model.to_bytes()))
+    assert found[0] == found[1]
+    assert main(["pretrain", str(work_dir), str(files[0]), "--out", str(out)]) == 0
+    assert "96 records of 3 workloads" in capsys.readouterr().out
+
+
 def test_pretrain_says_what_is_wrong(work_dir, tmp_path, capsys):
     def message(*arguments):
         assert main(["pretrain", *map(str, arguments), "--out", str(tmp_path / "m")]) == 1
         return capsys.readouterr().err
 
-    assert "holds no database_workload.json" in message(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    assert "holds no database_workload.json" in message(tmp_path / "empty")
+    for name in ("dense", "shipped"):
+        said = message(name)
+        assert f"{name} is no directory and no .npz file" in said
+        assert f"droplet-ms space features {name} --out DIR` first" in said
+    (tmp_path / "bad.npz").write_bytes(b"text")
+    assert "bad.npz is no training data" in message(tmp_path / "bad.npz")
+    (workload, *_) = read_training_data([work_dir])
+    workload.save(tmp_path / "old.npz", "0: others")
+    assert "features of schema '0: others', expected '1: 820" in message(tmp_path / "old.npz")
     assert "found 0 like 'cuda'" in message(work_dir, "--target", "cuda")
     directory = tmp_path / "mixed"
     database = open_database(directory)

@@ -16,14 +16,16 @@
 # under the License.
 """TreeGRU, on made-up trees whose order is known."""
 
+import json
 import sys
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pytest
 
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel, TransferModel
-from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES, relative_throughput
+from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
+from tvm_droplet_ms.cost_model.throughput import relative_throughput
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
 from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH
@@ -31,6 +33,8 @@ from tvm_droplet_ms.cost_model.tree_gru.tree_batch import TreeBatch
 from tvm_droplet_ms.cost_model.tree_gru.tree_gru import HIDDEN, SHAPES, SLOTS, TreeGRU
 
 TREES = 480
+
+TARGET = json.dumps({"kind": "llvm"})
 
 
 def random_tree(generator: np.random.Generator) -> np.ndarray:
@@ -61,7 +65,7 @@ def made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(objective: str, seed: int = 0) -> TreeGRU:
-    pytest.importorskip("torch")
+    pytest.importorskip("jax")
     features, secs = made_up(0)
     workloads = np.repeat([0, 1], TREES // 2)
     throughput = np.concatenate([relative_throughput(part) for part in np.split(secs, 2)])
@@ -74,7 +78,7 @@ def known(objective: str) -> TreeGRU:
 
 
 def untrained() -> TreeGRU:
-    """A network of random parameters, which needs no PyTorch."""
+    """A network of random parameters."""
     generator = np.random.default_rng(0)
     parameters = {
         name: generator.normal(0.0, 0.2, shape).astype(np.float32) for name, shape in SHAPES.items()
@@ -101,7 +105,12 @@ def test_predictions_are_throughputs(objective):
     assert predicted.mean() == pytest.approx(expected.mean(), abs=0.05)
 
 
-def test_the_same_seed_makes_the_same_network():
+def test_the_same_seed_makes_the_same_network(monkeypatch):
+    pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model.tree_gru import training
+
+    monkeypatch.setattr(training, "EPOCHS", 1)
+    monkeypatch.setattr(training, "MIN_STEPS", 10)
     first, again, other = (fitted("rank", seed).parameters for seed in (0, 0, 1))
     for name, value in first.items():
         np.testing.assert_array_equal(value, again[name])
@@ -109,8 +118,11 @@ def test_the_same_seed_makes_the_same_network():
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_single_program_is_enough(objective):
-    pytest.importorskip("torch")
+def test_a_single_program_is_enough(objective, monkeypatch):
+    pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model.tree_gru import training
+
+    monkeypatch.setattr(training, "MIN_STEPS", 1)
     features = made_up(0)[0][:2]
     one = np.zeros(1, dtype=int)
     model = TreeGRU.fit(features[:1], np.ones(1), one, objective=objective, seed=0)
@@ -198,18 +210,57 @@ def test_other_features_are_refused():
         TreeGRU.fit(np.zeros((3, 7)), np.ones(3), np.zeros(3, dtype=int), objective="rank", seed=0)
 
 
-def test_without_torch_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
+def test_without_jax_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
     monkeypatch.delitem(sys.modules, "tvm_droplet_ms.cost_model.tree_gru.training", False)
     features, secs = made_up(0)
-    with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[torch\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[treegru\]'"):
         TreeGRU.fit(features, relative_throughput(secs), np.zeros(TREES), objective="rank", seed=0)
+
+
+def test_training_and_scoring_make_the_same_of_a_tree():
+    """JAX's forward pass, of trees padded to the room of others, against NumPy's."""
+    jax = pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model.tree_gru import training
+
+    features, _ = made_up(2)
+    model = untrained()
+    steps = [[np.arange(start, start + 120)] for start in range(0, TREES, 120)]
+    room = training._room(features, steps)
+    forward = jax.jit(partial(training.forward, room=room))
+    # Also trees of a single level, and fewer than there is room for.
+    alone = features[:3].reshape(3, MAX_NODES, -1).copy()
+    alone[:, 1:] = 0.0
+    alone[:, 1:, 0] = -1.0
+    for trees in (features[:120], features[120:180], alone.reshape(3, -1)):
+        padded = training._padded(trees, room)
+        found = np.asarray(forward(model.parameters, padded))
+        np.testing.assert_allclose(found[: len(trees)], model.embed(trees), atol=2e-5)
+        assert not found[len(trees) :].any()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_loss_by_hand(objective):
+    """Of two groups, of 3 programs and of 2; what is padded has no part."""
+    pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model.tree_gru import training
+
+    throughput = np.array([1.0, 0.5, 0.5, 0.25, 1.0])
+    expected, places, present = training._targets(throughput, [np.arange(3), np.arange(3, 5)])
+    scores = np.array([0.3, -0.2, 0.8, 0.1, 0.6])
+    found = training._LOSSES[objective](scores[places], expected, present)
+    if objective == "regression":
+        assert found == pytest.approx(((scores - throughput) ** 2).mean(), rel=1e-5)
+        return
+    # The ordered pairs of unlike throughput: (0, 1) and (0, 2) of the first group, (4, 3).
+    logistic = [np.log1p(np.exp(-margin)) for margin in (0.5, -0.5, 0.5)]
+    assert found == pytest.approx((np.mean(logistic[:2]) + logistic[2]) / 2, rel=1e-5)
 
 
 def test_kept_as_what_is_known(tmp_path):
     """And told from boosted trees."""
     features, secs = made_up(2)
-    pretrained_model = PretrainedModel(untrained(), "{}", {"seed": 0})
+    pretrained_model = PretrainedModel(untrained(), TARGET, {"workloads": [], "seed": 0})
     pretrained_model.save(tmp_path / "gru.model")
     again = PretrainedModel.load(tmp_path / "gru.model")
     assert (again.kind, again.summary) == ("treegru", pretrained_model.summary)
@@ -226,6 +277,6 @@ def test_kept_as_what_is_known(tmp_path):
 
 def test_parameters_of_another_network_are_refused(tmp_path):
     odd = TreeGRU({"output": np.zeros(3)}, "rank")
-    PretrainedModel(odd, "{}", {}).save(tmp_path / "odd.model")
+    PretrainedModel(odd, TARGET, {"workloads": []}).save(tmp_path / "odd.model")
     with pytest.raises(ModelFileError, match=r"odd.model is no cost model: its parameters"):
         PretrainedModel.load(tmp_path / "odd.model")

@@ -30,10 +30,10 @@ SIZES = 2.0 ** np.arange(4, 25)
 """The thresholds: sizes of a cache in bytes, from 16 B to 16 MiB."""
 
 NESTS = 3
-"""Of how many nests of a module the relations are kept: those that iterate most."""
+"""Loop nests kept, by the number of iterations."""
 
 ACCESSES = 4
-"""Of how many accesses of a nest: those that touch most."""
+"""Accesses kept of a nest, by the bytes that they touch."""
 
 _STRIDE = 2
 """The traffic of a single access is kept at every second size."""
@@ -41,7 +41,7 @@ _STRIDE = 2
 _OF_NEST = 2 * len(SIZES) + ACCESSES * len(SIZES[::_STRIDE])
 
 RELATIONS = len(SIZES) + NESTS * _OF_NEST
-"""How many features ``relations`` has."""
+"""Features of ``relations``."""
 
 
 class _Access(Protocol):
@@ -57,12 +57,13 @@ class _Nest(Protocol):
 
 
 def relations(nests: Sequence[_Nest]) -> np.ndarray:
-    """How much iterates within each size of a cache, and how much must be moved into it.
+    """The iterations within a cache of each size, and the traffic into it.
 
-    The traffic into a cache is what the largest loops whose working set fits it touch, as often as
-    they are entered. First comes the traffic of all nests together at each of ``SIZES``. Then, for
-    each of the ``NESTS`` nests that iterate most: the iterations within each size; the traffic into
-    it; and the traffic of each of the ``ACCESSES`` accesses that touch most, at every other size.
+    The traffic into a cache is the bytes that the largest loop whose working set fits touches,
+    times how often that loop is entered. First comes the traffic of all nests together at each of
+    ``SIZES``. Then, for each of the ``NESTS`` nests of the most iterations: the iterations within
+    each size; the traffic into it; and the traffic of each of the ``ACCESSES`` accesses that touch
+    most, at every second size.
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ def relations(nests: Sequence[_Nest]) -> np.ndarray:
     -------
     features : np.ndarray
         Logarithms to base 2 of iterations and of bytes plus one, of shape ``(RELATIONS,)``,
-        float32; zeros where there is nothing.
+        float32; 0 for missing nests and accesses.
     """
     known = [nest for nest in nests if len(nest.iterations) and nest.accesses]
     known.sort(key=lambda nest: -nest.iterations[-1])

@@ -41,11 +41,11 @@ class Access:
     is_write : bool
         Whether the block writes it.
     touched : np.ndarray
-        How many bytes of it each loop and those within it touch, the innermost loop first, of shape
-        ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs" (Chen et al.,
-        2018).
+        The bytes that each loop with the loops within it touches, the innermost loop first, of
+        shape ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs" (Chen et
+        al., 2018).
     runs : np.ndarray
-        How many of these bytes lie side by side, of the same shape.
+        How many of these bytes are contiguous, of the same shape.
     """
 
     buffer: str
@@ -61,19 +61,19 @@ class LoopNest:
     Parameters
     ----------
     extents : np.ndarray
-        How often each loop turns, the innermost first, of shape ``(loops,)``; 1 where it is not a
-        constant.
+        The iterations of each loop, the innermost first, of shape ``(loops,)``; 1 where they are
+        not constant.
     kinds : np.ndarray
         TVM's ``ForKind`` of each: 0 serial, 1 parallel, 2 vectorized, 3 unrolled, 4 bound to a
         thread.
     unroll_limit : int
-        To how many steps TVM may unroll within; 0 for none.
+        The most steps that TVM may unroll within; 0 for none.
     accesses : tuple[Access, ...]
         The writes of the block, then its reads.
     loops : tuple[int, ...]
-        Which loop of the module each is, the innermost first: nests may share the outer ones.
+        The number of each loop in the module, the innermost first: nests may share outer loops.
     operations : np.ndarray
-        What one run of the block computes; see ``operations.operations``.
+        The operations of one execution of the block; see ``operations.operations``.
     """
 
     extents: np.ndarray
@@ -85,7 +85,7 @@ class LoopNest:
 
     @property
     def iterations(self) -> np.ndarray:
-        """How often the block runs in each loop and those within it, of shape ``(loops,)``."""
+        """Executions of the block in one run of each loop, of shape ``(loops,)``."""
         return np.cumprod(self.extents, dtype=float)
 
 
@@ -107,7 +107,7 @@ def loop_nests(mod: IRModule) -> list[LoopNest]:
 
 
 def _blocks(stmt: Any, loops: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """The blocks that have no block within them, each with its loops, the outermost first."""
+    """Each block that has no block within it, with its loops, the outermost first."""
     if isinstance(stmt, s_tir.SBlockRealize):
         within = list(_blocks(stmt.block.body, loops))
         yield from within or [(stmt, loops)]

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The loops around each block of a scheduled module, as numbers."""
+"""Features of the loops around each block of a scheduled module."""
 
 from collections.abc import Sequence
 
@@ -23,21 +23,21 @@ import numpy as np
 from .loop_context import LoopNest
 
 BLOCKS = 6
-"""How many blocks, in the order of the module; those beyond are left out."""
+"""Blocks kept, in the order of the module."""
 
 LOOPS = 20
-"""How many loops of each, the innermost first; those beyond are left out."""
+"""Loops kept of a block, the innermost first."""
 
 LOOP_NEST_FEATURES = BLOCKS * (3 * LOOPS + 2)
-"""How many features ``loop_nest_features`` has."""
+"""Features of ``loop_nest_features``."""
 
 
 def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
-    """How the loops around each innermost block are tiled, which features of its stores blur.
+    """Tiling of the loops around each innermost block, which per-store features average away.
 
-    Of a block: for each loop, from the innermost outwards, the logarithm to base 2 of its extent,
-    that of the product of the extents so far, and its kind (0 serial, 1 parallel, 2 vectorized, 3
-    unrolled); then the limit to which its loops are unrolled, and their number.
+    For each loop of a block, the innermost first: the logarithm to base 2 of its extent, that of
+    the product of the extents so far, and its kind (0 serial, 1 parallel, 2 vectorized, 3
+    unrolled). Then the block's unroll limit and its number of loops.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
     Returns
     -------
     features : np.ndarray
-        Of shape ``(LOOP_NEST_FEATURES,)``, float32; zeros where there is nothing.
+        Of shape ``(LOOP_NEST_FEATURES,)``, float32; 0 for missing blocks and loops.
     """
     features = np.zeros((BLOCKS, 3 * LOOPS + 2), dtype=np.float32)
     for row, nest in zip(features, nests, strict=False):

@@ -14,9 +14,9 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What is seen of a program before it is measured, as numbers that mean the same in every workload.
+"""Features of scheduled programs that mean the same in every workload.
 
-``docs/features.md`` has them one by one.
+``docs/features.md`` lists them.
 """
 
 from collections.abc import Sequence
@@ -36,26 +36,26 @@ from .loop_nest import LOOP_NEST_FEATURES, loop_nest_features
 from .store_features import STORE_FEATURES, pooled_stores
 
 FEATURES = STORE_FEATURES + RELATIONS + LOOP_NEST_FEATURES
-"""How many features a program has."""
+"""Features of a program."""
 
 SCHEMA = f"2: {STORE_FEATURES} of stores, {RELATIONS} relations, {LOOP_NEST_FEATURES} of loops"
-"""What the features are: to be changed whenever one of them changes its meaning."""
+"""Version of ``ProgramFeatures``; change it whenever a feature changes its meaning."""
 
 TREE_SCHEMA = f"tree 1: {MAX_NODES} nodes, {WIDTH} of each"
-"""The same of ``LoopTrees``."""
+"""Version of ``LoopTrees``."""
 
 
 class Extractor(Protocol):
-    """Makes numbers of programs."""
+    """Extracts features of programs."""
 
     schema: str
-    """What the numbers mean."""
+    """Version of the features: files of another version are refused."""
 
     width: int
-    """How many there are of a program."""
+    """Features of a program."""
 
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """Those of some candidates of one task, of shape ``(candidates, width)``, float32."""
+        """Features of candidates of one task, of shape ``(candidates, width)``, float32."""
 
 
 class ProgramFeatures:
@@ -65,15 +65,16 @@ class ProgramFeatures:
     width = FEATURES
 
     def __init__(self) -> None:
-        self._of_stores = PerStoreFeature()
+        self._per_store = PerStoreFeature()
 
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """The features of some candidates of one task.
+        """Extract the features of candidates of one task.
 
         Parameters
         ----------
         context : TuneContext
-            The task: its target tells whether the programs are for a GPU.
+            The task. Its target says whether the programs are for a GPU; TVM extracts its part
+            of the features on its ``num_threads`` threads.
         candidates : Sequence[MeasureCandidate]
             The candidates.
 
@@ -85,10 +86,10 @@ class ProgramFeatures:
         features = np.zeros((len(candidates), FEATURES), dtype=np.float32)
         if not candidates:
             return features
-        stores = self._of_stores.extract_from(context, list(candidates))
-        for row, candidate, of_stores in zip(features, candidates, stores, strict=True):
-            row[:STORE_FEATURES] = pooled_stores(of_stores.numpy())
-            row[STORE_FEATURES:] = _of_loops(candidate.sch.mod)
+        stores = self._per_store.extract_from(context, list(candidates))
+        for row, candidate, rows in zip(features, candidates, stores, strict=True):
+            row[:STORE_FEATURES] = pooled_stores(rows.numpy())
+            row[STORE_FEATURES:] = _loop_features(candidate.sch.mod)
         return features
 
 
@@ -99,12 +100,12 @@ class LoopTrees:
     width = TREE_FEATURES
 
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """The loop trees of some candidates of one task.
+        """Extract the loop trees of candidates of one task.
 
         Parameters
         ----------
         context : TuneContext
-            The task; nothing of it is used.
+            The task; not used.
         candidates : Sequence[MeasureCandidate]
             The candidates.
 
@@ -119,6 +120,6 @@ class LoopTrees:
         return features
 
 
-def _of_loops(mod: IRModule) -> np.ndarray:
+def _loop_features(mod: IRModule) -> np.ndarray:
     nests = loop_nests(mod)
     return np.concatenate([relations(nests), loop_nest_features(nests)])

@@ -21,26 +21,26 @@ import numpy as np
 from .buffer_order import in_buffer_order
 
 PER_STORE = 164
-"""How many features TVM's ``PerStoreFeature`` has (``per_store_feature.cc``): 57 of computation, 18
-of each of 5 buffers, 10 of arithmetic intensity, 4 of allocation, 3 of the loops around."""
+"""Features of a store in TVM's ``PerStoreFeature`` (``per_store_feature.cc``): 57 of computation,
+18 of each of 5 buffers, 10 of arithmetic intensity, 4 of allocation, 3 of the loops around."""
 
 _OPERATIONS = 16
-"""The first of them: how often operations of 16 kinds are done, as logarithms."""
+"""The first features are the counts of operations of 16 kinds, as logarithms."""
 
 LARGEST = 3
-"""How many stores are told apart: those of the most operations."""
+"""Stores that keep a row of their own: those of the most operations."""
 
 STORE_FEATURES = (2 + LARGEST) * PER_STORE
-"""How many features ``pooled_stores`` has."""
+"""Features of ``pooled_stores``."""
 
 
 def pooled_stores(stores: np.ndarray) -> np.ndarray:
-    """The features of a program's stores, at a length that does not depend on their number.
+    """Pool the features of a program's stores to a length that does not depend on their number.
 
     Parameters
     ----------
     stores : np.ndarray
-        Those of each store, in the program's order, of shape ``(stores, PER_STORE)``.
+        The features of each store, in the program's order, of shape ``(stores, PER_STORE)``.
 
     Returns
     -------

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""``droplet-ms pretrain``: learn from measurements, and say how well what was learned ranks."""
+"""Train a model, and report how well it ranks workloads that were held out."""
 
 import sys
 from collections.abc import Sequence
@@ -23,13 +23,12 @@ from typing import TextIO
 
 import numpy as np
 
-from ...database import open_database
 from ...report import align
 from ..boosted_trees import Objective
-from ..features.program_features import Extractor
-from ..pretrained_model import ModelKind, PretrainedModel
+from ..model_file import ModelKind
+from ..pretrained_model import PretrainedModel
 from .ranking import pairwise_accuracy, top_k_score
-from .training_data import MeasuredWorkload, TrainingDataError, read_database, select_target
+from .training_data import MeasuredWorkload, TrainingDataError, select_target
 
 _FOLDS = 5
 
@@ -50,7 +49,7 @@ def pretrain(
     Parameters
     ----------
     workloads : Sequence[MeasuredWorkload]
-        What to learn from.
+        The training data.
     out : Path
         The file to write.
     model : str
@@ -58,15 +57,15 @@ def pretrain(
     objective : Objective
         "rank" or "regression".
     target : str | None
-        Of which target; None where there is only one.
+        The target, by a part of its text that no other has; None where there is only one.
     mix_targets : bool
-        Whether to learn from what other targets have measured too. Times of different targets are
-        not compared with each other: a model learns how far a program is from the best of its
-        workload on its target.
+        Whether to learn from the records of the other targets too. Times of different targets are
+        not compared with each other: a model learns the throughput of a program relative to the
+        best of its workload on the same target.
     seed : int
-        Of the training.
+        Seed of the training.
     stream : TextIO | None
-        Where to print; None for the standard output.
+        The stream to print to; None for the standard output.
 
     Returns
     -------
@@ -76,23 +75,24 @@ def pretrain(
     Raises
     ------
     TrainingDataError
-        If there is nothing to learn from, or the targets are mixed up.
+        If there is nothing to learn from, or the target is not clear.
     """
     printed = stream or sys.stdout
-    of_target = select_target(workloads, target)
-    made_for = of_target[0].target
+    selected = select_target(workloads, target)
     chosen = [
-        one for one in (workloads if mix_targets else of_target) if np.isfinite(one.secs).any()
+        workload
+        for workload in (workloads if mix_targets else selected)
+        if np.isfinite(workload.secs).any()
     ]
     if not chosen:
         raise TrainingDataError("every measurement failed, so that there is nothing to learn")
-    for text in dict.fromkeys(one.target for one in chosen):
-        group = [one for one in chosen if one.target == text]
-        records = sum(len(one.secs) for one in group)
+    for text in dict.fromkeys(workload.target for workload in chosen):
+        group = [workload for workload in chosen if workload.target == text]
+        records = sum(len(workload.secs) for workload in group)
         print(f"{records} records of {len(group)} workloads on {text}", file=printed)
     print(f"\n{format_held_out(chosen, objective, seed, model)}\n", file=printed)
     pretrained_model = PretrainedModel.learn(
-        chosen, model=model, objective=objective, seed=seed, target=made_for
+        chosen, model=model, objective=objective, seed=seed, target=selected[0].target
     )
     pretrained_model.save(out)
     print(f"wrote {out}, {out.stat().st_size / 1024:.0f} KiB", file=printed)
@@ -105,80 +105,40 @@ def format_held_out(
     seed: int,
     model: ModelKind = "trees",
 ) -> str:
-    """How well a model ranks each workload when it has learned from others only.
+    """A table of how well a model ranks each workload after learning from others only.
 
-    The workloads are held out in turns, a fifth of them at once.
+    The workloads are held out in turn, a fifth of them at once.
 
     Parameters
     ----------
     workloads : Sequence[MeasuredWorkload]
-        All of one target, with a success each.
+        At least one program of each has a time.
     objective : Objective
         "rank" or "regression".
     seed : int
-        Of the training.
+        Seed of the training.
     model : str
         "trees" or "treegru".
     """
     if len(workloads) < 2:
-        return "there is one workload, and none to hold out: how well it ranks others is not known"
+        return "there is one workload and none to hold out: how it ranks others is not known"
     predicted: dict[int, np.ndarray] = {}
     folds = min(_FOLDS, len(workloads))
     for fold in range(folds):
-        others = [one for index, one in enumerate(workloads) if index % folds != fold]
+        others = [workload for index, workload in enumerate(workloads) if index % folds != fold]
         learned = PretrainedModel.learn(others, model=model, objective=objective, seed=seed).model
         for index in range(fold, len(workloads), folds):
             predicted[index] = learned.predict(workloads[index].features)
     lines = [["held out", "records", "pairwise accuracy", "top-1", "top-5"]]
-    for index, one in enumerate(workloads):
-        lines.append([one.name, str(len(one.secs)), *_quality([predicted[index]], [one.secs])])
     scores = [predicted[index] for index in range(len(workloads))]
-    all_records = str(sum(len(one.secs) for one in workloads))
-    lines.append(["all", all_records, *_quality(scores, [one.secs for one in workloads])])
+    secs = [workload.secs for workload in workloads]
+    for workload, *ranked in zip(workloads, scores, secs, strict=True):
+        quality = _quality(*([values] for values in ranked))
+        lines.append([workload.name, str(len(workload.secs)), *quality])
+    lines.append(["all", str(sum(map(len, secs))), *_quality(scores, secs)])
     return align(lines)
 
 
 def _quality(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray]) -> list[str]:
     accuracy = np.mean([pairwise_accuracy(*pair) for pair in zip(scores, secs, strict=True)])
     return [f"{accuracy:.3f}", *(f"{top_k_score(scores, secs, k):.3f}" for k in (1, 5))]
-
-
-def read_databases(
-    directories: Sequence[Path], *, extractor: Extractor | None = None
-) -> list[MeasuredWorkload]:
-    """What the MetaSchedule databases of some work directories hold, one workload once.
-
-    Parameters
-    ----------
-    directories : Sequence[Path]
-        The ``work_dir`` of each run.
-    extractor : Extractor | None
-        What makes the features; None for ``ProgramFeatures``.
-
-    Raises
-    ------
-    TrainingDataError
-        If a directory holds no database.
-    ValueError
-        If a database cannot be read; names the lines.
-    """
-    merged: dict[tuple[str, str], list[MeasuredWorkload]] = {}
-    for directory in directories:
-        if not (directory / "database_workload.json").exists():
-            raise TrainingDataError(
-                f"{directory} holds no database_workload.json; expected the work_dir of a run, or "
-                "a measured space"
-            )
-        for workload in read_database(open_database(directory), extractor=extractor):
-            merged.setdefault((workload.name, workload.target), []).append(workload)
-    return [_merge(parts) for parts in merged.values()]
-
-
-def _merge(parts: Sequence[MeasuredWorkload]) -> MeasuredWorkload:
-    first = parts[0]
-    return MeasuredWorkload(
-        first.name,
-        first.target,
-        np.concatenate([part.features for part in parts]),
-        np.concatenate([part.secs for part in parts]),
-    )

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""How well scores rank programs. Imports no TVM."""
+"""Quality of a ranking of programs by scores. Imports no TVM."""
 
 from collections.abc import Sequence
 
@@ -23,20 +23,20 @@ from scipy import stats
 
 
 def pairwise_accuracy(scores: np.ndarray, secs: np.ndarray) -> float:
-    """The share of pairs of programs that scores order as their times do.
+    """The share of pairs of programs that scores order as times do.
 
     Parameters
     ----------
     scores : np.ndarray
-        Of shape ``(programs,)``; the higher, the faster a program is taken for.
+        Of shape ``(programs,)``; higher for a program that is predicted to be faster.
     secs : np.ndarray
-        Their times in seconds, of the same shape; infinity for what failed.
+        Their times in seconds, of the same shape; infinity for a failure.
 
     Returns
     -------
     accuracy : float
-        Of the pairs of unlike times; one of equal scores counts as half right, so that 0.5 is what
-        chance gives. NaN where all times are alike.
+        Over the pairs whose times differ; a pair of equal scores counts as half, so that 0.5 is
+        chance. NaN where all times are equal.
     """
     if len(np.unique(secs)) < 2:
         return float("nan")
@@ -48,7 +48,7 @@ def pairwise_accuracy(scores: np.ndarray, secs: np.ndarray) -> float:
 
 
 def top_k_score(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray], k: int) -> float:
-    """TenSet's top-k score: how near the best of the k programs of the highest scores come.
+    """TenSet's top-k score: the quality of the best of the k programs of the highest scores.
 
     Parameters
     ----------
@@ -56,33 +56,33 @@ def top_k_score(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray], k: int
         For each workload the scores and the times in seconds of its programs, of shape
         ``(programs,)``.
     k : int
-        How many programs of a workload would be measured, at least 1.
+        Programs of a workload that would be measured, at least 1.
 
     Returns
     -------
     score : float
         The sum of the workloads' best times over the sum of the best times among the chosen, at
-        most 1; 0 where of one workload all that were chosen failed.
+        most 1; 0 where all chosen programs of a workload failed.
 
     Notes
     -----
     "TenSet: A Large-scale Program Performance Dataset for Learned Tensor Compilers" (Zheng et al.,
-    NeurIPS 2021), each workload counted once. Of every workload something must have succeeded.
+    NeurIPS 2021), each workload counted once. Each workload must have a program that succeeded.
     """
     best = [float(times.min()) for times in secs]
     chosen = [
-        float(times[np.argsort(-of_one, kind="stable")[:k]].min())
-        for of_one, times in zip(scores, secs, strict=True)
+        float(times[np.argsort(-score, kind="stable")[:k]].min())
+        for score, times in zip(scores, secs, strict=True)
     ]
     return sum(best) / sum(chosen)
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Where each value stands: infinities compare, but do not subtract."""
+    """The rank of each value: infinities compare, but do not subtract."""
     return np.unique(values, return_inverse=True)[1]
 
 
 def _unlike(values: np.ndarray) -> int:
-    """How many pairs of values differ."""
+    """The number of pairs of values that differ."""
     counts = np.unique(values, return_counts=True)[1]
     return int((len(values) * (len(values) - 1) - (counts * (counts - 1)).sum()) // 2)

@@ -14,50 +14,41 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Measurements of many workloads, to learn from."""
+"""Training data of cost models: the measured programs of a workload, and their file."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tvm_ffi import structural_hash
 
-from tvm.s_tir import Schedule
-from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm.s_tir.meta_schedule.database import Database, TuningRecord
-from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
-from tvm.target import Target
+from ..archive import READ_ERRORS, load_arrays, replacing
+from ..throughput import relative_throughput
 
-from ..boosted_trees import relative_throughput
-from ..features.program_features import Extractor, ProgramFeatures
-
-_FAILED_SECS = 1e10
-"""What TVM's ``AddToDatabase`` stores for a failed measurement (``add_to_database.cc``)."""
-
-_AT_ONCE = 64
-"""How many programs to extract features of at once, which bounds the memory they take."""
+if TYPE_CHECKING:
+    from tvm.target import Target
 
 
 class TrainingDataError(ValueError):
-    """Measurements that no model should learn from together; the message says why."""
+    """Training data that cannot be read, or not learned from together; the message says why."""
 
 
 @dataclass(frozen=True)
 class MeasuredWorkload:
-    """The measurements of one workload on one target.
+    """Measured programs of one workload on one target.
 
     Parameters
     ----------
     name : str
-        For messages; in a database, the workload's structural hash.
+        The workload's name, for messages; its structural hash where it comes from a database.
     target : str
-        The target, as JSON with sorted keys.
+        The target, as ``target_text``.
     features : np.ndarray
-        Those of each program, of shape ``(programs, width)`` of the extractor, float32.
+        The features of each program, of shape ``(programs, width)`` of the extractor, float32.
     secs : np.ndarray
-        Their times in seconds, of shape ``(programs,)``; infinity for a failure.
+        The time of each program in seconds, of shape ``(programs,)``; infinity for a failure.
     """
 
     name: str
@@ -67,93 +58,107 @@ class MeasuredWorkload:
 
     @property
     def throughput(self) -> np.ndarray:
-        """The best time over each, of shape ``(programs,)``."""
+        """The best time over the time of each program, of shape ``(programs,)``."""
         return relative_throughput(self.secs)
 
+    def save(self, path: str | os.PathLike[str], schema: str) -> None:
+        """Write a compressed ``.npz`` file; the file is complete or absent.
 
-def target_text(target: Target) -> str:
-    """A target as text that is the same for equal targets, whatever the order of attributes."""
+        Parameters
+        ----------
+        path : str | os.PathLike[str]
+            The file; missing directories are made.
+        schema : str
+            The schema of the extractor that made the features.
+        """
+        with replacing(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, schema=np.array(schema), **vars(self))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "tuple[MeasuredWorkload, str]":
+        """Read a file that ``save`` wrote.
+
+        Returns
+        -------
+        workload : MeasuredWorkload
+            The measured programs.
+        schema : str
+            The schema of their features.
+
+        Raises
+        ------
+        TrainingDataError
+            If the file cannot be read, is damaged, or holds something else.
+        """
+        try:
+            with open(path, "rb") as file:
+                arrays = load_arrays(file)
+            workload = MeasuredWorkload(
+                str(arrays["name"]), str(arrays["target"]), arrays["features"], arrays["secs"]
+            )
+            schema = str(arrays["schema"])
+            _check(workload)
+        except READ_ERRORS as error:
+            raise TrainingDataError(
+                f"{os.fspath(path)} is no training data: {str(error) or type(error).__name__}; "
+                "make it again with droplet-ms space features"
+            ) from error
+        return workload, schema
+
+
+def _check(workload: MeasuredWorkload) -> None:
+    features, secs = workload.features, workload.secs
+    if features.ndim != 2 or secs.shape != features.shape[:1]:
+        raise ValueError(
+            f"its features are of shape {features.shape} and its times of {secs.shape}, expected "
+            "(programs, width) and (programs,)"
+        )
+    if features.dtype != np.float32 or secs.dtype != np.float64:
+        raise ValueError(
+            f"its features are {features.dtype} and its times {secs.dtype}, expected float32 and "
+            "float64"
+        )
+    if not isinstance(json.loads(workload.target), dict):
+        raise ValueError(f"its target is {workload.target!r}, expected a JSON object")
+
+
+def target_text(target: "Target") -> str:
+    """A target as JSON with sorted keys, which is the same for equal targets."""
     return json.dumps(json.loads(str(target)), sort_keys=True)
 
 
-def read_database(
-    database: Database, *, extractor: Extractor | None = None
-) -> list[MeasuredWorkload]:
-    """What a MetaSchedule database holds, its features computed again from the stored traces.
-
-    Parameters
-    ----------
-    database : Database
-        With records of one workload or several.
-    extractor : Extractor | None
-        What makes the features; None for ``ProgramFeatures``.
-
-    Returns
-    -------
-    workloads : list[MeasuredWorkload]
-        One for each workload and target, in the order of the records.
-
-    Raises
-    ------
-    TrainingDataError
-        If a record names no target.
-    """
-    groups: dict[tuple[str, str], list[TuningRecord]] = {}
-    for record in database.get_all_tuning_records():
-        name = f"{structural_hash(record.workload.mod) % (1 << 64):016x}"
-        if record.target is None:
-            raise TrainingDataError(
-                f"a record of workload {name} names no target, and may have been measured on any; "
-                "remove it"
-            )
-        groups.setdefault((name, target_text(record.target)), []).append(record)
-    used = extractor or ProgramFeatures()
-    return [_workload(name, target, group, used) for (name, target), group in groups.items()]
-
-
-def _workload(
-    name: str, target: str, records: Sequence[TuningRecord], extractor: Extractor
-) -> MeasuredWorkload:
-    context = TuneContext(records[0].workload.mod, target=records[0].target, num_threads=1)
-    parts = []
-    for start in range(0, len(records), _AT_ONCE):
-        candidates = [_candidate(record) for record in records[start : start + _AT_ONCE]]
-        parts.append(extractor.extract(context, candidates))
-    secs = np.array([_secs(record) for record in records])
-    return MeasuredWorkload(name, target, np.concatenate(parts), secs)
-
-
-def _candidate(record: TuningRecord) -> MeasureCandidate:
-    schedule = Schedule(record.workload.mod, debug_mask="none", error_render_level="fast")
-    record.trace.apply_to_schedule(schedule, remove_postproc=False)
-    return MeasureCandidate(schedule, ArgInfo.from_entry_func(schedule.mod, remove_preproc=True))
-
-
-def _secs(record: TuningRecord) -> float:
-    """The median time, as MetaSchedule's model takes it; infinity for a failure."""
-    times = np.array([float(sec) for sec in record.run_secs or ()])
-    valid = len(times) > 0 and bool(np.all(np.isfinite(times) & (times > 0)))
-    median = float(np.median(times)) if valid else np.inf
-    return median if median < _FAILED_SECS else np.inf
+def merge(workloads: Iterable[MeasuredWorkload]) -> list[MeasuredWorkload]:
+    """Put together the programs that have the same workload and target, in the order given."""
+    groups: dict[tuple[str, str], list[MeasuredWorkload]] = {}
+    for workload in workloads:
+        groups.setdefault((workload.name, workload.target), []).append(workload)
+    return [
+        MeasuredWorkload(
+            name,
+            target,
+            np.concatenate([workload.features for workload in group]),
+            np.concatenate([workload.secs for workload in group]),
+        )
+        for (name, target), group in groups.items()
+    ]
 
 
 def select_target(
-    workloads: Iterable[MeasuredWorkload], target: str | None = None
+    workloads: Sequence[MeasuredWorkload], target: str | None = None
 ) -> list[MeasuredWorkload]:
-    """The workloads of one target: times of different machines do not compare.
+    """Select the workloads of one target: times of different machines do not compare.
 
     Parameters
     ----------
-    workloads : Iterable[MeasuredWorkload]
-        Of any targets.
+    workloads : Sequence[MeasuredWorkload]
+        Workloads of any targets.
     target : str | None
-        The target whose to take, by its text or a part of it that no other has; None where there
-        is only one.
+        A part of the target's text that no other target has; None where there is only one target.
 
     Raises
     ------
     TrainingDataError
-        If there is nothing, or of several targets none was chosen; lists them.
+        If there are no workloads, or not exactly one target matches; lists the targets.
     """
     groups: dict[str, list[MeasuredWorkload]] = {}
     for workload in workloads:
@@ -164,10 +169,11 @@ def select_target(
     if not groups:
         raise TrainingDataError("there are no records to learn from")
     listed = "; ".join(
-        f"{sum(len(one.secs) for one in group)} records of {text}" for text, group in groups.items()
+        f"{sum(len(workload.secs) for workload in group)} records of {text}"
+        for text, group in groups.items()
     )
     reason = f"{len(groups)} targets" if target is None else f"{len(chosen)} like {target!r}"
     raise TrainingDataError(
-        f"expected records of one target, found {reason}: {listed}; choose with --target, by a "
-        "part of the text that only one has, and add --mix-targets to learn from all"
+        f"expected records of one target, found {reason}: {listed}; choose one with --target and a "
+        "part of its text that no other has, and add --mix-targets to learn from all"
     )

@@ -14,11 +14,11 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The loops of a scheduled module as a tree of context vectors, for a model that reads trees.
+"""The loops of a scheduled module as a tree of context vectors, the input of a TreeGRU.
 
-After "Learning to Optimize Tensor Programs" (Chen et al., 2018): a node of the tree is a loop, and
-says of it how long it is, how it is run, how often what is within and outside turns, and what it
-touches of each buffer. Imports no TVM.
+After "Learning to Optimize Tensor Programs" (Chen et al., 2018): a node of the tree is a loop; its
+context vector has the extent, the kind, the iterations within and outside, and the memory touched
+in each buffer. Imports no TVM.
 """
 
 from collections.abc import Sequence
@@ -28,24 +28,24 @@ from typing import Protocol
 import numpy as np
 
 MAX_NODES = 48
-"""How many nodes of a module are kept."""
+"""Nodes kept of a module."""
 
 KINDS = 5
-"""How many kinds of loops there are: serial, parallel, vectorized, unrolled, bound to a thread."""
+"""Kinds of loops: serial, parallel, vectorized, unrolled, bound to a thread."""
 
 OPERATIONS = 5
-"""How many kinds of operations a block is described by."""
+"""Kinds of operations counted in a block."""
 
 BUFFERS = 4
-"""Of how many buffers a node tells what it touches: the largest."""
+"""Buffers described per node, the largest first."""
 
-_OF_BUFFER = 4
+_PER_BUFFER = 4
 
-WIDTH = 2 + KINDS + 1 + 4 + OPERATIONS + BUFFERS * _OF_BUFFER
-"""How many numbers a context vector has."""
+WIDTH = 2 + KINDS + 1 + 4 + OPERATIONS + BUFFERS * _PER_BUFFER
+"""Numbers of a context vector."""
 
 TREE_FEATURES = MAX_NODES * (1 + WIDTH)
-"""How many numbers ``loop_tree`` has."""
+"""Numbers of ``loop_tree``."""
 
 
 class _Access(Protocol):
@@ -80,7 +80,8 @@ class _Nest(Protocol):
 class _Node:
     """A loop or a block.
 
-    ``nests`` has the nests that it is of, each with which of its loops it is; a block is none.
+    ``nests`` has each nest that the loop belongs to, with the loop's position in it; a block has
+    none.
     """
 
     parent: int
@@ -93,7 +94,7 @@ class _Node:
 
 @dataclass
 class _Touched:
-    """What a loop and those within it touch of a buffer, in bytes."""
+    """The memory that a loop touches in one buffer, in bytes."""
 
     size: float = 0.0
     run: float = 0.0
@@ -102,9 +103,9 @@ class _Touched:
 
 
 def loop_tree(nests: Sequence[_Nest]) -> np.ndarray:
-    """The tree of a module: its loops of more than one turn, and its blocks as leaves.
+    """The tree of a module: its loops of more than one iteration, and its blocks as leaves.
 
-    Of a node: which node it is within; then, in logarithms to base 2 where it is no flag,
+    A node has its parent and, in logarithms to base 2 where it is no flag,
 
     - the extent; the largest power of two that divides it; the kind, one-hot (nothing for the
       module and a block); whether it is a block;
@@ -112,8 +113,8 @@ def loop_tree(nests: Sequence[_Nest]) -> np.ndarray:
       unroll limit, plus one; the bytes of all buffers that it touches, plus one;
     - of a block, its operations of each kind, plus one;
     - for each of the ``BUFFERS`` largest buffers that it touches, in the same order in all nodes of
-      a module: the bytes touched; the accesses for each of these bytes; the bytes that lie side
-      by side; and whether it is written.
+      a module: the bytes touched; the accesses per byte; the contiguous bytes; and whether it
+      is written.
 
     Parameters
     ----------
@@ -186,29 +187,29 @@ def _context(node: _Node, sizes: dict[str, float]) -> np.ndarray:
     touched = _touched(node)
     inner = max((float(nest.iterations[at]) for nest, at in node.nests), default=1.0)
     unroll = max((nest.unroll_limit for nest, _ in node.nests), default=0)
-    working_set = sum(each.size for each in touched.values())
+    working_set = sum(memory.size for memory in touched.values())
     extent = np.log2([node.extent, node.extent & -node.extent])
     products = np.log2([inner, node.outer, 1.0 + unroll, 1.0 + working_set])
-    of_buffers = np.zeros((BUFFERS, _OF_BUFFER))
+    buffers = np.zeros((BUFFERS, _PER_BUFFER))
     # A stable sort: of equal sizes, the first of the module comes first.
     largest = sorted(touched, key=lambda name: -sizes[name])
-    for row, name in zip(of_buffers, largest, strict=False):
-        one = touched[name]
-        row[:3] = np.log2([one.size, one.accesses / one.size, one.run])
-        row[3] = one.written
+    for row, name in zip(buffers, largest, strict=False):
+        memory = touched[name]
+        row[:3] = np.log2([memory.size, memory.accesses / memory.size, memory.run])
+        row[3] = memory.written
     is_block = float(node.operations is not None)
-    parts = (extent, kind, [is_block], products, np.log2(1.0 + computed), of_buffers.ravel())
+    parts = (extent, kind, [is_block], products, np.log2(1.0 + computed), buffers.ravel())
     return np.concatenate(parts)
 
 
 def _touched(node: _Node) -> dict[str, _Touched]:
-    """What the node touches of each buffer, in the order of the module."""
+    """The memory that the node touches in each buffer, in the order of the module."""
     found: dict[str, _Touched] = {}
     for nest, at in node.nests:
         for access in nest.accesses:
-            one = found.setdefault(access.buffer, _Touched())
-            one.size = max(one.size, float(access.touched[at]))
-            one.run = max(one.run, float(access.runs[at]))
-            one.accesses += float(nest.iterations[at])
-            one.written |= access.is_write
+            memory = found.setdefault(access.buffer, _Touched())
+            memory.size = max(memory.size, float(access.touched[at]))
+            memory.run = max(memory.run, float(access.runs[at]))
+            memory.accesses += float(nest.iterations[at])
+            memory.written |= access.is_write
     return found

@@ -14,41 +14,50 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Trains a TreeGRU with PyTorch, on one thread. Imports no TVM."""
+"""Trains a TreeGRU with JAX. Imports no TVM.
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+JAX compiles a step for fixed shapes, so that the trees of a step are padded: each level of the
+trees has room for the most nodes that any step has there. What is padded changes no sum.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..boosted_trees import Objective
-from .tree_batch import TreeBatch
+from .loop_tree import WIDTH
+from .tree_batch import Level, TreeBatch, node_depths
 from .tree_gru import SHAPES, memory
 
 try:
-    import torch
+    import jax
+    import jax.numpy as jnp
 except ImportError as error:
     raise ImportError(
-        "training a TreeGRU takes PyTorch, which is not installed: "
-        "pip install 'tvm-droplet-ms[torch]'"
+        "training a TreeGRU needs JAX, which is not installed: "
+        "pip install 'tvm-droplet-ms[treegru]'"
     ) from error
 
 EPOCHS = 12
-"""How often the programs are gone through: by then the accuracy on workloads that were held out
-has stopped rising, and has not begun to fall."""
+"""Passes over the programs: by then the accuracy on held-out workloads has stopped rising, and has
+not begun to fall."""
 
-_LEAST_STEPS = 240
-"""As many steps at least, where there are few programs."""
+MIN_STEPS = 240
+"""Steps at least, where there are few programs."""
 
 _PER_EPOCH = 1024
 """The most programs of a workload in an epoch."""
 
-_GROUP, _GROUPS = 64, 4
-"""How many programs of one workload are compared with each other, and how many such groups make a
-step."""
+GROUP, GROUPS = 64, 4
+"""Programs of one workload that are compared with each other, and such groups in a step."""
 
 _RATE, _DECAY, _DROPOUT, _CLIP = 3e-3, 1e-2, 0.2, 1.0
+_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
+
+Parameters = dict[str, Any]
 
 
 def train(
@@ -59,7 +68,7 @@ def train(
     objective: Objective,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """The parameters of a network, by AdamW on a rate that falls to 0 as a cosine.
+    """Train a network by AdamW, at a rate that falls to 0 as a cosine.
 
     Parameters
     ----------
@@ -68,51 +77,42 @@ def train(
     throughput : np.ndarray
         Relative to the best of the workload, of shape ``(programs,)``.
     workloads : np.ndarray
-        Which workload each program is of, of the same shape. Each counts as much.
+        The number of each program's workload, of the same shape. Each workload counts as much.
     objective : Objective
         "rank" or "regression".
     seed : int
-        The same parameters come of the same seed.
+        The same seed makes the same parameters.
 
     Returns
     -------
     parameters : dict[str, np.ndarray]
         Those of ``tree_gru.SHAPES``, and the mean and the scale of the contexts, float32.
     """
-    generator = torch.Generator().manual_seed(seed)
-    shuffler = np.random.default_rng(seed)
-    members = [np.flatnonzero(workloads == one) for one in np.unique(workloads)]
+    generator = np.random.default_rng(seed)
+    members = [np.flatnonzero(workloads == workload) for workload in np.unique(workloads)]
     fixed = _standard(features)
     learned = _initial(generator)
-    parameters = learned | {name: torch.from_numpy(value) for name, value in fixed.items()}
-    steps = -(-_groups_of_each(members) * len(members) // _GROUPS)
-    epochs = max(EPOCHS, -(-_LEAST_STEPS // steps))
-    optimizer = torch.optim.AdamW(_decay(learned), lr=_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps)
-    expected = torch.from_numpy(throughput.astype(np.float32))
-    with _one_thread():
-        for groups in _steps(members, epochs, shuffler):
-            rows = np.concatenate(groups)
-            scores = _scores(parameters, features[rows], generator)
-            sizes = [len(group) for group in groups]
-            loss = _LOSSES[objective](scores, expected[torch.from_numpy(rows)], sizes)
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(list(learned.values()), _CLIP)
-            optimizer.step()
-            schedule.step()
-    return {name: value.detach().numpy().copy() for name, value in learned.items()} | fixed
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums of several threads depend on how many there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    steps_per_epoch = -(-_groups_per_workload(members) * len(members) // GROUPS)
+    epochs = max(EPOCHS, -(-MIN_STEPS // steps_per_epoch))
+    steps = list(_steps(members, epochs, generator))
+    room = _room(features, steps)
+    moments = [{name: np.zeros_like(value) for name, value in learned.items()} for _ in range(2)]
+    state: Any = (learned, *moments)
+    for number, groups in enumerate(steps):
+        rate = 0.5 * _RATE * (1.0 + np.cos(np.pi * number / len(steps)))
+        trees = _padded(features[np.concatenate(groups)], room)
+        state = _step(
+            state,
+            fixed,
+            trees,
+            _dropped(generator),
+            *_targets(throughput, groups),
+            np.float32(rate),
+            np.float32(number + 1),
+            room=room,
+            objective=objective,
+        )
+    return {name: np.array(value) for name, value in state[0].items()} | fixed
 
 
 def _standard(features: np.ndarray) -> dict[str, np.ndarray]:
@@ -123,70 +123,180 @@ def _standard(features: np.ndarray) -> dict[str, np.ndarray]:
     return {"mean": contexts.mean(axis=0).astype("f4"), "scale": scale.astype("f4")}
 
 
-def _initial(generator: Any) -> dict[str, Any]:
-    """Uniform to the inverse root of how many numbers come in, and biases of 0."""
+def _initial(generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """Weights uniform up to the inverse root of the number of inputs, and biases of 0."""
     learned = {}
     for name, shape in SHAPES.items():
         bound = shape[0] ** -0.5 if len(shape) > 1 else 0.0
-        learned[name] = (2.0 * torch.rand(shape, generator=generator) - 1.0) * bound
-        learned[name].requires_grad_()
+        learned[name] = generator.uniform(-bound, bound, shape).astype(np.float32)
     return learned
 
 
-def _decay(learned: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The weights decay, the biases do not."""
-    weights = [value for name, value in learned.items() if len(SHAPES[name]) > 1]
-    biases = [value for name, value in learned.items() if len(SHAPES[name]) == 1]
-    return [
-        {"params": weights, "weight_decay": _DECAY},
-        {"params": biases, "weight_decay": 0.0},
-    ]
-
-
-def _groups_of_each(members: Sequence[np.ndarray]) -> int:
-    """How many groups of each workload an epoch has."""
-    return -(-min(max(map(len, members)), _PER_EPOCH) // _GROUP)
+def _groups_per_workload(members: Sequence[np.ndarray]) -> int:
+    """The groups of each workload in an epoch."""
+    return -(-min(max(map(len, members)), _PER_EPOCH) // GROUP)
 
 
 def _steps(
-    members: Sequence[np.ndarray], epochs: int, shuffler: np.random.Generator
+    members: Sequence[np.ndarray], epochs: int, generator: np.random.Generator
 ) -> Iterator[list[np.ndarray]]:
-    """The groups of each step. A workload of few programs is gone through more often."""
-    of_each = _groups_of_each(members)
+    """The groups of each step. The programs of a small workload come more often."""
+    count = _groups_per_workload(members)
     for _ in range(epochs):
         groups = []
         for programs in members:
-            size = min(_GROUP, len(programs))
-            groups += list(np.resize(shuffler.permutation(programs), (of_each, size)))
-        order = shuffler.permutation(len(groups))
-        for start in range(0, len(order), _GROUPS):
-            yield [groups[index] for index in order[start : start + _GROUPS]]
+            size = min(GROUP, len(programs))
+            groups += list(np.resize(generator.permutation(programs), (count, size)))
+        order = generator.permutation(len(groups))
+        for start in range(0, len(order), GROUPS):
+            yield [groups[index] for index in order[start : start + GROUPS]]
 
 
-def _scores(parameters: Mapping[str, Any], features: np.ndarray, generator: Any) -> Any:
-    kept = memory(parameters, TreeBatch.from_features(features), torch, _segment_sum)
-    dropped = torch.rand(kept.shape, generator=generator) < _DROPOUT
-    kept = kept.masked_fill(dropped, 0.0) / (1.0 - _DROPOUT)
-    return (kept @ parameters["output"] + parameters["output_bias"])[:, 0]
+def _room(features: np.ndarray, steps: Sequence[Sequence[np.ndarray]]) -> tuple[int, ...]:
+    """Room for the most nodes that a step has at each depth, the deepest first.
+
+    It is a power of two: other programs then often find a step that is compiled already.
+    """
+    depths = node_depths(features)
+    most = int(depths.max())
+    counts = np.stack([(depths == depth).sum(axis=1) for depth in range(most, -1, -1)], axis=1)
+    needed = np.max([counts[np.concatenate(step)].sum(axis=0) for step in steps], axis=0)
+    return tuple(1 << int(count - 1).bit_length() for count in needed if count)
 
 
-def _segment_sum(rows: Any, numbers: np.ndarray, count: int) -> Any:
-    sums = torch.zeros((count, rows.shape[1]), dtype=rows.dtype)
-    return sums.index_add(0, torch.from_numpy(numbers), rows)
+def _padded(features: np.ndarray, room: Sequence[int]) -> tuple[Any, ...]:
+    """Trees with room for more nodes: the arrays of a ``TreeBatch``.
+
+    Numbers beyond the last row, which ``_segment_sum`` drops, stand for what is padded.
+
+    Returns
+    -------
+    contexts, parents, by_tree, trees
+        As in ``TreeBatch``; ``parents`` has an array for each level.
+    """
+    batch = TreeBatch.from_features(features)
+    total = sum(room)
+    starts = np.concatenate([[0], np.cumsum(room)])
+    contexts = np.zeros((total, WIDTH), dtype=np.float32)
+    parents = [np.zeros(0, dtype=np.int32)]
+    parents += [np.full(below, above) for below, above in pairwise(room)]
+    places = np.zeros(len(batch.contexts), dtype=int)
+    first = len(room) - len(batch.levels)
+    for number, level in enumerate(batch.levels, start=first):
+        contexts[starts[number] : starts[number] + level.count] = batch.contexts[level.nodes]
+        places[level.nodes] = starts[number] + np.arange(level.count)
+        parents[number][: len(level.parents)] = level.parents
+    by_tree = np.zeros(total, dtype=np.int32)
+    by_tree[: len(places)] = places[batch.by_tree]
+    trees = np.full(total, GROUP * GROUPS, dtype=np.int32)
+    trees[: len(places)] = batch.trees
+    return contexts, tuple(rows.astype(np.int32) for rows in parents), by_tree, trees
 
 
-def _squared_error(scores: Any, expected: Any, _: Sequence[int]) -> Any:
-    return ((scores - expected) ** 2).mean()
+def _dropped(generator: np.random.Generator) -> np.ndarray:
+    """The factor of each number of a tree's memory: dropout."""
+    kept = generator.random((GROUP * GROUPS, SHAPES["output"][0]), dtype=np.float32) >= _DROPOUT
+    return np.asarray(kept / np.float32(1.0 - _DROPOUT), dtype=np.float32)
 
 
-def _pairwise(scores: Any, expected: Any, sizes: Sequence[int]) -> Any:
-    """The logistic loss of the pairs of unlike programs of a group, the mean of the groups."""
-    losses = []
-    for score, value in zip(scores.split(sizes), expected.split(sizes), strict=True):
-        sign = torch.sign(value[:, None] - value)
-        loss = torch.nn.functional.softplus(-sign * (score[:, None] - score)) * sign.abs()
-        losses.append(loss.sum() / sign.abs().sum().clamp(min=1.0))
-    return torch.stack(losses).mean()
+def _targets(
+    throughput: np.ndarray, groups: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What a step's trees are fitted to.
+
+    Returns
+    -------
+    expected : np.ndarray
+        The throughputs of each group, of shape ``(GROUPS, GROUP)``.
+    places : np.ndarray
+        The number of each one's tree, of the same shape.
+    present : np.ndarray
+        1 for a program, 0 for what is padded, of the same shape.
+    """
+    expected, present = np.zeros((2, GROUPS, GROUP), dtype=np.float32)
+    places = np.zeros((GROUPS, GROUP), dtype=np.int32)
+    start = 0
+    for row, programs in enumerate(groups):
+        expected[row, : len(programs)] = throughput[programs]
+        places[row, : len(programs)] = start + np.arange(len(programs))
+        present[row, : len(programs)] = 1.0
+        start += len(programs)
+    return expected, places, present
 
 
-_LOSSES = {"rank": _pairwise, "regression": _squared_error}
+@partial(jax.jit, static_argnames=("room", "objective"))
+def _step(
+    state: tuple[Parameters, Parameters, Parameters],
+    fixed: Parameters,
+    trees: tuple[Any, ...],
+    dropped: Any,
+    expected: Any,
+    places: Any,
+    present: Any,
+    rate: Any,
+    number: Any,
+    *,
+    room: tuple[int, ...],
+    objective: Objective,
+) -> tuple[Parameters, Parameters, Parameters]:
+    """One step of AdamW on the parameters and their two moments."""
+    learned, first, second = state
+
+    def loss(learned: Parameters) -> Any:
+        kept = forward(learned | fixed, trees, room) * dropped
+        scores = (kept @ learned["output"] + learned["output_bias"])[:, 0][places]
+        return _LOSSES[objective](scores, expected, present)
+
+    gradients = jax.grad(loss)(learned)
+    norm = jnp.sqrt(sum(jnp.sum(value**2) for value in gradients.values()))
+    scale = jnp.minimum(1.0, _CLIP / (norm + 1e-6))
+    updated: tuple[Parameters, Parameters, Parameters] = ({}, {}, {})
+    for name, value in learned.items():
+        gradient = gradients[name] * scale
+        updated[1][name] = _BETA_1 * first[name] + (1.0 - _BETA_1) * gradient
+        updated[2][name] = _BETA_2 * second[name] + (1.0 - _BETA_2) * gradient**2
+        mean = updated[1][name] / (1.0 - _BETA_1**number)
+        square = updated[2][name] / (1.0 - _BETA_2**number)
+        # The weights decay, the biases do not.
+        decay = _DECAY if len(SHAPES[name]) > 1 else 0.0
+        updated[0][name] = value * (1.0 - rate * decay) - rate * mean / (
+            jnp.sqrt(square) + _EPSILON
+        )
+    return updated
+
+
+def forward(parameters: Parameters, trees: tuple[Any, ...], room: Sequence[int]) -> Any:
+    """``tree_gru.memory`` of padded trees, of shape ``(GROUP * GROUPS, SLOTS * HIDDEN)``."""
+    contexts, parents, by_tree, numbers = trees
+    stops = np.cumsum(room).tolist()
+    levels = [
+        Level(slice(stop - count, stop), rows)
+        for stop, count, rows in zip(stops, room, parents, strict=True)
+    ]
+    batch = TreeBatch(contexts, tuple(levels), by_tree, numbers, GROUP * GROUPS)
+    return memory(parameters, batch, jnp, _segment_sum)
+
+
+def _segment_sum(rows: Any, numbers: Any, count: int) -> Any:
+    """JAX drops rows whose number is ``count`` or more."""
+    return jax.ops.segment_sum(rows, numbers, num_segments=count)
+
+
+def _squared_error(scores: Any, expected: Any, present: Any) -> Any:
+    return jnp.sum((scores - expected) ** 2 * present) / jnp.sum(present)
+
+
+def _pairwise(scores: Any, expected: Any, present: Any) -> Any:
+    """The logistic loss of the unlike pairs of a group, the mean of the groups."""
+    sign = jnp.sign(expected[:, :, None] - expected[:, None, :])
+    sign = sign * present[:, :, None] * present[:, None, :]
+    margin = scores[:, :, None] - scores[:, None, :]
+    pairs = jnp.abs(sign).sum(axis=(1, 2))
+    losses = (jax.nn.softplus(-sign * margin) * jnp.abs(sign)).sum(axis=(1, 2))
+    return jnp.sum(losses / jnp.maximum(pairs, 1.0)) / jnp.sum(present[:, 0])
+
+
+_LOSSES: dict[Objective, Callable[[Any, Any, Any], Any]] = {
+    "rank": _pairwise,
+    "regression": _squared_error,
+}

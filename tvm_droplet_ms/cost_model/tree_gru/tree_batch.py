@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Trees of loops, put together so that a network reads a level of all of them at once.
+"""Batches of loop trees, of which a network reads a level at a time.
 
 Imports no TVM.
 """
@@ -29,15 +29,15 @@ from .loop_tree import MAX_NODES, WIDTH
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one depth, of all trees.
+    """The nodes of one depth in all trees.
 
     Parameters
     ----------
     nodes : slice
-        Which nodes they are.
+        The nodes' rows in the batch.
     parents : np.ndarray
-        For each node of the level below, which node of this level is its parent, ascending, of
-        shape ``(nodes below,)``.
+        The parent in this level of each node of the level below, ascending, of shape
+        ``(nodes below,)``.
     """
 
     nodes: slice
@@ -45,13 +45,13 @@ class Level:
 
     @property
     def count(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return int(self.nodes.stop - self.nodes.start)
 
 
 @dataclass(frozen=True)
 class TreeBatch:
-    """Some trees, the deepest nodes of all of them first.
+    """Trees whose nodes are in one array, the deepest first.
 
     Parameters
     ----------
@@ -60,12 +60,11 @@ class TreeBatch:
     levels : tuple[Level, ...]
         The deepest first.
     by_tree : np.ndarray
-        The order in which the nodes are those of the first tree, of the second, and so on, of shape
-        ``(nodes,)``.
+        The nodes in the order of their trees, of shape ``(nodes,)``.
     trees : np.ndarray
         The tree of each node in that order, of the same shape.
     count : int
-        How many trees there are.
+        The number of trees.
     """
 
     contexts: np.ndarray
@@ -76,19 +75,16 @@ class TreeBatch:
 
     @staticmethod
     def from_features(features: np.ndarray) -> "TreeBatch":
-        """Put trees together.
+        """Batch some trees.
 
         Parameters
         ----------
         features : np.ndarray
-            Those of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
+            Features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
         """
         rows = features.reshape(len(features), MAX_NODES, 1 + WIDTH)
         parents = rows[:, :, 0].astype(int)
-        depths = np.zeros_like(parents)
-        everyone = np.arange(len(rows))
-        for column in range(1, MAX_NODES):
-            depths[:, column] = depths[everyone, parents[:, column]] + 1
+        depths = node_depths(features)
         trees, nodes = np.nonzero(parents >= 0)
         # In preorder the nodes of a level stand in the order of their parents.
         order = np.lexsort((nodes, trees, -depths[trees, nodes]))
@@ -106,3 +102,25 @@ class TreeBatch:
         by_tree = np.argsort(tree, kind="stable")
         contexts = np.ascontiguousarray(rows[tree, node, 1:], dtype=np.float32)
         return TreeBatch(contexts, tuple(levels), by_tree, tree[by_tree], len(rows))
+
+
+def node_depths(features: np.ndarray) -> np.ndarray:
+    """The depth of each node of some trees.
+
+    Parameters
+    ----------
+    features : np.ndarray
+        Features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
+
+    Returns
+    -------
+    depths : np.ndarray
+        0 for the root and -1 for a row that is no node, of shape ``(trees, MAX_NODES)``.
+    """
+    parents = features.reshape(len(features), MAX_NODES, 1 + WIDTH)[:, :, 0].astype(int)
+    depths = np.zeros_like(parents)
+    everyone = np.arange(len(parents))
+    for column in range(1, MAX_NODES):
+        depths[:, column] = depths[everyone, parents[:, column]] + 1
+    depths[parents < 0] = -1
+    return depths

@@ -14,12 +14,12 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""TreeGRU: a recurrent network that reads a program's loops as a tree, and scores it.
+"""TreeGRU: a recurrent network over a program's loop tree.
 
 After "Learning to Optimize Tensor Programs" (Chen et al., 2018): a gated recurrent unit goes up the
-tree, from the sum of what it made of the children; what it made of each node is spread by a softmax
-over a few slots of memory, summed over the nodes; a linear layer makes a score of these. Scoring
-takes NumPy alone; training takes PyTorch. Imports no TVM.
+tree; the state before a node is the sum of its children's. A softmax spreads each node's state over
+a few slots of memory, which are summed over the nodes, and a linear layer scores the memory.
+Scoring needs NumPy alone; training needs JAX. Imports no TVM.
 """
 
 import io
@@ -29,15 +29,17 @@ from typing import Any
 
 import numpy as np
 
+from ..archive import load_arrays
 from ..boosted_trees import Objective
+from ..throughput import throughput_line
 from .loop_tree import TREE_FEATURES, WIDTH
 from .tree_batch import TreeBatch
 
 HIDDEN = 64
-"""How many numbers the network keeps of a node."""
+"""Width of a node's state."""
 
 SLOTS = 8
-"""How many slots of memory a program's nodes are spread over."""
+"""Slots of memory of a program."""
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "input": (WIDTH, 3 * HIDDEN),
@@ -48,9 +50,10 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "output": (SLOTS * HIDDEN, 1),
     "output_bias": (1,),
 }
-"""The parameters. Those of the input are for the update gate, the reset gate and the candidate."""
+"""Shapes of the parameters. The input's have columns for the update gate, the reset gate and the
+candidate."""
 
-_AT_ONCE = 256
+_BATCH = 256
 
 SegmentSum = Callable[[Any, np.ndarray, int], Any]
 """Sums the rows that have the same number: rows, their ascending numbers, how many numbers."""
@@ -59,16 +62,16 @@ SegmentSum = Callable[[Any, np.ndarray, int], Any]
 def memory(
     parameters: Mapping[str, Any], batch: TreeBatch, xp: Any, segment_sum: SegmentSum
 ) -> Any:
-    """What the network keeps of each tree, in NumPy's arrays or PyTorch's tensors.
+    """The memory of each tree, in arrays of NumPy or JAX.
 
     Parameters
     ----------
     parameters : Mapping[str, Any]
-        Those of ``SHAPES``, and the ``mean`` and the ``scale`` of the contexts.
+        Parameters of ``SHAPES``, and the ``mean`` and the ``scale`` of the contexts.
     batch : TreeBatch
         The trees.
     xp : module
-        ``numpy`` or ``torch``.
+        ``numpy`` or ``jax.numpy``.
     segment_sum : SegmentSum
         For its arrays.
 
@@ -110,17 +113,16 @@ def _segment_sum(rows: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarra
 
 @dataclass(frozen=True)
 class TreeGRU:
-    """A trained network, and what its scores mean.
+    """A trained network, and the line from its scores to relative throughputs.
 
     Parameters
     ----------
     parameters : Mapping[str, np.ndarray]
-        Those of ``SHAPES``, and the ``mean`` and the ``scale`` of the contexts, float32.
+        Parameters of ``SHAPES``, and the ``mean`` and the ``scale`` of the contexts, float32.
     objective : Objective
-        What it was fitted for.
+        The training objective.
     intercept, slope : float
-        The line from scores to relative throughputs. Scores of the objective "rank" have no unit
-        of their own.
+        The line from scores to relative throughputs; scores of the objective "rank" have no unit.
     """
 
     parameters: Mapping[str, np.ndarray]
@@ -137,25 +139,25 @@ class TreeGRU:
         objective: Objective,
         seed: int,
     ) -> "TreeGRU":
-        """Train a network on the programs of one workload or several, each of which counts as much.
+        """Train a network on the programs of some workloads, each of equal weight.
 
         Parameters
         ----------
         features : np.ndarray
-            Those of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``.
+            Features of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``.
         throughput : np.ndarray
-            ``boosted_trees.relative_throughput`` of each workload, of shape ``(programs,)``.
+            ``relative_throughput`` of each workload, of shape ``(programs,)``.
         workloads : np.ndarray
-            Which workload each program is of, as integers in ascending order, of the same shape.
+            The number of each program's workload, ascending, of the same shape.
         objective : Objective
             "rank", the logistic loss of each pair of programs of one workload, or "regression".
         seed : int
-            Of the first parameters, the order of the programs and what is dropped.
+            Seed of the first parameters, the order of the programs and dropout.
 
         Raises
         ------
         ImportError
-            If PyTorch is not installed.
+            If JAX is not installed.
         ValueError
             If the features are no loop trees.
         """
@@ -170,29 +172,28 @@ class TreeGRU:
         if objective == "regression":
             return TreeGRU(parameters, objective)
         scores = TreeGRU(parameters, objective).predict(features)
-        slope, intercept = np.polyfit(scores, throughput, 1) if np.ptp(scores) > 0 else (1.0, 0.0)
-        return TreeGRU(parameters, objective, float(intercept), max(float(slope), 0.0))
+        return TreeGRU(parameters, objective, *throughput_line(scores, throughput))
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """The relative throughputs of programs, of shape ``(programs,)``, float64."""
+        """Predict the relative throughput of programs, of shape ``(programs,)``, float64."""
         scores = self.embed(features) @ self.parameters["output"] + self.parameters["output_bias"]
         return np.asarray(self.intercept + self.slope * scores[:, 0].astype(float))
 
     def embed(self, features: np.ndarray) -> np.ndarray:
-        """What the network keeps of programs, of shape ``(programs, SLOTS * HIDDEN)``, float32."""
+        """The memory of programs, of shape ``(programs, SLOTS * HIDDEN)``, float32."""
         parts = [
             memory(
                 self.parameters,
-                TreeBatch.from_features(features[start : start + _AT_ONCE]),
+                TreeBatch.from_features(features[start : start + _BATCH]),
                 np,
                 _segment_sum,
             )
-            for start in range(0, len(features), _AT_ONCE)
+            for start in range(0, len(features), _BATCH)
         ]
         return np.concatenate([np.zeros((0, SLOTS * HIDDEN), np.float32), *parts])
 
     def to_bytes(self) -> bytes:
-        """The parameters, as NumPy's ``.npz``."""
+        """The parameters in NumPy's ``.npz`` format."""
         file = io.BytesIO()
         np.savez(file, **dict[str, Any](self.parameters))
         return file.getvalue()
@@ -201,15 +202,14 @@ class TreeGRU:
     def from_bytes(
         content: bytes, objective: Objective, intercept: float, slope: float
     ) -> "TreeGRU":
-        """The network of ``to_bytes``.
+        """Read the network that ``to_bytes`` wrote.
 
         Raises
         ------
         ValueError
-            If they are the parameters of no such network.
+            If they are damaged, or the parameters of another network.
         """
-        with np.load(io.BytesIO(content)) as kept:
-            parameters = {name: kept[name] for name in kept.files}
+        parameters = load_arrays(io.BytesIO(content))
         shapes = SHAPES | {"mean": (WIDTH,), "scale": (WIDTH,)}
         found = {name: value.shape for name, value in parameters.items()}
         if found != shapes:

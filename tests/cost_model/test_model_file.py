@@ -1,0 +1,178 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Damaged files of models: all are refused with ModelFileError."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
+from tvm_droplet_ms.cost_model.features.program_features import FEATURES, TREE_SCHEMA
+from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
+
+HEADER, MEMBER = "header.json", "trees.ubj"
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The members of a model's file that loads."""
+    path = tmp_path_factory.mktemp("model") / "good.model"
+    features = np.random.default_rng(0).normal(size=(64, FEATURES)).astype(np.float32)
+    target = json.dumps({"kind": "llvm", "mcpu": "znver4"})
+    workload = MeasuredWorkload("made up", target, features, np.linspace(1.0, 2.0, 64))
+    PretrainedModel.learn([workload], rounds=3).save(path)
+    assert PretrainedModel.load(path).kind == "trees"
+    with zipfile.ZipFile(path) as members:
+        return {name: members.read(name) for name in members.namelist()}
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as written:
+        for name, content in members.items():
+            written.writestr(name, content)
+    return file.getvalue()
+
+
+def refused(tmp_path: Path, content: bytes) -> str:
+    path = tmp_path / "some.model"
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"some\.model is no cost model: .") as refusal:
+        PretrainedModel.load(path)
+    assert "droplet-ms pretrain" in str(refusal.value)
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({"format": "others"}, "format is 'others'"),
+        ({"format": None}, "format is None"),
+        ({"model": "forest"}, "model is 'forest', expected trees or treegru"),
+        ({"objective": "squares"}, "objective is 'squares', expected rank or regression"),
+        *(({name: None}, f"its {name} is None") for name in ("schema", "target", "tvm")),
+        *(({name: "1"}, f"its {name} is '1'") for name in ("intercept", "slope", "summary")),
+        ({"summary": {}}, "workloads are None"),
+        ({"summary": {"workloads": ["dense"]}}, "expected a list of objects"),
+        ({"summary": {"workloads": [{"target": {"kind": "toaster"}}]}}, "toaster"),
+        ({"target": {"mcpu": "znver4"}}, "kind"),
+    ],
+)
+def test_refuses_a_header_with_a_wrong_field(
+    tmp_path: Path, archive: dict[str, bytes], changes: dict[str, Any], expected: str
+):
+    header = json.loads(archive[HEADER]) | changes
+    assert expected in refused(tmp_path, zipped(archive | {HEADER: json.dumps(header).encode()}))
+
+
+@pytest.mark.parametrize(
+    "name", ["format", "schema", "objective", "intercept", "slope", "target", "tvm", "summary"]
+)
+def test_refuses_a_header_without_a_field(tmp_path: Path, archive: dict[str, bytes], name: str):
+    header = json.loads(archive[HEADER])
+    del header[name]
+    assert name in refused(tmp_path, zipped(archive | {HEADER: json.dumps(header).encode()}))
+
+
+@pytest.mark.parametrize("header", [b"[1]", b"null", b'"text"', b"{", b"\xff\xfe", b""])
+def test_refuses_a_header_that_is_no_object(
+    tmp_path: Path, archive: dict[str, bytes], header: bytes
+):
+    refused(tmp_path, zipped(archive | {HEADER: header}))
+
+
+@pytest.mark.parametrize("missing", [HEADER, MEMBER])
+def test_refuses_an_archive_without_a_member(
+    tmp_path: Path, archive: dict[str, bytes], missing: str
+):
+    kept = {name: content for name, content in archive.items() if name != missing}
+    assert missing in refused(tmp_path, zipped(kept))
+
+
+@pytest.mark.parametrize("trees", [b"", b"{}", b"garbage"])
+def test_refuses_damaged_trees(tmp_path: Path, archive: dict[str, bytes], trees: bytes):
+    """An empty buffer would end the process in xgboost."""
+    refused(tmp_path, zipped(archive | {MEMBER: trees}))
+
+
+def network_header(archive: dict[str, bytes]) -> bytes:
+    header = json.loads(archive[HEADER]) | {"model": "treegru", "schema": TREE_SCHEMA}
+    return json.dumps(header).encode()
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        npy(np.zeros(3)),
+        npy(np.array([{}], dtype=object)),
+        npz(bias=np.zeros(3)),
+        npz(bias=np.zeros(300))[:-80],
+        npz(bias=np.zeros(300))[:200],
+    ],
+)
+def test_refuses_a_damaged_network(tmp_path: Path, archive: dict[str, bytes], content: bytes):
+    members = {HEADER: network_header(archive), "treegru.npz": content}
+    refused(tmp_path, zipped(members))
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
+def test_refuses_what_is_no_archive(tmp_path: Path, content: bytes):
+    refused(tmp_path, content)
+
+
+def test_refuses_a_missing_file_and_a_directory(tmp_path: Path):
+    for path in (tmp_path / "missing.model", tmp_path):
+        with pytest.raises(ModelFileError, match="is no cost model"):
+            PretrainedModel.load(path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_refuses_flipped_and_missing_bytes(tmp_path: Path, archive: dict[str, bytes], seed: int):
+    """Where the damage hits nothing that is read, the file loads."""
+    generator = np.random.default_rng(seed)
+    whole = zipped(archive)
+    for _ in range(10):
+        damaged = bytearray(whole)
+        for place in generator.integers(0, len(whole), 3):
+            damaged[place] ^= 0xFF
+        cut = bytes(whole[: int(generator.integers(0, len(whole)))])
+        refused(tmp_path, cut)
+        path = tmp_path / "flipped.model"
+        path.write_bytes(damaged)
+        try:
+            PretrainedModel.load(path)
+        except ModelFileError:
+            pass

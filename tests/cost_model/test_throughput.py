@@ -1,0 +1,62 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Times of programs, worked by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tvm.tirx import FloatImm
+from tvm_droplet_ms.cost_model.throughput import (
+    median_secs,
+    relative_throughput,
+    throughput_line,
+)
+
+
+@pytest.mark.parametrize(
+    "run_secs, expected",
+    [
+        ([3.0, 1.0, 2.0], 2.0),
+        ([1.0, 2.0], 1.5),
+        ([FloatImm("float64", 0.25)], 0.25),
+        (None, math.inf),
+        ([], math.inf),
+        ([1e10], math.inf),
+        ([1.0, math.nan], math.inf),
+        ([1.0, math.inf], math.inf),
+        ([1.0, 0.0], math.inf),
+        ([-1.0], math.inf),
+    ],
+)
+def test_median_secs(run_secs, expected):
+    assert median_secs(run_secs) == expected
+
+
+def test_relative_throughput():
+    secs = np.array([2.0, 1.0, np.inf, np.nan, 4.0, 0.0, -1.0])
+    assert relative_throughput(secs).tolist() == [0.5, 1.0, 0.0, 0.0, 0.25, 0.0, 0.0]
+    assert relative_throughput(np.array([np.inf, np.nan])).tolist() == [0.0, 0.0]
+
+
+def test_throughput_line():
+    scores = np.array([0.0, 2.0, 4.0])
+    assert throughput_line(scores, 0.25 + 0.125 * scores) == pytest.approx((0.25, 0.125))
+    # The slope of a line that falls is 0; equal scores have none.
+    assert throughput_line(scores, np.array([1.0, 0.5, 0.0]))[1] == 0.0
+    assert throughput_line(np.ones(3), np.array([1.0, 0.5, 0.0])) == (0.0, 1.0)

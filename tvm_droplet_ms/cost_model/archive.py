@@ -1,0 +1,73 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Archives that models and training data are kept in. Imports no TVM."""
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+READ_ERRORS = (
+    *(OSError, EOFError, ValueError, KeyError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""Errors of reading a ZIP archive, or NumPy's ``.npz``, that is missing or damaged."""
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Write a file so that it is complete or absent.
+
+    Parameters
+    ----------
+    path : str | os.PathLike[str]
+        The file; missing directories are made.
+
+    Yields
+    ------
+    partial : Path
+        The file to write, which takes the place of ``path`` at the end, and is removed after an
+        error.
+    """
+    partial = Path(f"{os.fspath(path)}.partial")
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
+    """Read all arrays of a ``.npz`` file.
+
+    Raises
+    ------
+    READ_ERRORS
+        If it is damaged or holds something else, also Python objects.
+    """
+    loaded = np.load(file, allow_pickle=False)
+    # np.load reads a single array, .npy, too.
+    if isinstance(loaded, np.ndarray):
+        raise ValueError("it holds a single array, expected a .npz archive")
+    return {name: loaded[name] for name in loaded.files}

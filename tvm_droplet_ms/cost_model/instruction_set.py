@@ -1,0 +1,50 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Instruction sets of targets: what decides whether a cost model of one holds for another."""
+
+from tvm.target import Target
+from tvm.target.codegen import llvm_get_cpu_features
+
+VECTOR_EXTENSIONS = ("avx512f", "avx2", "avx", "sse2", "sve2", "sve", "neon", "v")
+"""LLVM's names of vector extensions on x86, Arm and RISC-V; of one architecture the widest
+first."""
+
+
+def instruction_set(target: Target) -> str:
+    """The instruction set that programs of a target are compiled to.
+
+    The number of cores and the model of the CPU do not count, only what vectorized loops become.
+
+    Parameters
+    ----------
+    target : Target
+        The target.
+
+    Returns
+    -------
+    name : str
+        For LLVM the widest vector extension of the target's ``mtriple``, ``mcpu`` and ``mattr``,
+        such as "llvm avx512f"; "llvm scalar" without any. For others the kind and its ``arch``,
+        such as "cuda sm_80".
+    """
+    kind = str(target.kind.name)
+    if kind == "llvm":
+        features = llvm_get_cpu_features(target)
+        widest = next((name for name in VECTOR_EXTENSIONS if name in features), "scalar")
+        return f"llvm {widest}"
+    arch = target.attrs.get("arch")
+    return kind if arch is None else f"{kind} {arch}"

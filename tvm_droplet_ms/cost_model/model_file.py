@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The file of a model: a ZIP archive of ``header.json`` and the model itself. Imports no TVM."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from .archive import READ_ERRORS, replacing
+from .boosted_trees import OBJECTIVES
+
+FORMAT = "tvm-droplet-ms cost model"
+
+ModelKind = Literal["trees", "treegru"]
+
+_MEMBERS: dict[ModelKind, str] = {"trees": "trees.ubj", "treegru": "treegru.npz"}
+"""The file of the model within the archive."""
+
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "schema": str,
+    "target": dict,
+    "tvm": str,
+    "intercept": (int, float),
+    "slope": (int, float),
+    "summary": dict,
+}
+"""Fields of the header, by type; "format", "model" and "objective" have few values."""
+
+
+class ModelFileError(ValueError):
+    """A file holds no model that this version can use; the message says why and what to do."""
+
+
+def damaged(path: str | os.PathLike[str], error: Exception) -> ModelFileError:
+    """The error for a file that cannot be read for the reason that another error gives."""
+    reason = str(error) or type(error).__name__
+    return ModelFileError(
+        f"{os.fspath(path)} is no cost model: {reason}; make one with droplet-ms pretrain"
+    )
+
+
+def write_model(
+    path: str | os.PathLike[str], kind: ModelKind, header: Mapping[str, Any], content: bytes
+) -> None:
+    """Write a model's file; it is complete or absent.
+
+    Parameters
+    ----------
+    path : str | os.PathLike[str]
+        The file.
+    kind : str
+        "trees" or "treegru".
+    header : Mapping[str, Any]
+        The fields of the header but "format" and "model", as JSON.
+    content : bytes
+        The model.
+    """
+    full = {"format": FORMAT, "model": kind} | dict(header)
+    with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps(full, indent=1))
+        archive.writestr(_MEMBERS[kind], content)
+
+
+def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
+    """Read a file that ``write_model`` wrote.
+
+    Returns
+    -------
+    header : dict[str, Any]
+        The header, whose fields have their types. A file from before there were networks does not
+        name the kind of its model: it is "trees".
+    content : bytes
+        The model.
+
+    Raises
+    ------
+    ModelFileError
+        If the file cannot be read, is damaged or is no model.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = _check(json.loads(archive.read("header.json")))
+            return header, archive.read(_MEMBERS[header["model"]])
+    except READ_ERRORS as error:
+        raise damaged(path, error) from error
+
+
+def _check(header: Any) -> dict[str, Any]:
+    """Return a header that is as ``write_model`` writes it; ValueError otherwise."""
+    if not isinstance(header, dict):
+        raise ValueError(f"its header is of type {type(header).__name__}, expected a JSON object")
+    full: dict[str, Any] = {"model": "trees"} | header
+    choices = {"format": (FORMAT,), "model": tuple(_MEMBERS), "objective": OBJECTIVES}
+    for name, values in choices.items():
+        if full.get(name) not in values:
+            raise ValueError(f"its {name} is {full.get(name)!r}, expected {' or '.join(values)}")
+    for name, expected in _FIELDS.items():
+        if not isinstance(full.get(name), expected):
+            raise ValueError(f"its {name} is {full.get(name)!r}, expected another type")
+    workloads = full["summary"].get("workloads")
+    if not isinstance(workloads, list) or not all(isinstance(entry, dict) for entry in workloads):
+        raise ValueError(f"its summary's workloads are {workloads!r}, expected a list of objects")
+    return full

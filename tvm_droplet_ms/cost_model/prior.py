@@ -1,0 +1,64 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The prior of a search: the cost model that it starts with.
+
+The search strategy finds it by the name ``tvm_droplet_ms.find_prior`` of a global function, so that
+it need not import this package.
+"""
+
+from typing import TYPE_CHECKING
+
+import tvm_ffi
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
+    from .transfer import TransferModel
+
+
+def find_prior(prior: str, target: "Target") -> "TransferModel | None":
+    """Make the cost model that a search starts with.
+
+    Parameters
+    ----------
+    prior : str
+        "auto" for the model that comes with the package for the target's kind; otherwise the path
+        of a model's file.
+    target : Target
+        The target to tune for.
+
+    Returns
+    -------
+    model : TransferModel | None
+        A new model, whose measurements are its own; the model's file is read once in a process
+        for "auto". None where no model comes with the package for the target's kind.
+
+    Raises
+    ------
+    ModelFileError
+        If the path is no file of a model.
+    """
+    from .pretrained_model import shipped_model
+    from .transfer import TransferModel
+
+    if prior != "auto":
+        return TransferModel.from_file(prior)
+    model = shipped_model(str(target.kind.name))
+    return None if model is None else TransferModel(model)
+
+
+tvm_ffi.register_global_func("tvm_droplet_ms.find_prior", find_prior)

@@ -1,0 +1,88 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Times of programs, and the relative throughput that models predict. Imports no TVM."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+FAILED_SECS = 1e10
+"""The time that TVM's ``AddToDatabase`` stores for a failed measurement (``add_to_database.cc``),
+in seconds."""
+
+
+def median_secs(run_secs: Iterable[Any] | None) -> float:
+    """The median of a program's times, as TVM's ``XGBModel`` takes it.
+
+    Parameters
+    ----------
+    run_secs : Iterable[float | FloatImm] | None
+        The times in seconds, of a ``RunnerResult`` or a ``TuningRecord``.
+
+    Returns
+    -------
+    secs : float
+        In seconds; infinity for a failed measurement, which has no times, or one that is not
+        finite and positive, or ``FAILED_SECS``.
+    """
+    times = np.array([float(secs) for secs in run_secs or ()])
+    if not len(times) or not np.all(np.isfinite(times) & (times > 0)):
+        return float("inf")
+    median = float(np.median(times))
+    return median if median < FAILED_SECS else float("inf")
+
+
+def relative_throughput(secs: np.ndarray) -> np.ndarray:
+    """The best time of a workload over the time of each of its programs.
+
+    Parameters
+    ----------
+    secs : np.ndarray
+        Times in seconds, of shape ``(programs,)``. Infinite, NaN, zero and negative times are
+        failures.
+
+    Returns
+    -------
+    throughput : np.ndarray
+        From 0 to 1, of the same shape; 0 for a failure.
+    """
+    valid = np.isfinite(secs) & (secs > 0)
+    throughput = np.zeros(len(secs))
+    if valid.any():
+        throughput[valid] = secs[valid].min() / secs[valid]
+    return throughput
+
+
+def throughput_line(scores: np.ndarray, throughput: np.ndarray) -> tuple[float, float]:
+    """Fit the line from a model's scores, which may have any unit, to relative throughputs.
+
+    Parameters
+    ----------
+    scores, throughput : np.ndarray
+        Of the programs that the model was trained on, of shape ``(programs,)``.
+
+    Returns
+    -------
+    intercept, slope : float
+        The least-squares line. The slope is at least 0, so that the line keeps the order of the
+        scores; it is 1 where all scores are equal.
+    """
+    if np.ptp(scores) == 0:
+        return 0.0, 1.0
+    slope, intercept = np.polyfit(scores, throughput, 1)
+    return float(intercept), max(float(slope), 0.0)
