@@ -35,7 +35,7 @@ from .tree_gru import TreeGRU
 
 FORMAT = "tvm-droplet-ms cost model"
 
-_MOST_PROGRAMS = 1024
+_MOST_PROGRAMS = 4096
 """How many programs of one workload to learn from: more of one teach little of another."""
 
 _ROUNDS = 200
