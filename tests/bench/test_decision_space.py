@@ -109,8 +109,11 @@ def test_the_parallel_extents_end_with_the_largest():
 
 def test_only_a_categorical_can_be_unordered():
     def space(sch):
-        for candidates in ([4, 1, 16], [1, 4, 16]):
-            sch.sample_categorical(candidates, [1 / 3] * 3)
+        # A choice that nothing uses is no decision.
+        sch.sample_categorical([2, 8, 4], [1 / 3] * 3)
+        for name, candidates in (("first", [4, 1, 16]), ("second", [1, 4, 16])):
+            choice = sch.sample_categorical(candidates, [1 / 3] * 3)
+            sch.annotate(sch.get_sblock("C"), name, choice)
 
     assert make(space)[0].ordered == ((False, True),)
 

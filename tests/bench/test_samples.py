@@ -25,6 +25,7 @@ from conformance.workloads import LLVM
 from replaying import annotated, annotated_space, silent, tiled
 
 from tvm_droplet_ms import cli
+from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
 from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces

@@ -29,8 +29,8 @@ from tvm.target import Target
 from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.compare.results import CompareError
 from tvm_droplet_ms.bench.compare.runs import plan
-from tvm_droplet_ms.bench.definitions import find_definition
-from tvm_droplet_ms.bench.design_space import check_modules
+from tvm_droplet_ms.bench.definitions import definition_of, find_definition
+from tvm_droplet_ms.bench.design_space import DesignSpace, check_modules
 from tvm_droplet_ms.bench.library import shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.table import ReplayTable
@@ -98,7 +98,10 @@ def test_a_space_is_complete(name: str):
 @pytest.mark.parametrize("name", LOADED)
 def test_this_tvm_makes_the_measured_modules(name: str):
     fast_start()
-    check_modules(LOADED[name])
+    space = LOADED[name]
+    check_modules(space)
+    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
+    assert DesignSpace(context).layouts() == space.sketches
 
 
 @pytest.mark.parametrize("name", SPACES)

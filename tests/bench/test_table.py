@@ -70,7 +70,7 @@ def test_the_database_holds_the_times_of_the_space(space: Space, strategy: objec
     (record,) = database.get_top_k(database.commit_workload(annotated().mod), 1)
     schedule = Schedule(annotated().mod)
     record.trace.apply_to_schedule(schedule, remove_postproc=False)
-    found = table.answers.answer(schedule.mod)
+    found = table.answer(schedule.mod)
     assert float(record.run_secs[0]) == found.time
     assert found.time == min(trial.best_estimate for trial in table.trials)
     assert len(table.trials) >= 24

@@ -134,7 +134,7 @@ def test_the_score_is_one_for_the_optimum_at_once_and_zero_for_the_random_baseli
     behind = (later - baseline[-1]) / (later - 1.0)
     assert float(table["chance"][1].split()[0]) == pytest.approx(behind.sum() / 28, abs=1e-3)
     assert float(table["worst"][1].split()[0]) < -1
-    assert "keep what they have found then to the end of longer budgets: a." in " ".join(
+    assert "keep their result to the end of longer budgets: a." in " ".join(
         format_report(comparison).split()
     )
 
@@ -285,7 +285,8 @@ def test_differences_are_paired_by_seed() -> None:
     # 0.5 - 1 and 0.25 - 0.5.
     assert table["random"][1:] == ["-0.375 (-0.500 to -0.250)"] * 2
     assert "droplet" not in table
-    assert "How much higher than those of droplet" in format_report(Comparison(runs, TIMES))
+    report = format_report(Comparison(runs, TIMES))
+    assert "Difference from droplet, the runs paired by seed" in report
     failed = result("random", "b", 0, [], error="Failure")
     table = cells(format_differences(Comparison([*runs, failed], TIMES), "droplet"))
     assert table["random"] == ["-"] * 3

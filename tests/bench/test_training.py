@@ -22,6 +22,7 @@ from statistics import median
 
 import pytest
 
+from tvm_droplet_ms.bench import training
 from tvm_droplet_ms.bench.library import find_space
 from tvm_droplet_ms.bench.training import read_candidates
 
@@ -42,3 +43,11 @@ def test_times_to_learn_from_are_the_measured_times_of_the_file(name: str):
     read = {space.modules[index].structural_hash: space.times[index] for index in kept}
     assert read == pytest.approx({digest: measured[digest] for digest in read}, rel=1e-9)
     assert len(space.modules) == len(measured), "every measured program can be learned from"
+
+
+def test_all_of_a_sample_and_some_of_a_space_are_learned_from(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(training, "_candidates", lambda space, kept, context: kept)
+    sample, _, _, kept = read_candidates(find_space("whole_dense"))
+    assert kept == list(range(len(sample.modules)))
+    space, _, _, kept = read_candidates(find_space("dense"))
+    assert len(set(kept)) == training.MOST_PROGRAMS < len(space.modules)

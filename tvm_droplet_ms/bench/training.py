@@ -32,13 +32,14 @@ from .design_space import DesignSpace
 from .space import Space, SpaceError
 
 MOST_PROGRAMS = 1024
-"""Maximum number of programs of a space to learn from."""
+"""Programs of a closed space to learn from, drawn at random: it is small, and more of them teach
+little of other workloads. Of a sample, all are learned from."""
 
 
 def read_space(
     path: Path,
     *,
-    most: int = MOST_PROGRAMS,
+    most: int | None = None,
     seed: int = 0,
     extractor: Extractor | None = None,
 ) -> MeasuredWorkload:
@@ -48,8 +49,9 @@ def read_space(
     ----------
     path : Path
         File of a space or a sample.
-    most : int
-        Maximum number of programs.
+    most : int | None
+        Maximum number of programs; None for all of a sample, and ``MOST_PROGRAMS`` of a closed
+        space.
     seed : int
         Seed of the draw.
     extractor : Extractor | None
@@ -67,7 +69,7 @@ def read_space(
 
 
 def read_candidates(
-    path: Path, *, most: int, seed: int = 0
+    path: Path, *, most: int | None = None, seed: int = 0
 ) -> tuple[Space, TuneContext, list[MeasureCandidate], list[int]]:
     """Some programs of a space, drawn at random, each from the first point that makes it.
 
@@ -75,8 +77,9 @@ def read_candidates(
     ----------
     path : Path
         File of a space or a sample.
-    most : int
-        Maximum number of programs.
+    most : int | None
+        Maximum number of programs; None for all of a sample, and ``MOST_PROGRAMS`` of a closed
+        space.
     seed : int
         Seed of the draw.
 
@@ -99,6 +102,8 @@ def read_candidates(
     space = Space.load(path)
     target = Target(dict(space.target))
     context = definition_of(space).context(target, "replay-trace")
+    if most is None:
+        most = MOST_PROGRAMS if space.closed else len(space.modules)
     drawn = np.random.default_rng(seed).permutation(len(space.modules))[:most]
     kept = sorted(int(index) for index in drawn)
     return space, context, list(_candidates(space, kept, context)), kept

@@ -38,7 +38,7 @@ from .model_file import ModelFileError, ModelKind, damaged, read_model, write_mo
 from .training.training_data import MeasuredWorkload
 from .tree_gru.tree_gru import TreeGRU
 
-MAX_PROGRAMS = 1024
+MAX_PROGRAMS = 4096
 """Programs of one workload to train on; more of one teach little about another."""
 
 _ROUNDS = 200

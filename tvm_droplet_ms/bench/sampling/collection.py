@@ -30,8 +30,9 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from ...cost_model.boosted_trees import Trees, relative_throughput
+from ...cost_model.boosted_trees import Trees
 from ...cost_model.features.program_features import ProgramFeatures
+from ...cost_model.throughput import relative_throughput
 from ...search_strategy.design_spaces import SpacePoint
 from ..collection import Collection, Progress
 from ..definition import Definition

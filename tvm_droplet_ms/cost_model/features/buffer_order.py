@@ -54,4 +54,4 @@ def in_buffer_order(stores: np.ndarray) -> np.ndarray:
     for row in np.flatnonzero(tied.any(axis=1)):
         keys = [*buffers[row].T[::-1], buffers[row, :, _BYTES], buffers[row, :, _LINES]]
         ordered[row, COMPUTATION:stop] = buffers[row][np.lexsort(keys)[::-1]].ravel()
-    return ordered
+    return np.asarray(ordered)
