@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 from conformance.driving import FixedModel, drive
-from conformance.objectives import bowl, decisions_of, fail, rugged, sometimes, timed
+from conformance.objectives import bowl, decisions_of, fail, sometimes, timed
 from conformance.strategies import SMALL_EVOLUTION
 from conformance.workloads import LLVM, make_context, matmul, tile_all
 
@@ -133,7 +133,7 @@ def test_epsilon_is_the_share_that_the_prior_does_not_pick():
 def test_good_prior_finds_good_schedules_sooner():
     """Half of the exploration, and with it the descent, begins near the best of the pool."""
     informed, alone = [], []
-    for seed in range(3):
+    for seed in range(2):
         informed.append(first_within(run(Oracle(), seed=seed), 1.5))
         alone.append(first_within(run(None, seed=seed), 1.5))
     assert np.mean(informed) < 0.5 * np.mean(alone)
@@ -155,11 +155,16 @@ def test_prior_is_asked_once_about_each_point():
 
 
 def test_prior_is_not_asked_once_many_were_measured():
-    asked = {}
-    for trials in (32, 44):
-        asked[trials] = []
-        run(Oracle(asked=asked[trials]), max_trials=trials)
-    assert 0 < len(asked[32]) == len(asked[44])
+    """The points that it was asked about do not grow after the first 32 trials."""
+    asked, asked_before = [], []
+
+    def objective(candidate):
+        asked_before.append(len(asked))
+        return timed(bowl)(candidate)
+
+    drive(make_context(DropletStrategy(prior=Oracle(asked=asked))), objective, max_trials=44)
+    first_batch, early, late = asked_before[0], asked_before[31], asked_before[43]
+    assert 0 < first_batch < early == late == len(asked)
 
 
 def test_prior_is_told_each_batch_once_in_order():
@@ -310,5 +315,5 @@ def test_evolution_without_a_prior_selects_with_the_cost_model_of_the_tuning():
 
 
 def test_prior_changes_the_search():
-    assert run(Oracle(cost=rugged), cost=rugged).modules != run(None, cost=rugged).modules
-    assert run(FixedModel(), max_trials=12).modules == run(FixedModel(), max_trials=12).modules
+    alone = run(None, max_trials=12)
+    assert run(FixedModel(), max_trials=12).modules != alone.modules
