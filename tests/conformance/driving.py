@@ -19,6 +19,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from tvm_ffi import structural_hash
@@ -72,7 +73,7 @@ def drive(
     max_trials: int = 40,
     num_trials_per_iter: int = 7,
     database: ms.database.Database | None = None,
-    cost_model: ms.cost_model.CostModel | None = None,
+    cost_model: ms.cost_model.CostModel | Literal["fixed"] | None = "fixed",
     max_batches: int = MAX_ASKS,
     finish: bool = True,
 ) -> Drive:
@@ -80,6 +81,8 @@ def drive(
 
     Parameters
     ----------
+    cost_model : CostModel | Literal["fixed"] | None
+        The cost model of the tuning; a ``FixedModel`` by default.
     max_batches : int
         Give up after so many batches, as a run that is killed.
     finish : bool
@@ -90,7 +93,7 @@ def drive(
         max_trials,
         num_trials_per_iter,
         database=database,
-        cost_model=cost_model or FixedModel(),
+        cost_model=FixedModel() if cost_model == "fixed" else cost_model,
     )
     driven = Drive()
     while len(driven.batches) < max_batches:

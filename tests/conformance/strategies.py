@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The strategies under the contract, and by name what TVM's own do not keep of it."""
+"""The strategies under the contract, with the clauses that each is known not to keep."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +23,9 @@ import pytest
 
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.search_strategy import EvolutionaryExplorer, RandomExplorer
+
+from .driving import FixedModel
 
 SMALL_EVOLUTION = {"population_size": 32, "init_min_unmeasured": 8, "genetic_num_iters": 2}
 
@@ -52,17 +55,23 @@ class Case:
 
 
 def make_droplet(**options) -> ms.SearchStrategy:
-    """One that asks no cost model: the suite's own is a fixed function, and would inform it."""
-    return make_informed_droplet(
-        **options | {"without": (*options.get("without", ()), "cost model")}
-    )
+    """One without a prior, whose descent begins early."""
+    quick = {"explore_trials": 12, "descent_batch_size": 6, "prior": None}
+    if options.get("explorer") == "evolutionary":
+        options["explorer"] = EvolutionaryExplorer(**SMALL_EVOLUTION)
+    return DropletStrategy(**quick | options)
 
 
 def make_informed_droplet(**options) -> ms.SearchStrategy:
-    small = {"explore_trials": 12, "descent_batch_size": 6}
-    if options.get("explorer") == "evolutionary":
-        small["evolutionary"] = SMALL_EVOLUTION
-    return DropletStrategy(**small | options)
+    """One whose prior is a fixed function of the candidate."""
+    return make_droplet(
+        **{"prior": FixedModel(), "explorer": RandomExplorer(pool_size=48)} | options
+    )
+
+
+def make_published_droplet(**options) -> ms.SearchStrategy:
+    """The published search: evolution explores, and one decision after the other descends."""
+    return make_droplet(**{"explorer": "evolutionary", "descent": "coordinate"} | options)
 
 
 def make_evolution(**options) -> ms.SearchStrategy:
@@ -74,6 +83,7 @@ DROPLET = Case(
     make_droplet,
     {"mutate": "it steps by itself; the explorer that mutates has a test of its own"},
 )
+PUBLISHED = Case("DropletStrategy, as published", make_published_droplet)
 INFORMED = Case("DropletStrategy, informed", make_informed_droplet, DROPLET.deviations)
 EVOLUTION = Case(
     "EvolutionarySearch",
@@ -98,4 +108,4 @@ REPLAY = Case(
         "refuse wrong results": "it counts batches only",
     },
 )
-STRATEGIES = [DROPLET, INFORMED, EVOLUTION, REPLAY]
+STRATEGIES = [DROPLET, INFORMED, PUBLISHED, EVOLUTION, REPLAY]

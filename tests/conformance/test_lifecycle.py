@@ -23,6 +23,7 @@ from tvm.error import InternalError
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.search_strategy import EvolutionaryExplorer
 
 from .driving import FixedModel, drive
 from .objectives import bowl, timed
@@ -162,21 +163,47 @@ def test_no_database_and_no_cost_model(case):
     assert measured == 20
 
 
-def test_by_name_through_the_ffi():
+def test_global_function_makes_a_strategy_without_arguments():
+    strategy = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")()
+    assert isinstance(strategy, ms.SearchStrategy)
+    assert isinstance(strategy.clone(), ms.SearchStrategy)
+
+
+def test_global_function_makes_a_strategy_from_a_map_of_options():
     make = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")
-    evolutionary = {"population_size": 32, "init_min_unmeasured": 8}
-    strategy = make({"explore_trials": 5, "explorer": "evolutionary", "evolutionary": evolutionary})
+    options = {
+        "explore_trials": 5,
+        "descent_batch_size": 3,
+        "explorer": "random",
+        "descent": "coordinate",
+        "prior": None,
+    }
+    strategy = make(options)
     assert isinstance(strategy, ms.SearchStrategy)
     driven = drive(make_context(strategy), timed(bowl), max_trials=20)
-    assert len(driven.batches[0]) == 5
-    assert len(driven.trials) == 20
+    assert (
+        driven.modules
+        == drive(make_context(DropletStrategy(**options)), timed(bowl), max_trials=20).modules
+    )
+    assert [len(batch) for batch in driven.batches][:2] == [5, 3]
 
 
-def test_an_unknown_explorer_is_refused():
-    with pytest.raises(ValueError, match="explorer is 'greedy', expected one of random, evol"):
-        DropletStrategy(explorer="greedy")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"explorer": "greedy"}, "explorer is 'greedy', expected one of random, evol"),
+        ({"descent": "steepest"}, "descent is 'steepest', expected one of surrogate, coordinate"),
+        ({"explore_trials": 0}, "explore_trials is 0, expected an integer of at least 1"),
+        ({"explore_trials": 2.5}, "explore_trials is 2.5, expected an integer of at least 1"),
+        ({"descent_batch_size": 0}, "descent_batch_size is 0, expected an integer of at least 1"),
+        ({"stop_when_converged": "no"}, "stop_when_converged is 'no', expected True or False"),
+    ],
+)
+def test_option_out_of_range_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DropletStrategy(**options)
 
 
-def test_options_of_an_explorer_that_is_not_used_are_refused():
-    with pytest.raises(ValueError, match="evolutionary is {'population_size': 8}, but explorer is"):
-        DropletStrategy(evolutionary={"population_size": 8})
+def test_options_that_evolution_does_not_take_are_refused():
+    with pytest.raises(ValueError, match="options of EvolutionaryExplorer are {'people': 8}"):
+        EvolutionaryExplorer(people=8)

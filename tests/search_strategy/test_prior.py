@@ -14,52 +14,31 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A strategy that is told what to expect: what it measures first, and how far it believes."""
+"""The prior of a strategy: where it comes from, what it is asked, and what it is told."""
 
 import math
 import random
 
 import numpy as np
 import pytest
-from conformance.driving import drive
-from conformance.objectives import bowl, decisions_of, rugged, timed
+import tvm_ffi
+from conformance.driving import FixedModel, drive
+from conformance.objectives import bowl, decisions_of, fail, sometimes, timed
+from conformance.strategies import SMALL_EVOLUTION
 from conformance.workloads import LLVM, make_context, matmul, tile_all
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.search_strategy.belief import Belief
+from tvm_droplet_ms.search_strategy import EvolutionaryExplorer, RandomExplorer
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.prior import FIND_PRIOR, CostModelPrior, find_prior
 
 BEST = 1e-3
 """The smallest time of ``bowl``."""
-
-
-@derived_object
-class Oracle(ms.cost_model.PyCostModel):
-    """Expects what a function of the cost says, and counts what it was asked."""
-
-    def __init__(self, expect, cost=bowl, asked=None) -> None:
-        super().__init__()
-        self.expect = expect
-        self.cost = cost
-        self.asked = [] if asked is None else asked
-
-    def load(self, path):
-        raise NotImplementedError
-
-    def save(self, path):
-        raise NotImplementedError
-
-    def update(self, context, candidates, results):
-        pass
-
-    def predict(self, context, candidates):
-        decisions = [decisions_of(candidate.sch) for candidate in candidates]
-        self.asked += decisions
-        return np.array([self.expect(self.cost(one)) for one in decisions])
 
 
 def throughput(cost: float) -> float:
@@ -70,119 +49,271 @@ def inverted(cost: float) -> float:
     return 1.0 - BEST / cost
 
 
-def first_within(driven, factor: float, cost=bowl) -> float:
-    """After how many trials something was measured within a factor of the best."""
+@derived_object
+class Oracle(ms.cost_model.PyCostModel):
+    """Predicts a function of the true cost, and keeps what it was asked and told."""
+
+    def __init__(self, expect=throughput, cost=bowl, asked=None, told=None) -> None:
+        super().__init__()
+        self.expect = expect
+        self.cost = cost
+        self.asked = [] if asked is None else asked
+        self.told = [] if told is None else told
+
+    def load(self, path):
+        raise NotImplementedError
+
+    def save(self, path):
+        raise NotImplementedError
+
+    def update(self, context, candidates, results):
+        assert context.target is not None and context.mod is not None
+        self.told.append(
+            [
+                (decisions_of(candidate.sch), result.run_secs and float(result.run_secs[0]))
+                for candidate, result in zip(candidates, results, strict=True)
+            ]
+        )
+
+    def predict(self, context, candidates):
+        decisions = [decisions_of(candidate.sch) for candidate in candidates]
+        self.asked += decisions
+        return np.array([self.expect(self.cost(one)) for one in decisions])
+
+
+@pytest.fixture
+def registered():
+    """Registers another function as ``find_prior`` for the length of a test."""
+    present = tvm_ffi.get_global_func(FIND_PRIOR, allow_missing=True)
+    yield lambda find: tvm_ffi.register_global_func(FIND_PRIOR, find, override=True)
+    if present is None:
+        tvm_ffi.registry.remove_global_func(FIND_PRIOR)
+    else:
+        tvm_ffi.register_global_func(FIND_PRIOR, present, override=True)
+
+
+def run(prior, *, cost=bowl, seed=1, max_trials=40, **options):
+    context = make_context(DropletStrategy(prior=prior, **options), seed=seed)
+    return drive(context, timed(cost), max_trials=max_trials)
+
+
+def first_within(driven, factor: float) -> float:
+    """The number of trials until one is within a factor of the best."""
     for number, trial in enumerate(driven.trials, start=1):
-        if cost(trial.decisions) <= factor * BEST:
+        if bowl(trial.decisions) <= factor * BEST:
             return number
     return math.inf
 
 
-def run(model, *, cost=bowl, seed=1, max_trials=40, **options):
-    context = make_context(DropletStrategy(**options), seed=seed)
-    return drive(context, timed(cost), max_trials=max_trials, cost_model=model)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_first_trials_are_the_best_of_what_was_drawn(seed):
+@pytest.mark.parametrize("seed", range(2))
+def test_first_trials_are_the_best_predicted_of_the_pool(seed):
     asked = []
-    driven = run(Oracle(throughput, asked=asked), seed=seed, max_trials=4, epsilon=0.0)
+    explorer = RandomExplorer(pool_size=64, epsilon=0.0)
+    driven = run(Oracle(asked=asked), seed=seed, max_trials=4, explorer=explorer)
     costs = sorted({one: bowl(one) for one in asked}.values())
-    assert len(costs) > 100
+    assert len(costs) == 64
     assert sorted(bowl(trial.decisions) for trial in driven.trials) == costs[:4]
 
 
-def test_what_is_good_is_found_sooner_than_without():
-    """Half of the exploration, and with it the descent, begins near the best of what was drawn."""
+def test_epsilon_is_the_share_that_the_prior_does_not_pick():
+    """The number of trials among the four best predicted of the pool, of four."""
+
+    def best_predicted(epsilon: float) -> int:
+        asked = []
+        explorer = RandomExplorer(pool_size=64, epsilon=epsilon)
+        driven = run(Oracle(asked=asked), max_trials=4, explore_trials=4, explorer=explorer)
+        fourth = sorted(map(bowl, set(asked)))[3]
+        return sum(bowl(trial.decisions) <= fourth for trial in driven.trials)
+
+    assert best_predicted(0.0) == 4
+    assert best_predicted(0.5) == 2
+    assert best_predicted(1.0) < 2
+
+
+def test_good_prior_finds_good_schedules_sooner():
+    """Half of the exploration, and with it the descent, begins near the best of the pool."""
     informed, alone = [], []
-    for seed in range(4):
-        informed.append(first_within(run(Oracle(throughput), seed=seed), 1.5))
-        alone.append(first_within(run(ms.cost_model.RandomModel(), seed=seed), 1.5))
+    for seed in range(2):
+        informed.append(first_within(run(Oracle(), seed=seed), 1.5))
+        alone.append(first_within(run(None, seed=seed), 1.5))
     assert np.mean(informed) < 0.5 * np.mean(alone)
 
 
-def test_a_part_of_the_first_batch_is_random():
-    """With epsilon 1 the model chooses nothing; with diversity batches cover more values."""
-    best = [
-        sorted(
-            bowl(t.decisions)
-            for t in run(Oracle(throughput), max_trials=4, epsilon=e, explore_trials=4).trials
-        )[0]
-        for e in (0.0, 1.0)
-    ]
-    assert best[0] < best[1]
-
-
-def covered(driven) -> int:
-    return len(
-        {
-            (axis, value)
-            for t in driven.trials
-            for axis, tile in enumerate(t.decisions)
-            for value in enumerate(tile)
-        }
-    )
-
-
-def test_diversity_covers_more_values():
-    close, diverse = (
-        run(Oracle(throughput), max_trials=8, explore_trials=8, epsilon=0.0, diversity=alpha)
-        for alpha in (0.0, 0.5)
-    )
-    assert covered(diverse) > covered(close)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_wrong_model_costs_little(seed):
-    """The expectation is inverted: the search must come within 10% of what it finds alone."""
+@pytest.mark.parametrize("seed", range(2))
+def test_wrong_prior_costs_little(seed):
+    """The prediction is inverted: the search must come within 10% of the one without a prior."""
     misled = run(Oracle(inverted), seed=seed, max_trials=48)
-    alone = run(ms.cost_model.RandomModel(), seed=seed, max_trials=48)
+    alone = run(None, seed=seed, max_trials=48)
     found = [min(bowl(trial.decisions) for trial in driven.trials) for driven in (misled, alone)]
     assert found[0] <= 1.1 * found[1]
 
 
-def test_a_model_that_answers_at_random_changes_nothing():
-    """TVM's own, before it has samples: the search is the one without a model."""
-    model = ms.cost_model.XGBModel(num_tuning_cores=1)
-    modules = run(model, cost=rugged).modules
-    assert modules == run(ms.cost_model.RandomModel(), cost=rugged).modules
-    assert modules != run(Oracle(throughput, rugged), cost=rugged).modules
-
-
-def test_without_the_cost_model():
-    alone = run(ms.cost_model.RandomModel()).modules
-    assert run(Oracle(throughput), without=["cost model"]).modules == alone
-
-
-def test_no_place_is_asked_about_twice():
+def test_prior_is_asked_once_about_each_point():
     asked = []
-    run(Oracle(throughput, asked=asked), max_trials=24)
-    # What it answered was tried on two candidates, twice.
-    assert len(asked) - len(set(asked)) <= 4
+    run(Oracle(asked=asked), max_trials=24)
+    assert len(asked) == len(set(asked)) > 0
 
 
-def test_no_model_is_asked_once_much_was_measured():
-    asked = {}
-    for trials in (32, 48, 64):
-        asked[trials] = []
-        run(Oracle(throughput, asked=asked[trials]), max_trials=trials)
-    assert 0 < len(asked[32]) == len(asked[48]) == len(asked[64])
+def test_prior_is_not_asked_once_many_were_measured():
+    """The points that it was asked about do not grow after the first 32 trials."""
+    asked, asked_before = [], []
+
+    def objective(candidate):
+        asked_before.append(len(asked))
+        return timed(bowl)(candidate)
+
+    drive(make_context(DropletStrategy(prior=Oracle(asked=asked))), objective, max_trials=44)
+    first_batch, early, late = asked_before[0], asked_before[31], asked_before[43]
+    assert 0 < first_batch < early == late == len(asked)
 
 
-@pytest.mark.parametrize("options", [{"epsilon": 1.5}, {"epsilon": -0.1}, {"diversity": -1.0}])
-def test_options_out_of_range(options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=f"{name} is {value}"):
-        DropletStrategy(**options)
+def test_prior_is_told_each_batch_once_in_order():
+    told = []
+    driven = run(Oracle(told=told), max_trials=44)
+    assert told == [
+        [(trial.decisions, trial.secs[0]) for trial in batch] for batch in driven.batches
+    ]
 
 
-def test_what_is_not_finite_is_expected_to_be_worst():
+def test_prior_is_told_of_failures():
+    told = []
+    context = make_context(DropletStrategy(prior=Oracle(told=told)))
+    drive(context, fail, max_trials=8)
+    assert [secs for batch in told for _, secs in batch] == [None] * 8
+
+
+def test_prior_is_not_told_of_candidates_that_could_not_be_measured():
+    told = []
+    context = make_context(DropletStrategy(prior=Oracle(told=told)))
+    objective = sometimes(RunnerResult([], "the disk is full"), timed(bowl))
+    driven = drive(context, objective, max_trials=16)
+    measured = [[trial for trial in batch if trial.secs] for batch in driven.batches]
+    assert 0 < sum(map(len, measured)) < 16
+    assert told == [
+        [(trial.decisions, trial.secs[0]) for trial in batch] for batch in measured if batch
+    ]
+
+
+def test_cost_model_of_the_tuning_is_not_asked():
+    asked = []
+    context = make_context(DropletStrategy(prior=None))
+    drive(context, timed(bowl), max_trials=12, cost_model=Oracle(asked=asked))
+    assert asked == []
+
+
+@pytest.mark.parametrize("expect", [math.nan, math.inf, -math.inf])
+def test_prediction_that_is_not_finite_counts_as_no_throughput(expect):
     context = make_context(ms.search_strategy.ReplayTrace(), matmul(), tile_all)
     (space,) = context.generate_design_space()
-    replayer = Replayer(context.mod, [], random.Random(1))
-    candidate = replayer.replay(Trace(space.trace.insts, {}))
-    belief = Belief(Oracle(lambda _: math.nan), context.mod, LLVM)
-    place = DesignSpaces([space.trace]).find(candidate.trace)
-    belief.expect([(place, candidate)])
-    assert belief.expected == {place: 0.0}
-    assert not belief.is_informed([candidate])
+    candidate = Replayer(context.mod, [], random.Random(1)).replay(Trace(space.trace.insts, {}))
+    prior = CostModelPrior(Oracle(lambda _: expect), context.mod, LLVM)
+    point = DesignSpaces([space.trace]).find(candidate.trace)
+    prior.ask([(point, candidate)])
+    assert prior.means == {point: 0.0}
+
+
+def test_auto_is_what_find_prior_returns(registered):
+    names, told = [], []
+
+    def find(name, target):
+        names.append((str(name), str(target.kind)))
+        return Oracle(told=told)
+
+    registered(find)
+    run("auto", max_trials=12)
+    assert names == [("auto", "llvm")]
+    assert sum(map(len, told)) == 12
+
+
+def test_auto_is_no_prior_where_find_prior_returns_none(registered):
+    registered(lambda name, target: None)
+    assert run("auto", max_trials=24).modules == run(None, max_trials=24).modules
+
+
+def test_auto_is_the_default(registered):
+    told = []
+    registered(lambda name, target: Oracle(told=told))
+    drive(make_context(DropletStrategy()), timed(bowl), max_trials=8)
+    assert sum(map(len, told)) == 8
+
+
+def test_auto_asks_nothing_in_the_published_mode(registered):
+    calls = []
+    registered(lambda name, target: calls.append(name))
+    run("auto", max_trials=8, descent="coordinate")
+    assert calls == []
+
+
+def test_path_is_resolved_by_find_prior(registered, tmp_path):
+    names, told = [], []
+
+    def find(name, target):
+        names.append(str(name))
+        return Oracle(told=told)
+
+    registered(find)
+    path = tmp_path / "some.model"
+    path.write_bytes(b"")
+    for prior in (path, str(path)):
+        run(prior, max_trials=4)
+    assert names == [str(path)] * 2
+    assert sum(map(len, told)) == 8
+
+
+def test_path_without_a_loader_is_refused(registered, tmp_path):
+    registered(lambda name, target: None)
+    tvm_ffi.registry.remove_global_func(FIND_PRIOR)
+    assert find_prior("auto", LLVM) is None
+    with pytest.raises(ValueError, match="no function 'tvm_droplet_ms.find_prior' is registered"):
+        find_prior(tmp_path / "some.model", LLVM)
+    registered(lambda name, target: None)
+
+
+def test_missing_file_is_refused_at_construction(tmp_path):
+    missing = tmp_path / "missing.model"
+    for prior in (missing, str(missing), tmp_path):
+        with pytest.raises(ValueError, match="there is no such file"):
+            DropletStrategy(prior=prior)
+
+
+@pytest.mark.parametrize("prior", [1, 0.5, True, ["auto"], Oracle])
+def test_prior_of_a_wrong_type_is_refused_at_construction(prior):
+    with pytest.raises(ValueError, match="expected 'auto', the path of a model file, a cost model"):
+        DropletStrategy(prior=prior)
+
+
+def test_cost_model_is_shared_by_clones():
+    """Tasks are tuned by clones: each feeds the one model, and is predicted by it."""
+    asked, told = [], []
+    strategy = DropletStrategy(prior=Oracle(asked=asked, told=told), explore_trials=4)
+    trials = []
+    for clone in (strategy.clone(), strategy.clone().clone()):
+        before = len(asked)
+        driven = drive(make_context(clone), timed(bowl), max_trials=8)
+        trials += [(trial.decisions, trial.secs[0]) for trial in driven.trials]
+        assert len(asked) > before
+    assert [pair for batch in told for pair in batch] == trials
+
+
+def test_evolution_selects_with_the_prior():
+    asked, ignored = [], []
+    explorer = EvolutionaryExplorer(**SMALL_EVOLUTION)
+    strategy = DropletStrategy(prior=Oracle(asked=asked), explorer=explorer, explore_trials=12)
+    context = make_context(strategy)
+    driven = drive(context, timed(bowl), max_trials=12, cost_model=Oracle(asked=ignored))
+    assert asked
+    assert ignored == []
+    assert len(driven.trials) == 12
+
+
+def test_evolution_without_a_prior_selects_with_the_cost_model_of_the_tuning():
+    asked = []
+    explorer = EvolutionaryExplorer(**SMALL_EVOLUTION)
+    strategy = DropletStrategy(prior=None, explorer=explorer, explore_trials=12)
+    drive(make_context(strategy), timed(bowl), max_trials=12, cost_model=Oracle(asked=asked))
+    assert asked
+
+
+def test_prior_changes_the_search():
+    alone = run(None, max_trials=12)
+    assert run(FixedModel(), max_trials=12).modules != alone.modules

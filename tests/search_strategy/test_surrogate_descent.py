@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What a descent on the model considers and proposes, on real traces and made-up times."""
+"""The descent on a surrogate, on real traces and made-up times."""
 
 import math
 import random
@@ -28,27 +28,35 @@ from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.decisions import largest_parallel_extent
+from tvm_droplet_ms.search_strategy.descents import local_moves, surrogate
+from tvm_droplet_ms.search_strategy.descents.surrogate import SurrogateDescent
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.history import History
-from tvm_droplet_ms.search_strategy.model_descent import ModelDescent
+from tvm_droplet_ms.search_strategy.probing import Prober
 
 
 class Search:
     """A descent over the matrix product of the conformance suite."""
 
-    def __init__(self, space=tile_all, postprocs=(), without=frozenset()) -> None:
+    def __init__(self, space=tile_all, postprocs=()) -> None:
         context = make_context(ms.search_strategy.ReplayTrace(), space=space)
-        self.traces = [schedule.trace for schedule in context.generate_design_space()]
+        schedules = list(context.generate_design_space())
+        self.traces = [schedule.trace for schedule in schedules]
         self.replayer = Replayer(context.mod, list(postprocs), random.Random(1))
         self.history = History(context.mod, LLVM)
-        self.descent = ModelDescent(
-            self.replayer,
-            self.history,
-            DesignSpaces(self.traces),
-            random.Random(1),
-            parallel_limit=largest_parallel_extent(self.traces),
-            without=without,
+        search = SearchContext(
+            replayer=self.replayer,
+            history=self.history,
+            schedules=schedules,
+            spaces=DesignSpaces(self.traces),
+            generator=random.Random(1),
+            prior=None,
+            cost_model=None,
+            seed=1,
         )
+        prober = Prober(self.replayer, largest_parallel_extent(self.traces))
+        self.descent = SurrogateDescent(search, prober, lambda: 4, stop_when_converged=True)
 
     def explore(self, count: int, cost=bowl) -> None:
         while len(self.history) < count:
@@ -62,7 +70,15 @@ class Search:
         return costs
 
 
-def test_nothing_is_proposed_before_anything_was_measured():
+def factors_moved(before, after) -> int:
+    """The factors of two that must go from one position of a tile to another."""
+    return sum(
+        sum(max(0, round(math.log2(old / new))) for old, new in zip(*tiles, strict=True))
+        for tiles in zip(before, after, strict=True)
+    )
+
+
+def test_descent_proposes_nothing_before_a_successful_measurement():
     search = Search()
     assert search.descent.propose(4).batch == []
     search.explore(3, cost=lambda _: 0.0)
@@ -82,7 +98,7 @@ def test_proposals_are_new_distinct_and_as_many_as_asked():
         seen |= set(modules)
 
 
-def test_the_model_beats_chance():
+def test_surrogate_beats_chance():
     """On a smooth cost most proposals beat the median of what was explored; at random, half do."""
     search = Search()
     search.explore(24)
@@ -91,7 +107,7 @@ def test_the_model_beats_chance():
     assert sum(cost < costs[12] for cost in proposed) >= 7
 
 
-def test_the_expected_improvement_falls_as_the_optimum_nears():
+def test_expected_improvement_falls_near_the_optimum():
     search = Search()
     search.explore(8)
     first = search.descent.propose(4)
@@ -102,7 +118,7 @@ def test_the_expected_improvement_falls_as_the_optimum_nears():
     assert 0.0 < last.improvement < 0.1 * first.improvement
 
 
-def test_untried_neighbours_end_where_all_were_measured():
+def test_untried_neighbours_are_empty_once_all_were_measured():
     search = Search()
     search.explore(1)
     (best,) = (trace for _, trace, _ in search.history.measurements())
@@ -116,9 +132,13 @@ def test_untried_neighbours_end_where_all_were_measured():
     assert measured > 5
 
 
-def test_proposals_that_are_not_measured_are_not_taken_for_tried():
+def test_proposal_that_is_not_measured_does_not_count_as_tried(monkeypatch):
+    """Of adjacent steps alone, so that discarded proposals are neighbours."""
+    monkeypatch.setattr(local_moves, "JOINT_STEPS", 0)
+    monkeypatch.setattr(surrogate, "RANDOM_POINTS", 0)
+
     def measured_around(discarded: int) -> int:
-        search = Search(without=frozenset({"joint steps", "random points"}))
+        search = Search()
         search.explore(1)
         for _ in range(discarded):
             assert len(search.descent.propose(4).batch) == 4
@@ -129,11 +149,11 @@ def test_proposals_that_are_not_measured_are_not_taken_for_tried():
     assert measured_around(3) == measured_around(0) > 5
 
 
-def test_without_a_start_anything_may_be_expected():
+def test_expected_improvement_is_infinite_without_a_measurement():
     assert Search().descent.propose(4).improvement == math.inf
 
 
-def test_what_the_postprocessors_reject_is_not_tried_again():
+def test_point_that_a_postprocessor_rejects_is_not_tried_again():
     rejected: list[object] = []
 
     @derived_object
@@ -163,33 +183,41 @@ def test_what_the_postprocessors_reject_is_not_tried_again():
     assert len(set(rejected)) == len(rejected)
 
 
-def test_a_simplified_trace_of_a_record_is_in_the_model():
+def test_simplified_trace_of_a_record_is_the_same_point():
     """A database holds traces without their dead instructions."""
     search = Search(space=tile_and_annotate)
     candidate = search.replayer.replay(Trace(search.traces[0].insts, {}))
-    place = DesignSpaces(search.traces).find(candidate.trace)
-    assert place is not None
-    assert (
-        DesignSpaces(search.traces).find(candidate.trace.simplified(remove_postproc=True)) == place
-    )
+    spaces = DesignSpaces(search.traces)
+    point = spaces.find(candidate.trace)
+    assert point is not None
+    assert spaces.find(candidate.trace.simplified(remove_postproc=True)) == point
 
 
-def test_a_trace_of_another_space_is_left_out_of_the_model():
+def test_trace_of_another_space_has_no_point():
     other = Search(space=tile_and_annotate)
     assert DesignSpaces(Search().traces).find(other.traces[0]) is None
 
 
 @pytest.mark.parametrize("count", [10, 300])
-def test_the_model_is_fitted_to_the_best_and_the_latest(count, monkeypatch):
-    from tvm_droplet_ms.search_strategy import model_descent
-
-    monkeypatch.setattr(model_descent, "_MOST_MEASUREMENTS", 100)
-    secs = {(0, (place,)): float((place * 37) % count + 1) for place in range(count)}
-    kept = model_descent._most_telling(secs)
+def test_surrogate_is_fitted_to_the_best_half_and_the_latest(count, monkeypatch):
+    monkeypatch.setattr(surrogate, "MAX_FIT_POINTS", 100)
+    secs = {(0, (value,)): float((value * 37) % count + 1) for value in range(count)}
+    kept = surrogate._fit_points(secs)
     if count == 10:
         assert kept == secs
         return
     assert len(kept) <= 100
     assert set(list(secs)[-50:]) <= set(kept)
     assert set(sorted(secs, key=secs.get)[:50]) <= set(kept)
-    assert list(kept) == [place for place in secs if place in kept]
+    assert list(kept) == [point for point in secs if point in kept]
+
+
+def test_adjacent_steps_alone_change_one_factor(monkeypatch):
+    """Without joint steps and random points, every proposal is a neighbour of the best."""
+    monkeypatch.setattr(local_moves, "JOINT_STEPS", 0)
+    monkeypatch.setattr(surrogate, "RANDOM_POINTS", 0)
+    search = Search()
+    search.explore(8)
+    best = decisions_of(search.replayer.restore(search.history.best().trace).schedule)
+    for candidate in search.descent.propose(4).batch:
+        assert factors_moved(best, decisions_of(candidate.schedule)) == 1

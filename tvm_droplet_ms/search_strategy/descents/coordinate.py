@@ -70,7 +70,8 @@ class CoordinateDescent:
                 )
             except StopIteration:
                 points = None
-        return True
+        # A neighbour that the machine failed to measure may be better: that is no local optimum.
+        return all(candidate in self._history for candidate in self._unmeasured.values())
 
     def _neighbourhood(self, point: Point) -> Neighbourhood:
         self._unmeasured.clear()

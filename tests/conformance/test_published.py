@@ -1,0 +1,96 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The published mode: evolution explores, and a coordinate descent measures to a local optimum."""
+
+import pytest
+from scipy import stats
+
+from tvm.s_tir import meta_schedule as ms
+
+from .driving import drive
+from .objectives import Noisy, bowl, rugged, spread, timed
+from .strategies import make_published_droplet
+from .test_descent import neighbours
+from .watching import follow
+from .workloads import make_context, tile_and_annotate
+
+
+@pytest.mark.parametrize("cost", [bowl, rugged])
+def test_descent_ends_in_a_local_optimum(cost):
+    strategy = make_published_droplet(stop_when_converged=True)
+    driven = drive(make_context(strategy), timed(cost), max_trials=2000)
+    assert driven.ended
+    assert 12 < len(driven.trials) < 1000
+    measured = {trial.decisions for trial in driven.trials}
+    best = min(measured, key=cost)
+    assert set(neighbours(best)) <= measured
+    assert all(cost(best) <= cost(neighbour) for neighbour in neighbours(best))
+
+
+def test_descent_ends_where_no_neighbour_is_significantly_faster():
+    """By SciPy's test of the three times of each."""
+    strategy = make_published_droplet(stop_when_converged=True)
+    driven = drive(make_context(strategy), spread(rugged), max_trials=2000)
+    assert driven.ended
+    times = {trial.decisions: trial.secs for trial in driven.trials}
+
+    def is_optimum(decisions) -> bool:
+        around = list(neighbours(decisions))
+        return all(near in times for near in around) and not any(
+            sum(times[near]) < sum(times[decisions])
+            and stats.ttest_ind(times[near], times[decisions]).pvalue <= 0.05
+            for near in around
+        )
+
+    optima = [decisions for decisions in times if is_optimum(decisions)]
+    assert optima
+    assert min(map(rugged, optima)) <= 1.01 * min(map(rugged, times))
+
+
+def test_descent_does_not_follow_noise(caplog):
+    """Equal kernels whose single batches differ by chance: with five times each, few steps."""
+    noisy = Noisy(lambda _: 1e-3, 0.2)
+
+    def five_times(candidate):
+        return ms.runner.RunnerResult([float(noisy(candidate).run_secs[0]) for _ in range(5)], None)
+
+    with follow(caplog) as followed:
+        strategy = make_published_droplet(stop_when_converged=True)
+        drive(make_context(strategy), five_times, max_trials=300)
+    assert len(list(followed.events("converged"))) == 1
+
+
+def test_descent_covers_every_kind_of_decision(caplog):
+    context = make_context(
+        make_published_droplet(explore_trials=4),
+        space=tile_and_annotate,
+        postprocs=ms.postproc.Postproc.create("llvm"),
+        mutators=ms.mutator.Mutator.create("llvm"),
+    )
+    with follow(caplog) as followed:
+        driven = drive(context, timed(rugged), max_trials=60)
+    assert not driven.repeated
+    assert len(driven.trials) == 60
+    assert list(followed.events("step"))
+
+
+def test_default_of_explore_trials_is_64():
+    """The published search explores for long; the surrogate's default is 8."""
+    for descent, expected in (("coordinate", 64), ("surrogate", 8)):
+        strategy = make_published_droplet(explorer="random", descent=descent, explore_trials=None)
+        driven = drive(make_context(strategy), timed(bowl), max_trials=70, num_trials_per_iter=100)
+        assert len(driven.batches[0]) == expected

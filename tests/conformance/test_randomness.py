@@ -1,0 +1,60 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""NumPy's global generator is the user's: no search draws from it, and none seeds it."""
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.autotvm import AnnealingExplorer
+from tvm_droplet_ms.search_strategy import EvolutionaryExplorer, RandomExplorer
+
+from .driving import FixedModel, drive
+from .objectives import rugged, timed
+from .strategies import SMALL_EVOLUTION, make_droplet
+from .workloads import make_context
+
+EXPLORERS = {
+    "random": RandomExplorer(),
+    "evolutionary": EvolutionaryExplorer(**SMALL_EVOLUTION),
+    "annealing": AnnealingExplorer(chains=4, steps=3),
+}
+
+
+@pytest.mark.parametrize("descent", ["surrogate", "coordinate"])
+@pytest.mark.parametrize("prior", [None, FixedModel()], ids=["no prior", "prior"])
+@pytest.mark.parametrize("explorer", EXPLORERS)
+def test_search_leaves_the_global_generator_alone(explorer, prior, descent):
+    np.random.seed(7)
+    before = np.random.get_state()
+    strategy = make_droplet(explorer=EXPLORERS[explorer], prior=prior, descent=descent)
+    driven = drive(make_context(strategy), timed(rugged), max_trials=20, cost_model=None)
+    after = np.random.get_state()
+    assert len(driven.trials) == 20
+    assert before[0] == after[0]
+    np.testing.assert_array_equal(before[1], after[1])
+    assert before[2:] == after[2:]
+
+
+@pytest.mark.parametrize("explorer", EXPLORERS)
+def test_search_does_not_depend_on_the_global_generator(explorer):
+    modules = []
+    for seed in (1, 2):
+        np.random.seed(seed)
+        strategy = make_droplet(explorer=EXPLORERS[explorer])
+        driven = drive(make_context(strategy), timed(rugged), max_trials=16, cost_model=None)
+        modules.append(driven.modules)
+    assert modules[0] == modules[1]
