@@ -61,4 +61,4 @@ def find_prior(prior: str, target: "Target") -> "TransferModel | None":
     return None if model is None else TransferModel(model)
 
 
-tvm_ffi.register_global_func("tvm_droplet_ms.find_prior", find_prior)
+tvm_ffi.register_global_func("tvm_droplet_ms.find_prior", find_prior, override=True)

@@ -30,6 +30,7 @@ LEARNING = ("cost_model", "bench/design_space.py", "bench/training.py")
 RUNNING = (
     *LEARNING,
     "search_strategy",
+    "autotvm",
     "bench/baselines",
     "bench/table.py",
     "bench/definition.py",
