@@ -230,6 +230,8 @@ class TransferModel(PyCostModel):
     ) -> None:
         """Add measurements of a task; the throughput of a failure is 0.
 
+        A candidate that the machine failed to measure, whose times are empty, is left out.
+
         Parameters
         ----------
         context : TuneContext
@@ -239,11 +241,18 @@ class TransferModel(PyCostModel):
         results : Sequence[RunnerResult]
             The result of each candidate.
         """
-        if not candidates:
+        measured = [
+            (candidate, result)
+            for candidate, result in zip(candidates, results, strict=True)
+            if result.run_secs is None or len(result.run_secs)
+        ]
+        if not measured:
             return
         task = self._tasks.setdefault(structural_hash(context.mod), _Task())
-        task.features += list(self._extractor.extract(context, candidates))
-        task.secs += [median_secs(result.run_secs) for result in results]
+        task.features += list(
+            self._extractor.extract(context, [candidate for candidate, _ in measured])
+        )
+        task.secs += [median_secs(result.run_secs) for _, result in measured]
 
     def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
         """Predict the throughput of candidates relative to the best of their workload.

@@ -95,6 +95,9 @@ def read_database(
     """
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for record in database.get_all_tuning_records():
+        if record.run_secs is not None and not len(record.run_secs):
+            # The machine failed to measure it.
+            continue
         name = f"{structural_hash(record.workload.mod) % (1 << 64):016x}"
         if record.target is None:
             raise TrainingDataError(

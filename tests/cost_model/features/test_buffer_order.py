@@ -1,0 +1,63 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The order of a store's buffers, against hand-worked ones."""
+
+import numpy as np
+
+from tvm_droplet_ms.cost_model.features.buffer_order import (
+    BUFFERS,
+    COMPUTATION,
+    PER_BUFFER,
+    in_buffer_order,
+)
+from tvm_droplet_ms.cost_model.features.store_features import PER_STORE, pooled_stores
+
+BYTES, UNIQUE_BYTES, LINES = 3, 4, 5
+
+
+def store(*buffers: dict[int, float]) -> np.ndarray:
+    features = np.arange(PER_STORE, dtype=np.float32) + 1000.0
+    features[COMPUTATION : COMPUTATION + BUFFERS * PER_BUFFER] = 0.0
+    for position, buffer in enumerate(buffers):
+        for feature, value in buffer.items():
+            features[COMPUTATION + position * PER_BUFFER + feature] = value
+    return features
+
+
+LARGE = {BYTES: 9.0, UNIQUE_BYTES: 1.0, LINES: 7.0}
+TIED_LOW = {BYTES: 4.0, UNIQUE_BYTES: 2.0, LINES: 5.0}
+TIED_HIGH = {BYTES: 4.0, UNIQUE_BYTES: 3.0, LINES: 5.0}
+
+
+def test_tied_buffers_have_one_order():
+    expected = store(LARGE, TIED_HIGH, TIED_LOW)
+    for given in (store(LARGE, TIED_LOW, TIED_HIGH), expected):
+        np.testing.assert_array_equal(in_buffer_order(given[None]), expected[None])
+        np.testing.assert_array_equal(pooled_stores(given[None]), pooled_stores(expected[None]))
+
+
+def test_buffers_without_ties_stay_in_the_order_of_tvm():
+    """Also where the features that TVM does not sort by are in another order."""
+    given = np.stack([store(LARGE, TIED_HIGH), store(TIED_LOW), store()])
+    np.testing.assert_array_equal(in_buffer_order(given), given)
+
+
+def test_the_given_array_is_left_alone():
+    given = store(LARGE, TIED_LOW, TIED_HIGH)[None]
+    before = given.copy()
+    in_buffer_order(given)
+    np.testing.assert_array_equal(given, before)
