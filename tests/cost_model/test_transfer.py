@@ -85,9 +85,13 @@ def test_ranks_a_workload_that_it_never_saw(objective):
     assert unknown().accuracy(model) > 0.75
 
 
-def test_a_network_on_the_loop_tree(tmp_path):
+def test_a_network_on_the_loop_tree(tmp_path, monkeypatch):
     """Ranks what it never saw, is kept, and is put right by what is measured."""
     pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model.tree_gru import training
+
+    monkeypatch.setattr(training, "EPOCHS", 1)
+    monkeypatch.setattr(training, "MIN_STEPS", 100)
     tasks = [Task(32, 32, 32), Task(16, 64, 32)]
     workloads = [task.workload(extractor=LoopTrees()) for task in tasks]
     model = TransferModel(PretrainedModel.learn(workloads, model="treegru", objective="rank"))

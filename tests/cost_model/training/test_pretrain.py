@@ -174,8 +174,12 @@ def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsy
     assert predicted[0] > predicted[1]
 
 
-def test_pretrain_of_a_network(work_dir, tmp_path, capsys):
+def test_pretrain_of_a_network(work_dir, tmp_path, capsys, monkeypatch):
     pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model.tree_gru import training
+
+    monkeypatch.setattr(training, "EPOCHS", 1)
+    monkeypatch.setattr(training, "MIN_STEPS", 100)
     out = tmp_path / "gru.model"
     command = ["pretrain", str(work_dir), "--model", "treegru", "--out", str(out)]
     assert main([*command, "--objective", "rank"]) == 0
