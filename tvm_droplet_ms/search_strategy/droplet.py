@@ -94,7 +94,8 @@ class _Run:
                 for candidate, result in zip(measure_candidates, results, strict=True)
                 if not is_unmeasured(result.run_secs, result.error_msg)
             ]
-            self._prior.update(*zip(*measured, strict=True)) if measured else None
+            if measured:
+                self._prior.update(*zip(*measured, strict=True))
 
     def end(self) -> None:
         self._search.conclude()
