@@ -225,7 +225,7 @@ def test_another_schema_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("header.json", json.dumps(header))
         archive.writestr("trees.ubj", files["trees.ubj"])
-    with pytest.raises(ModelFileError, match="schema '0: others'.*expected '1: 820"):
+    with pytest.raises(ModelFileError, match="schema '0: others'.*expected '2: 820"):
         TransferModel.from_file(path)
 
 

@@ -19,8 +19,9 @@
 The names are imported when they are first used, so that importing this package loads no TVM.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .lazy_intrinsics import (
@@ -29,12 +30,8 @@ if TYPE_CHECKING:
         import_intrinsics,
         restore,
     )
-else:
-
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.lazy_intrinsics"), name)
-
 
 __all__ = ["fast_start", "fast_tune_contexts", "import_intrinsics", "restore"]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, dict.fromkeys(__all__, ".lazy_intrinsics"))

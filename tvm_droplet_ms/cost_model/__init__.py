@@ -19,8 +19,9 @@
 The names are imported when they are first used, so that importing this package loads no TVM.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .model_file import ModelFileError
@@ -30,16 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["ModelFileError", "PretrainedModel", "TransferModel"]
 
 _MODULES = {
-    "ModelFileError": "model_file",
-    "PretrainedModel": "pretrained_model",
-    "TransferModel": "transfer",
+    "ModelFileError": ".model_file",
+    "PretrainedModel": ".pretrained_model",
+    "TransferModel": ".transfer",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -223,7 +223,7 @@ def test_pretrain_says_what_is_wrong(work_dir, tmp_path, capsys):
     assert "bad.npz is no training data" in message(tmp_path / "bad.npz")
     (workload, *_) = read_training_data([work_dir])
     workload.save(tmp_path / "old.npz", "0: others")
-    assert "features of schema '0: others', expected '1: 820" in message(tmp_path / "old.npz")
+    assert "features of schema '0: others', expected '2: 820" in message(tmp_path / "old.npz")
     assert "found 0 like 'cuda'" in message(work_dir, "--target", "cuda")
     directory = tmp_path / "mixed"
     database = open_database(directory)
