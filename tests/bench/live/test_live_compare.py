@@ -86,8 +86,8 @@ def test_a_run_is_tuned_remeasured_and_reported(
 ):
     work = {"tuning": tuning.tune, "remeasuring": remeasuring.remeasure_layer}
 
-    def make(self: ResultStore, path: Path, module: str, settings: dict[str, Any]) -> Any:
-        result = work[module](Task(settings, tmp_path, 0.0))
+    def make(self: ResultStore, path: Path, program: list[str], settings: dict[str, Any]) -> Any:
+        result = work[program[-1].rpartition(".")[2]](Task(settings, tmp_path, 0.0))
         result |= {"settings": settings, "source": "", "finished": 0.0}
         path.write_text(json.dumps(result))
         return result

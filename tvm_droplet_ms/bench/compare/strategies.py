@@ -66,7 +66,9 @@ def _droplet(**options: Any) -> Make:
 
     def make(model: Path | None, trials: int) -> Search:
         prior = None if model is None else TransferModel(PretrainedModel.load(model))
-        return DropletStrategy(**options, prior=prior), "random"
+        # Without a prior, an explorer asks the model that TVM trains.
+        asks_tvm = prior is None and "explorer" in options
+        return DropletStrategy(**options, prior=prior), "xgb" if asks_tvm else "random"
 
     return make
 
