@@ -88,7 +88,7 @@ def test_the_number_of_values():
 
 def test_the_kinds_and_the_values():
     (decisions,) = make(compute_producer, two_stages(32, 32), POSTPROCS)[0].decisions
-    kinds = [decision.decision.kind for decision in decisions]
+    kinds = [decision.decision.kind.name for decision in decisions]
     tile, location = "SamplePerfectTile", "SampleComputeLocation"
     assert kinds == [tile, tile, "Annotate", "SampleCategorical", location]
     # Sorted from the innermost outwards.
