@@ -30,6 +30,7 @@ from tvm_droplet_ms.search_strategy.decision_kinds import (
     PARALLEL,
     PARALLEL_EXTENT,
     PERFECT_TILE,
+    TraceParts,
 )
 from tvm_droplet_ms.search_strategy.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
 
@@ -88,9 +89,9 @@ def test_kind_reads_back_what_it_writes(kind, before, after):
     position = position_of(trace, kind)
     inst = trace.insts[position]
     assert kind.read(trace, inst) == before
-    insts, decisions = list(trace.insts), dict(trace.decisions.items())
-    kind.write(inst, after, insts, position, decisions)
-    written = Trace(insts, decisions)
+    parts = TraceParts(list(trace.insts), dict(trace.decisions.items()))
+    kind.write(parts, position, after)
+    written = Trace(*parts)
     assert kind.read(written, written.insts[position]) == after
     sch = Schedule(MODULE, debug_mask="none")
     written.apply_to_schedule(sch, remove_postproc=False)

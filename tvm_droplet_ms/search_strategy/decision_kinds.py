@@ -23,7 +23,7 @@ it is encoded for the surrogate. To support another sampling instruction, add a 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,21 @@ from .neighbourhood import Axis, ChoiceAxis, OrderedAxis, Point, TileAxis
 
 PARALLEL = "meta_schedule.parallel"
 """The annotation whose constant TVM's ``MutateParallel`` changes: a decision in all but name."""
+
+
+class TraceParts(NamedTuple):
+    """The parts of a trace that is being written.
+
+    Attributes
+    ----------
+    insts : list[Instruction]
+        The instructions.
+    decisions : dict[Instruction, Any]
+        The sampled decisions, by instruction.
+    """
+
+    insts: list[Instruction]
+    decisions: dict[Instruction, Any]
 
 
 class LegalValues(Protocol):
@@ -62,15 +77,8 @@ class DecisionKind(Protocol):
     def read(self, trace: Trace, inst: Instruction) -> Point | None:
         """The decision made on an instruction of this kind; None where nothing is decided."""
 
-    def write(
-        self,
-        inst: Instruction,
-        value: Point,
-        insts: list[Instruction],
-        position: int,
-        decisions: dict[Instruction, Any],
-    ) -> None:
-        """Set the decision of ``insts[position]`` in the parts of a new trace."""
+    def write(self, parts: TraceParts, position: int, value: Point) -> None:
+        """Set the decision of the instruction at ``position`` in the parts of a new trace."""
 
     def fixed_inputs(self, inst: Instruction) -> Sequence[Any]:
         """The inputs of the instruction that are not part of the decision."""
@@ -94,15 +102,8 @@ class _Sampled:
     def read(self, trace: Trace, inst: Instruction) -> Point | None:
         return (int(trace.decisions[inst]),)
 
-    def write(
-        self,
-        inst: Instruction,
-        value: Point,
-        insts: list[Instruction],
-        position: int,
-        decisions: dict[Instruction, Any],
-    ) -> None:
-        decisions[inst] = value[0]
+    def write(self, parts: TraceParts, position: int, value: Point) -> None:
+        parts.decisions[parts.insts[position]] = value[0]
 
     def fixed_inputs(self, inst: Instruction) -> Sequence[Any]:
         return list(inst.inputs)
@@ -123,16 +124,9 @@ class PerfectTile(_Sampled):
         # TVM writes -1 for the outermost factor of a loop of unknown extent.
         return tile if tile[0] > 0 else None
 
-    def write(
-        self,
-        inst: Instruction,
-        value: Point,
-        insts: list[Instruction],
-        position: int,
-        decisions: dict[Instruction, Any],
-    ) -> None:
+    def write(self, parts: TraceParts, position: int, value: Point) -> None:
         """Set all tile factors."""
-        decisions[inst] = list(value)
+        parts.decisions[parts.insts[position]] = list(value)
 
     def axis(self, start: int, length: int, inst: Instruction, legal: LegalValues) -> Axis:
         """The lattice of factorisations."""
@@ -194,16 +188,10 @@ class ParallelExtent:
         value = inst.inputs[1]
         return (int(value),) if isinstance(value, int | IntImm) else None
 
-    def write(
-        self,
-        inst: Instruction,
-        value: Point,
-        insts: list[Instruction],
-        position: int,
-        decisions: dict[Instruction, Any],
-    ) -> None:
+    def write(self, parts: TraceParts, position: int, value: Point) -> None:
         """Replace the instruction by one with another extent."""
-        insts[position] = Instruction(
+        inst = parts.insts[position]
+        parts.insts[position] = Instruction(
             inst.kind, [inst.inputs[0], IntImm("int32", value[0])], inst.attrs, inst.outputs
         )
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from tvm.s_tir import Trace
 from tvm.s_tir.schedule import Instruction
 
-from .decision_kinds import DECISION_KINDS, PARALLEL_EXTENT, DecisionKind, LegalValues
+from .decision_kinds import DECISION_KINDS, PARALLEL_EXTENT, DecisionKind, LegalValues, TraceParts
 from .neighbourhood import Neighbourhood, Point
 
 
@@ -121,11 +121,10 @@ class Sketch:
         """
         insts = [inst for _, inst in _search_insts(trace)]
         sampled = trace.decisions
-        decisions = {inst: sampled[inst] for inst in insts if inst in sampled}
+        parts = TraceParts(insts, {inst: sampled[inst] for inst in insts if inst in sampled})
         for decision in self.decisions:
-            inst = insts[decision.inst]
-            decision.kind.write(inst, decision.value(point), insts, decision.inst, decisions)
-        return Trace(insts, decisions)
+            decision.kind.write(parts, decision.inst, decision.value(point))
+        return Trace(parts.insts, parts.decisions)
 
     def neighbourhood(
         self, trace: Trace, legal_values: Callable[[Decision], LegalValues]
