@@ -101,7 +101,7 @@ def test_kind_reads_back_what_it_writes(kind, before, after):
             assert other.read(written, written.insts[position_of(written, other)]) == expected
     changed = [
         place
-        for place, (old, new) in enumerate(zip(trace.insts, insts, strict=True))
+        for place, (old, new) in enumerate(zip(trace.insts, parts.insts, strict=True))
         if not old.same_as(new)
     ]
     assert changed == ([position] if kind is PARALLEL_EXTENT else [])
