@@ -97,7 +97,6 @@ def unmeasured():
     return {
         "builder": NoBuilder(),
         "runner": NoRunner(),
-        "cost_model": ms.cost_model.RandomModel(seed=0),
         "num_trials_per_iter": 2,
         "seed": 0,
     }
@@ -109,7 +108,6 @@ def measured():
     return {
         "builder": WarmBuilder(max_workers=2),
         "runner": ms.runner.LocalRunner(evaluator_config=evaluator),
-        "cost_model": ms.cost_model.RandomModel(seed=0),
         "num_trials_per_iter": 2,
         "seed": 0,
     }
@@ -154,6 +152,25 @@ def test_pipeline_refuses_numbers_out_of_range(options, message):
 def test_pipeline_names_an_unknown_strategy_option():
     with pytest.raises((TypeError, ValueError), match="explore_trails"):
         pipeline(total_trials=8, target="llvm", explore_trails=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "none"),
+        ({"explorer": "evolutionary"}, "xgb"),
+        ({"cost_model": "random"}, "random"),
+    ],
+)
+def test_pipeline_trains_a_cost_model_only_if_the_search_asks_it(
+    options, expected, model, tmp_path, monkeypatch
+):
+    trained = []
+    monkeypatch.setattr(
+        ms.relax_integration, "tune_relax", lambda *_, cost_model, **__: trained.append(cost_model)
+    )
+    pipeline(total_trials=2, target=host_target(), work_dir=str(tmp_path), **options)(model[0])
+    assert trained == [expected]
 
 
 def test_pass_needs_a_target(tmp_path):

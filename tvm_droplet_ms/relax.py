@@ -53,6 +53,7 @@ def _make_tuner(
     op_names: Sequence[str] | None,
     builder: ms.Builder.BuilderType | None,
     runner: ms.Runner.RunnerType | None,
+    cost_model: ms.CostModel.CostModelType | None,
     strategy_options: Mapping[str, Any],
     **tuning: Any,
 ) -> Callable[..., ms.Database]:
@@ -60,6 +61,8 @@ def _make_tuner(
     if max_trials_per_task is not None:
         _check_trials("max_trials_per_task", max_trials_per_task, 1)
     _check_trials("num_trials_per_iter", num_trials_per_iter, 1)
+    if cost_model is None:
+        cost_model = "none" if strategy_options.get("explorer", "random") == "random" else "xgb"
     tune = partial(
         ms.relax_integration.tune_relax,
         target=target,
@@ -69,6 +72,7 @@ def _make_tuner(
         num_trials_per_iter=num_trials_per_iter,
         op_names=None if op_names is None else list(op_names),
         strategy=DropletStrategy(**strategy_options),
+        cost_model=cost_model,
         **tuning,
     )
 
@@ -119,7 +123,7 @@ def DropletTuneIRMod(
     builder: ms.Builder.BuilderType | None = None,
     runner: ms.Runner.RunnerType | None = None,
     database: ms.Database | None = None,
-    cost_model: ms.CostModel.CostModelType = "xgb",
+    cost_model: ms.CostModel.CostModelType | None = None,
     seed: int | None = None,
     strategy_options: Mapping[str, Any] | None = None,
 ) -> tvm.transform.Pass:
@@ -155,8 +159,9 @@ def DropletTuneIRMod(
         ``WarmBuilder()`` or a ``PromptRunner()``. "local" names TVM's own.
     database : Database, optional
         Database of the records. Defaults to ``open_database(work_dir)``, opened when the pass runs.
-    cost_model : CostModel or str
-        The cost model that TVM trains during the search.
+    cost_model : CostModel or str, optional
+        The cost model that TVM trains beside the search. Defaults to "none", because the strategy
+        asks its own prior; or to "xgb" with an ``explorer`` other than "random", which asks it.
     seed : int, optional
         Seed of all random choices.
     strategy_options : Mapping[str, Any], optional
@@ -226,7 +231,7 @@ def droplet_tuning_pipeline(
     num_trials_per_iter: int = 64,
     builder: ms.Builder.BuilderType | None = None,
     runner: ms.Runner.RunnerType | None = None,
-    cost_model: ms.CostModel.CostModelType = "xgb",
+    cost_model: ms.CostModel.CostModelType | None = None,
     seed: int | None = None,
     **strategy_options: Any,
 ) -> tvm.transform.Pass:

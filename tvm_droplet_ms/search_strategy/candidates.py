@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""From a trace to a candidate for measurement: replay, postprocessors, structural hash."""
+"""Candidates for measurement: replay of traces, postprocessors, structural hash."""
 
 import random
 from collections import Counter
@@ -77,7 +77,7 @@ class Replayer:
     Attributes
     ----------
     dropped : Counter[str]
-        How many traces were dropped, by the postprocessor or the error that dropped them.
+        The number of dropped traces, by the postprocessor or the error that dropped them.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class Decision:
     inst : int
         The position of its instruction in ``trace.insts``.
     kind : DecisionKind
-        What kind of decision it is.
+        The kind of the decision.
     start : int
         The index of its first integer in a point.
     length : int

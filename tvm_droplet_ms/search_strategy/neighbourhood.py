@@ -25,15 +25,15 @@ from math import prod
 from typing import Protocol
 
 Point = tuple[int, ...]
-"""A trace's sampled decisions, one after the other: n integers for a tile, one for the rest."""
+"""The sampled decisions of a trace in order: n integers for a tile, one for any other."""
 
 Move = tuple[int, ...]
-"""A step of one axis; what the numbers mean is the axis's own affair."""
+"""A step along one axis; its encoding is private to the axis."""
 
 
 @dataclass(frozen=True)
 class Direction:
-    """A move of one axis, which can be taken again from where it led.
+    """A move along one axis, which can be repeated.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class TileAxis:
     Parameters
     ----------
     start : int
-        Where the tile begins in a point.
+        The index of the first tile factor in a point.
     length : int
         The number of tile positions, the innermost last.
     max_innermost_factor : int
@@ -152,7 +152,7 @@ class OrderedAxis:
     Parameters
     ----------
     slot : int
-        Where the decision stands in a point.
+        The index of the decision in a point.
     values : tuple[int, ...]
         The legal values, ascending.
     """
@@ -192,7 +192,7 @@ class ChoiceAxis:
     Parameters
     ----------
     slot : int
-        Where the decision stands in a point.
+        The index of the decision in a point.
     count : int
         The number of choices, 0 to count - 1.
     """
@@ -252,7 +252,7 @@ class Neighbourhood:
                 yield moved
 
     def walk(self, point: Point, steps: int, generator: random.Random) -> Point:
-        """Where as many random steps lead, each along an axis drawn at random."""
+        """Take random steps, each along a random axis, and return the end."""
         for _ in range(steps):
             for axis in generator.sample(self.axes, len(self.axes)):
                 moves = list(axis.moves(point))

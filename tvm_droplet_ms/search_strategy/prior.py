@@ -98,7 +98,7 @@ def check_prior(prior: PriorLike) -> None:
 
 
 class CostModelPrior:
-    """What a cost model predicts for points of a task, asked once for each point.
+    """Predictions of a cost model for points of a task, one for each point.
 
     The model may learn from the task's own measurements. A prediction made before a measurement
     tells how far the model can be trusted; one made after it does not.
@@ -156,7 +156,7 @@ class CostModelPrior:
         Parameters
         ----------
         candidates : Sequence[MeasureCandidate]
-            What was measured.
+            The measured candidates.
         results : Sequence[RunnerResult]
             One for each.
         """

@@ -194,6 +194,7 @@ def _tune(
         max_trials_global=trials,
         database=database,
         strategy=_strategy(trials),
+        cost_model="none",
         seed=seed,
         **measure,
     )

@@ -50,7 +50,7 @@ class SearchContext:
     generator : random.Random
         Makes all random choices.
     prior : CostModelPrior | None
-        What a cost model predicts before anything is measured; None without a prior.
+        Predictions of a cost model made before a measurement; None without a prior.
     cost_model : CostModel | None
         The cost model that TVM trains beside the search; None for none.
     seed : int

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Which points are worth measuring. Imports no TVM."""
+"""Expected improvement, and the choice of a batch by it. Imports no TVM."""
 
 from collections.abc import Generator
 
@@ -25,19 +25,19 @@ from .gaussian_process import Prediction
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """How far points are expected to fall below the best value (Jones et al., 1998, equation 15).
+    """The expected improvement on the best value (Jones et al., 1998, equation 15).
 
     Parameters
     ----------
     mean, deviation : np.ndarray
-        What a process says of the points; the deviations are positive.
+        Posterior means and standard deviations of the points; the deviations are positive.
     best : float
         The smallest value so far.
 
     Returns
     -------
     improvement : np.ndarray
-        Of the same shape, not negative.
+        The expected decrease below ``best``, of the same shape, not negative.
     """
     normal = (best - mean) / deviation
     density = np.exp(-0.5 * normal**2) / np.sqrt(2.0 * np.pi)
@@ -47,7 +47,7 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -
 def by_expected_improvement(
     prediction: Prediction, best: float
 ) -> Generator[tuple[int, float], bool, None]:
-    """Choose points one after the other, each as if those before had come out as predicted.
+    """Choose points one by one, each as if those before had come out as predicted.
 
     That is the Kriging believer of Ginsbourger et al. ("Kriging Is Well-Suited to Parallelize
     Optimization", 2010): a batch does not crowd around one promising point.
@@ -55,7 +55,7 @@ def by_expected_improvement(
     Parameters
     ----------
     prediction : Prediction
-        What is known of the points to choose from; it is told what was taken.
+        The prediction of the points to choose from; each point taken is added to it.
     best : float
         The smallest value so far.
 
@@ -67,7 +67,7 @@ def by_expected_improvement(
     Receives
     --------
     taken : bool
-        Whether it will be measured; if not, it is as if it had not been there.
+        True if the point will be measured; otherwise it is ignored.
     """
     left = np.ones(len(prediction.mean), dtype=bool)
     while left.any():

@@ -24,9 +24,9 @@ from scipy import linalg, optimize
 _VARIANCE_SPREAD = 1.0
 _LENGTH_SPREAD = 1.0
 _NOISE, _NOISE_SPREAD = 1e-2, 2.0
-"""The priors: log-normal, of a variance around 1, a length scale around the square root of the
-dimension ("Vanilla Bayesian Optimization Performs Great in High Dimensions", arXiv 2402.02229), and
-a noise around a hundredth of the variance."""
+"""Log-normal priors: the variance is near 1, the length scale near the square root of the dimension
+("Vanilla Bayesian Optimization Performs Great in High Dimensions", arXiv 2402.02229), and the noise
+near a hundredth of the variance."""
 
 _JITTER = 1e-6
 _STEPS = 30
@@ -40,7 +40,7 @@ class Kernel:
     Parameters
     ----------
     length : float
-        The distance over which values are alike.
+        The length scale.
     variance : float
         The variance of the values.
     noise : float
@@ -52,24 +52,24 @@ class Kernel:
     noise: float
 
     def __call__(self, squared_distances: np.ndarray) -> np.ndarray:
-        """The covariances of values at some squared distances, without noise."""
+        """The covariances at squared distances, without noise."""
         scaled = np.sqrt(5.0 * squared_distances) / self.length
         return self.variance * (1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled)
 
 
 class GaussianProcess:
-    """What measurements say of the points between them (Rasmussen and Williams, 2006, chapter 2).
+    """A Gaussian process fitted to measurements (Rasmussen and Williams, 2006, chapter 2).
 
     Parameters
     ----------
     kernel : Kernel
         The covariance of standardised values.
     points : np.ndarray
-        Where was measured, of shape ``(measurements, dimensions)``.
+        The measured points, of shape ``(measurements, dimensions)``.
     values : np.ndarray
-        What, of shape ``(measurements,)``, finite.
+        The measured values, of shape ``(measurements,)``, finite.
     shift, scale : float
-        The mean and the deviation that the values are standardised with.
+        The mean and the standard deviation of the values, by which they are standardised.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class GaussianProcess:
 
     @staticmethod
     def fit(points: np.ndarray, values: np.ndarray) -> "GaussianProcess":
-        """Fit the kernel, by the largest posterior probability of its parameters.
+        """Fit the kernel: maximise the posterior probability of its parameters.
 
         Parameters
         ----------
         points : np.ndarray
-            Of shape ``(measurements, dimensions)``.
+            The measured points, of shape ``(measurements, dimensions)``.
         values : np.ndarray
-            Of shape ``(measurements,)``, finite.
+            The measured values, of shape ``(measurements,)``, finite.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class GaussianProcess:
         return GaussianProcess(kernel, points, values, shift, scale)
 
     def predict(self, points: np.ndarray) -> "Prediction":
-        """What the measurements say of points, of shape ``(points, dimensions)``."""
+        """Predict the values at points, of shape ``(points, dimensions)``."""
         covariance = self.kernel(squared_distances(points, self._points))
         explained = linalg.solve_triangular(self._factor, covariance.T, lower=True)
         mean = covariance @ self._weights * self.scale + self._shift
@@ -132,7 +132,7 @@ class GaussianProcess:
 
 
 class Prediction:
-    """The values that a process expects at points.
+    """The predicted values of points.
 
     Parameters
     ----------
@@ -141,12 +141,12 @@ class Prediction:
     points : np.ndarray
         The points, of shape ``(points, dimensions)``.
     mean : np.ndarray
-        Their expected values, of shape ``(points,)``.
+        The posterior means, of shape ``(points,)``.
     explained : np.ndarray
-        How much of each point's deviation each measurement explains, of shape
+        The part of each point's deviation that each measurement explains, of shape
         ``(measurements, points)``.
     scale : float
-        The deviation that the values are standardised with.
+        The standard deviation by which the values are standardised.
     """
 
     def __init__(
@@ -170,9 +170,9 @@ class Prediction:
         return np.asarray(np.sqrt(np.maximum(self._variance, _LEAST_VARIANCE)) * self._scale)
 
     def believe(self, index: int) -> None:
-        """Take a point for measured, with the value that is expected of it.
+        """Add a point as if it had been measured with its predicted value.
 
-        That changes no mean, only the deviations: a step of Cholesky's factorisation.
+        Only the deviations change: one step of a Cholesky factorisation.
         """
         to_all = self._kernel(squared_distances(self._points[index : index + 1], self._points))[0]
         conditional = to_all - self._explained[:, index] @ self._explained
@@ -191,7 +191,10 @@ def squared_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _negative_log_likelihood(
     parameters: np.ndarray, distances: np.ndarray, values: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Of the logarithms of length, variance and noise; with its gradient (ibid., section 5.4)."""
+    """The value for the logarithms of length, variance and noise, and its gradient.
+
+    Rasmussen and Williams (2006), section 5.4.
+    """
     length, variance, noise = np.exp(parameters)
     kernel = Kernel(length, variance, noise)
     covariance = kernel(distances)

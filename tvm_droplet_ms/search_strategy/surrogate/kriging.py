@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Regression kriging: a Gaussian process around what is expected. Imports no TVM."""
+"""Regression kriging: a Gaussian process around a prior mean. Imports no TVM."""
 
 from dataclasses import dataclass
 
@@ -23,8 +23,8 @@ from scipy import linalg
 
 from .gaussian_process import GaussianProcess, Prediction, squared_distances
 
-_EXPECTED_WEIGHT, _WEIGHT_SPREAD = 1.0, 1.0
-"""The prior of the weight: what is expected is taken at its word, until measurements differ."""
+_PRIOR_WEIGHT, _WEIGHT_SPREAD = 1.0, 1.0
+"""The normal prior of the weight: the prior mean is believed until measurements differ."""
 
 _SHIFT_SPREAD = 100.0
 _ROUNDS = 2
@@ -33,60 +33,60 @@ _JITTER = 1e-6
 
 @dataclass(frozen=True)
 class Kriging:
-    """A process of measurements around a multiple of what was expected of them.
+    """A Gaussian process whose mean is a multiple of a prior mean.
 
-    That is Rasmussen and Williams (2006), section 2.7, with one basis function, the expectation,
-    and a normal prior of its weight. Where measurements do not follow what was expected of them,
-    the weight is small, and the process explains them by itself.
+    Rasmussen and Williams (2006), section 2.7, with one basis function, the prior mean, and a
+    normal prior of its weight. Where measurements do not follow the prior mean, the weight is
+    small, and the process explains them by itself.
 
     Parameters
     ----------
     process : GaussianProcess
-        Of what the expectation leaves to be explained.
+        The process of the residuals.
     weight : float
-        By how much a value rises with what is expected of it. Never negative: where measurements
-        contradict the expectation, it is not believed at all.
+        The weight of the prior mean. Never negative: a prior that measurements contradict is
+        ignored.
     """
 
     process: GaussianProcess
     weight: float
 
     @staticmethod
-    def fit(points: np.ndarray, values: np.ndarray, expected: np.ndarray) -> "Kriging":
+    def fit(points: np.ndarray, values: np.ndarray, prior_mean: np.ndarray) -> "Kriging":
         """Fit the weight and the process in turns.
 
         Parameters
         ----------
         points : np.ndarray
-            Of shape ``(measurements, dimensions)``.
+            The measured points, of shape ``(measurements, dimensions)``.
         values : np.ndarray
-            Of shape ``(measurements,)``, finite.
-        expected : np.ndarray
-            What was expected of them before, in the values' unit, of the same shape.
+            The measured values, of shape ``(measurements,)``, finite.
+        prior_mean : np.ndarray
+            The prior mean of each, in the same unit and of the same shape.
         """
-        weight = _EXPECTED_WEIGHT
+        weight = _PRIOR_WEIGHT
         for _ in range(_ROUNDS):
-            process = GaussianProcess.fit(points, values - weight * expected)
-            weight = max(0.0, _generalised_least_squares(process, points, values, expected))
-        return Kriging(GaussianProcess.fit(points, values - weight * expected), weight)
+            process = GaussianProcess.fit(points, values - weight * prior_mean)
+            weight = max(0.0, _generalised_least_squares(process, points, values, prior_mean))
+        return Kriging(GaussianProcess.fit(points, values - weight * prior_mean), weight)
 
-    def predict(self, points: np.ndarray, expected: np.ndarray) -> Prediction:
-        """What the measurements say of points, given what is expected of them."""
+    def predict(self, points: np.ndarray, prior_mean: np.ndarray) -> Prediction:
+        """Predict the values at points, given their prior means."""
         prediction = self.process.predict(points)
-        prediction.mean = prediction.mean + self.weight * expected
+        prediction.mean = prediction.mean + self.weight * prior_mean
         return prediction
 
 
 def _generalised_least_squares(
-    process: GaussianProcess, points: np.ndarray, values: np.ndarray, expected: np.ndarray
+    process: GaussianProcess, points: np.ndarray, values: np.ndarray, prior_mean: np.ndarray
 ) -> float:
     """The mean of the weight's posterior, the kernel of the process given."""
     covariance = process.kernel(squared_distances(points, points))
     covariance[np.diag_indices_from(covariance)] += process.kernel.noise + _JITTER
-    basis = np.stack([np.ones(len(values)), expected], axis=1)
+    basis = np.stack([np.ones(len(values)), prior_mean], axis=1)
     weighted = linalg.solve(process.scale**2 * covariance, basis, assume_a="pos")
     precision = np.array([_SHIFT_SPREAD, _WEIGHT_SPREAD]) ** -2.0
-    mean = np.array([0.0, _EXPECTED_WEIGHT])
+    mean = np.array([0.0, _PRIOR_WEIGHT])
     found = linalg.solve(
         basis.T @ weighted + np.diag(precision), weighted.T @ values + precision * mean
     )
