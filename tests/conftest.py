@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What every test needs."""
+"""Fixtures for all tests."""
 
 import logging
 
@@ -23,9 +23,9 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def loggers_that_tvm_accepts():
-    """Let TVM's logger propagate, which TVM ends in its first tuning.
+    """Keep TVM's logger propagating; TVM switches that off in its first tuning run.
 
-    To a logger that does not propagate pytest adds a handler that has no name, and TVM's next
-    tuning fails on such a handler.
+    pytest adds an unnamed handler to a logger that does not propagate, and TVM's next tuning run
+    fails on such a handler.
     """
     logging.getLogger("tvm.s_tir.meta_schedule").propagate = True

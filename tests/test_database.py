@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Opening the database of a work directory, with and without faulty lines."""
+"""Opening a work directory's database, with and without faulty lines."""
 
 import json
 
@@ -66,7 +66,7 @@ def lines_of(path):
 
 
 def replace_line(path, number, line):
-    """Replace a line. The first is number 1."""
+    """Replace a line; numbering starts at 1."""
     lines = lines_of(path)
     lines[number - 1] = line
     path.write_text("".join(f"{line}\n" for line in lines))
@@ -77,7 +77,7 @@ def contents(directory):
 
 
 def refused(work_dir):
-    """The error message for a database that does not open. The files must stay unchanged."""
+    """Error message for a database that cannot be opened. The files must stay unchanged."""
     before = contents(work_dir)
     with pytest.raises(ValueError) as raised:
         open_database(str(work_dir))
@@ -225,6 +225,6 @@ def test_error_in_the_check_itself_is_raised_unchanged(work_dir, monkeypatch):
 
 
 def test_tvm_writes_json_lines(work_dir):
-    """What the tests above damage is what TVM wrote."""
+    """The tests above damage lines in the format that TVM writes."""
     assert len([json.loads(line) for line in lines_of(work_dir / RECORDS)]) == 5
     assert len([json.loads(line) for line in lines_of(work_dir / WORKLOADS)]) == 2

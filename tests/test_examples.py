@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Each program in examples/ runs as it is, with few trials."""
+"""Every program in examples/ runs unchanged with few trials."""
 
 import re
 import runpy
@@ -39,13 +39,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     return run_example
 
 
-def test_a_matmul_is_tuned_checked_and_timed(run, tmp_path: Path):
+def test_matmul_example_runs(run, tmp_path: Path):
     printed = run("tune_matmul", "--trials", 4, "--work-dir", tmp_path)
     assert float(re.search(r"([0-9.]+) GFLOP/s", printed)[1]) > 0
     assert len((tmp_path / "database_tuning_record.json").read_text().splitlines()) == 4
 
 
-def test_a_network_is_tuned_checked_and_timed(run, tmp_path: Path):
+def test_relax_example_runs(run, tmp_path: Path):
     printed = run("tune_relax_cnn", "--trials", 4, "--work-dir", tmp_path)
     assert "The outputs agree" in printed
     times = dict(re.findall(r"(untuned|tuned): ([0-9.]+) ms", printed))
@@ -53,27 +53,27 @@ def test_a_network_is_tuned_checked_and_timed(run, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_an_onnx_model_is_tuned_checked_and_timed(run, tmp_path: Path):
+def test_onnx_example_runs(run, tmp_path: Path):
     pytest.importorskip("onnx")
     printed = run("tune_onnx", "--trials", 8, "--work-dir", tmp_path)
     assert "The outputs agree" in printed
 
 
-def test_a_kernel_is_exported_and_loaded(run, tmp_path: Path):
+def test_export_example_runs(run, tmp_path: Path):
     library = tmp_path / "dense_relu.so"
     printed = run("export_kernel", "--trials", 4, "--work-dir", tmp_path, "--out", library)
     assert library.stat().st_size > 0
     assert "computes what NumPy does" in printed
 
 
-def test_a_run_is_resumed_and_its_records_are_shown(run, tmp_path: Path):
+def test_database_example_shows_records_of_resumed_run(run, tmp_path: Path):
     printed = run("inspect_database", "--trials", 4, "--work-dir", tmp_path)
     assert "8 records, 0 of them failures" in printed
     assert "SamplePerfectTile" in printed
 
 
 @pytest.mark.xfail(strict=True, raises=TypeError, reason="DropletStrategy does not take prior= yet")
-def test_a_cost_model_is_trained_on_records_and_used(run, tmp_path: Path):
+def test_cost_model_example_runs(run, tmp_path: Path):
     model = tmp_path / "cpu.model"
     run("own_cost_model", "--trials", 4, "--work-dir", tmp_path / "logs", "--out", model)
     assert model.stat().st_size > 0

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The host's target, threads and BLAS rate."""
+"""Target, threads and BLAS rate of the host."""
 
 import os
 import subprocess
@@ -46,14 +46,14 @@ def test_num_threads_follows_the_environment(num_threads: int) -> None:
     assert int(done.stdout) == min(num_threads, os.cpu_count() or 1)
 
 
-def test_blas_rate_is_of_the_fastest_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blas_rate_uses_fastest_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each multiplication reads the clock before and after: it takes 4, then 1, then 2 seconds.
     clock = iter([0.0, 4.0, 10.0, 11.0, 20.0, 22.0])
     monkeypatch.setattr(host.time, "perf_counter", lambda: next(clock))
     assert host.blas_gflops(1, size=100, repeats=3) == pytest.approx(2e6 / 1.0 / 1e9)
 
 
-def test_blas_uses_the_given_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blas_uses_requested_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     matmul = np.matmul
 

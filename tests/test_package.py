@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The package's names, what importing it imports, and what TVM finds of it."""
+"""Public names, imports, and registration with TVM."""
 
 import json
 import os
@@ -33,7 +33,7 @@ PACKAGE = Path(tvm_droplet_ms.__file__).parent
 
 
 def run(program: str, *arguments: str) -> str:
-    """What a program prints that runs in a process of its own."""
+    """Output of a program run in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
@@ -46,7 +46,7 @@ def run(program: str, *arguments: str) -> str:
 
 
 def modules_without_tvm() -> list[str]:
-    """The modules whose docstrings promise to import no TVM."""
+    """Modules whose docstrings promise not to import TVM."""
     return [
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -54,7 +54,7 @@ def modules_without_tvm() -> list[str]:
     ]
 
 
-def test_what_needs_no_tvm_imports_none() -> None:
+def test_modules_without_tvm_do_not_import_it() -> None:
     modules = modules_without_tvm()
     assert {name.split(".")[1] for name in modules} == {
         "autotvm",
@@ -93,8 +93,8 @@ for name in sys.argv[1:]:
     run(program, *modules)
 
 
-def test_tvm_finds_the_package_where_tvm_is_imported_later_and_on_other_systems() -> None:
-    """The process has nothing that only Linux or Unix has and this package uses."""
+def test_names_register_when_tvm_is_imported_later() -> None:
+    """The process lacks the Linux and Unix features that the package uses."""
     program = """
 import json, os, sys
 sys.modules["resource"] = None
@@ -120,40 +120,40 @@ print(json.dumps([
     assert json.loads(run(program)) == ["droplet_tuning_pipeline", True, True, True, True, True]
 
 
-def test_modules_are_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_are_package_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the README: ``tvm_droplet_ms.profile.TuningProfile(builder, runner)``."""
     # Another test may have imported it.
     monkeypatch.delattr(tvm_droplet_ms, "profile", raising=False)
     assert tvm_droplet_ms.profile.TuningProfile(None, None).parts()["building"] == 0.0
 
 
-def test_all_names_are_listed_and_found() -> None:
+def test_public_names_are_listed_and_importable() -> None:
     listed = dir(tvm_droplet_ms)
     assert {*tvm_droplet_ms.__all__, "cost_model", "measure", "profile", "relax"} <= set(listed)
     for name in listed:
         assert getattr(tvm_droplet_ms, name) is not None
 
 
-def test_unknown_names_are_errors() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'tvm_droplet_ms' has no attribute 'no_such_name'"):
         _ = tvm_droplet_ms.no_such_name
     with pytest.raises(ImportError, match="no_such_name"):
         from tvm_droplet_ms import no_such_name  # noqa: F401
 
 
-def test_tvm_finds_the_package_where_tvm_is_imported_first() -> None:
+def test_names_register_when_tvm_is_imported_first() -> None:
     pipeline = get_pipeline("droplet_tuning", total_trials=1, target="llvm")
     assert pipeline.info.name == "droplet_tuning_pipeline"
     assert tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy") is not None
 
 
-def test_registering_again_changes_nothing() -> None:
+def test_register_is_idempotent() -> None:
     before = PIPELINE_MAP["droplet_tuning"]
     register_with_tvm()
     assert PIPELINE_MAP["droplet_tuning"] is before
 
 
-def test_another_packages_pipeline_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_keeps_pipeline_of_other_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PIPELINE_MAP, "droplet_tuning", PIPELINE_MAP["zero"])
     with pytest.raises(ValueError, match="already been registered"):
         register_with_tvm()

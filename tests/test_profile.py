@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The division of a run's time, against values worked out by hand and known delays."""
+"""Breakdown of a run's time, against hand-computed values and known delays."""
 
 import time
 from pathlib import Path
@@ -49,7 +49,7 @@ def _breakdown(scopes: dict[str, float], **stats: Any) -> dict[str, float]:
     return breakdown(scopes, **{**options, **stats})
 
 
-def test_all_time_of_another_builder_and_runner_is_building_and_running() -> None:
+def test_other_builder_and_runner_count_as_build_and_run() -> None:
     assert _breakdown(SCOPES) == {
         "starting": 2.0,
         "proposing": 4.0,
@@ -63,7 +63,7 @@ def test_all_time_of_another_builder_and_runner_is_building_and_running() -> Non
     }
 
 
-def test_the_seconds_of_the_workers_are_not_waiting() -> None:
+def test_worker_time_is_not_waiting() -> None:
     build = BuildStats(build_secs=8.0, export_secs=6.0)  # of two workers: 4 s and 3 s
     run = RunStats(load_secs=0.5, timing_secs=4.0)
     parts = _breakdown(SCOPES, build=build, run=run)
@@ -80,30 +80,30 @@ def test_overlapping_time_is_subtracted() -> None:
     assert sum(parts.values()) == 24.0
 
 
-def test_the_scope_of_droplet_contains_that_of_evolution() -> None:
+def test_droplet_scope_contains_evolution_scope() -> None:
     scopes = {**SCOPES, "Droplet/Generate": 4.5, "Droplet/Notify": 0.5}
     assert _breakdown(scopes)["proposing"] == 5.0
 
 
 class _Used:
-    """A builder or a runner, as far as the profile looks at it."""
+    """A builder or runner with only the attributes that the profile reads."""
 
     def __init__(self, stats: BuildStats | RunStats) -> None:
         self.stats = stats
         self.max_workers = 2
 
 
-def test_only_the_time_within_the_context_counts() -> None:
+def test_only_time_within_context_counts() -> None:
     builder = _Used(BuildStats(build_secs=100.0, export_secs=50.0))
     runner = _Used(RunStats(load_secs=10.0, timing_secs=200.0))
     profile = TuningProfile(builder, runner)
-    for _ in range(2):  # It adds up.
+    for _ in range(2):  # The parts add up.
         with profile:
             builder.stats.build_secs += 8.0
             builder.stats.export_secs += 6.0
             runner.stats.load_secs += 0.5
             runner.stats.timing_secs += 4.0
-        builder.stats.build_secs += 1000.0  # Between the two.
+        builder.stats.build_secs += 1000.0  # Between the two contexts.
     parts = profile.parts()
     assert parts["building"] == 2 * 8.0 / 2
     assert parts["exporting"] == 2 * 6.0 / 2
@@ -116,7 +116,7 @@ SMALL_EVOLUTION = ms.search_strategy.EvolutionarySearch(
 
 
 @pytest.mark.parametrize("strategy", [SMALL_EVOLUTION, "replay-trace"], ids=["evolution", "replay"])
-def test_the_parts_add_up_to_the_time_of_a_run(strategy: Any, tmp_path: Path) -> None:
+def test_parts_add_up_to_run_time(strategy: Any, tmp_path: Path) -> None:
     delay = 0.5
 
     @derived_object
@@ -142,5 +142,5 @@ def test_the_parts_add_up_to_the_time_of_a_run(strategy: Any, tmp_path: Path) ->
     wall = time.perf_counter() - before
     parts = profile.parts()
     assert 2 * delay <= parts["building"] < wall
-    # Making the profile is not in the parts.
+    # The time to create the profile is not in any part.
     assert sum(parts.values()) - parts["starting"] == pytest.approx(wall, rel=0.05, abs=0.2)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What a search's log becomes on the console, and the summary of its phases."""
+"""Console output from a search's log, and the summary per phase."""
 
 import io
 import logging
@@ -70,7 +70,7 @@ def test_elapsed_seconds_count_from_the_start() -> None:
     assert stream.getvalue().startswith("[  12.5 s] ")
 
 
-def test_trials_count_for_the_phase_that_measured_them() -> None:
+def test_trials_count_for_their_phase() -> None:
     with show_progress({}, stream=io.StringIO()) as recorder:
         _say("phase", "explore", 0, math.inf, None)
         _say("batch", "explore", 32, 5.0, "a")

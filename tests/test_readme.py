@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The programs of the README, copied and run with few trials."""
+"""The README's programs run as copied, with few trials."""
 
 import re
 import subprocess
@@ -55,7 +55,7 @@ def test_readme_is_short():
     assert len(README.read_bytes()) <= MAX_BYTES
 
 
-def test_readme_links_lead_to_files():
+def test_readme_links_resolve():
     links = re.findall(r"\]\(([^)#]+)\)", README.read_text())
     assert links
     for link in links:

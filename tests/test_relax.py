@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The Relax pass and pipeline: what they tune, what they apply, and what they refuse."""
+"""The Relax pass and pipeline: tuning, application of records, and rejected arguments."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ SMALL_SEARCH = {
 
 
 class SmallNet(nn.Module):
-    """A convolution, a global maximum and a dense layer."""
+    """A network of a convolution, a global maximum and a dense layer."""
 
     def __init__(self):
         super().__init__()
@@ -68,7 +68,7 @@ def arguments(model):
 
 @derived_object
 class NoBuilder(ms.builder.PyBuilder):
-    """Builds nothing. TVM removes the folder of a build's artefact, so each has one."""
+    """A builder that builds nothing. TVM removes an artefact's folder, so each has its own."""
 
     def build(self, build_inputs):
         return [ms.builder.BuilderResult(f"{mkdtemp()}/nothing", None) for _ in build_inputs]
@@ -85,7 +85,7 @@ class OneMillisecond(ms.runner.PyRunnerFuture):
 
 @derived_object
 class NoRunner(ms.runner.PyRunner):
-    """Runs nothing: every candidate takes a millisecond."""
+    """A runner that runs nothing: every candidate takes a millisecond."""
 
     def run(self, runner_inputs):
         return [OneMillisecond() for _ in runner_inputs]
@@ -93,7 +93,7 @@ class NoRunner(ms.runner.PyRunner):
 
 @pytest.fixture
 def unmeasured():
-    """Tuning options that measure nothing."""
+    """Tuning options without real measurements."""
     return {
         "builder": NoBuilder(),
         "runner": NoRunner(),
@@ -103,7 +103,7 @@ def unmeasured():
 
 
 def measured():
-    """Tuning options that build and run on the host's CPU, quickly and therefore roughly."""
+    """Tuning options for quick, rough measurements on the host's CPU."""
     evaluator = ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0)
     return {
         "builder": WarmBuilder(max_workers=2),
@@ -144,7 +144,7 @@ def pipeline(**options):
         ({"explore_trials": -5}, "explore_trials"),
     ],
 )
-def test_pipeline_refuses_numbers_out_of_range(options, message):
+def test_pipeline_rejects_numbers_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         pipeline(**{"total_trials": 8, "target": "llvm"} | options)
 
@@ -162,7 +162,7 @@ def test_pipeline_names_an_unknown_strategy_option():
         ({"cost_model": "random"}, "random"),
     ],
 )
-def test_pipeline_trains_a_cost_model_only_if_the_search_asks_it(
+def test_pipeline_trains_cost_model_only_if_search_uses_it(
     options, expected, model, tmp_path, monkeypatch
 ):
     trained = []
@@ -178,12 +178,12 @@ def test_pass_needs_a_target(tmp_path):
         DropletTuneIRMod({}, str(tmp_path), 8)
 
 
-def test_pass_refuses_negative_trials(tmp_path):
+def test_pass_rejects_negative_trials(tmp_path):
     with Target("llvm"), pytest.raises(ValueError, match=r"max_trials_global=-1 .* at least 0"):
         DropletTuneIRMod({}, str(tmp_path), -1)
 
 
-def test_pass_tunes_the_named_operators_and_returns_the_module(model, tmp_path, unmeasured):
+def test_pass_tunes_named_operators_and_returns_module(model, tmp_path, unmeasured):
     target = host_target()
     mod = fuse(model[0], target)
     with target:
@@ -223,7 +223,7 @@ assert "tvm.s_tir.tensor_intrin" not in sys.modules
 """
 
 
-def test_pass_with_its_defaults_leaves_tvm_as_it_was(tmp_path):
+def test_default_pass_restores_tvm(tmp_path):
     search = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", DEFAULTS, str(tmp_path)],
@@ -236,7 +236,7 @@ def test_pass_with_its_defaults_leaves_tvm_as_it_was(tmp_path):
     assert len(open_database(tmp_path).get_all_tuning_records()) == 2
 
 
-def test_pass_uses_the_callers_database(model, tmp_path, unmeasured):
+def test_pass_uses_given_database(model, tmp_path, unmeasured):
     target = host_target()
     database = ms.database.MemoryDatabase()
     with target:
@@ -254,7 +254,7 @@ def test_pass_uses_the_callers_database(model, tmp_path, unmeasured):
     assert not list(tmp_path.glob("database_*.json"))
 
 
-def test_pass_with_nothing_to_tune_says_so(model, tmp_path, unmeasured):
+def test_pass_without_tunable_task_raises(model, tmp_path, unmeasured):
     target = host_target()
     with target:
         tune = DropletTuneIRMod({}, str(tmp_path), 2, op_names=["no_such_operator"], **unmeasured)
@@ -262,7 +262,7 @@ def test_pass_with_nothing_to_tune_says_so(model, tmp_path, unmeasured):
         tune(fuse(model[0], target))
 
 
-def test_pipeline_applies_the_records_of_its_target_only(model, tmp_path, unmeasured):
+def test_pipeline_applies_only_records_of_its_target(model, tmp_path, unmeasured):
     target = host_target()
     other = Target({"kind": "llvm", "num-cores": 64})
     common = {"work_dir": str(tmp_path), **SMALL_SEARCH}
@@ -274,7 +274,7 @@ def test_pipeline_applies_the_records_of_its_target_only(model, tmp_path, unmeas
     assert not scheduled(pipeline(total_trials=0, target=other, **common)(model[0]))
 
 
-def test_pipeline_names_the_broken_line_of_its_database(model, tmp_path):
+def test_pipeline_names_faulty_database_line(model, tmp_path):
     Path(tmp_path, "database_workload.json").write_text("")
     Path(tmp_path, "database_tuning_record.json").write_text("[0, [torn\n")
     with pytest.raises(ValueError, match=r"(?s)database_tuning_record\.json.*1"):

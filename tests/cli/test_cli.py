@@ -47,7 +47,7 @@ def _matmul() -> IRModule:
 
 
 def _sum() -> IRModule:
-    """A module with the signature of ``_matmul`` and another result."""
+    """A module with the signature of ``_matmul`` but a different result."""
     a, b = (te.placeholder((N, N), name=name) for name in "ab")
     c = te.compute((N, N), lambda i, j: a[i, j] + b[i, j], name="c")
     return IRModule({"main": te.create_prim_func([a, b, c])})
@@ -58,7 +58,7 @@ def _sum() -> IRModule:
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes into another program")
 def test_closed_stdout_exits_quietly() -> None:
-    """As in ``droplet-ms space show odd | head``."""
+    """For example ``droplet-ms space show odd | head``."""
     command = [sys.executable, "-m", "tvm_droplet_ms", "space", "show", "odd"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -122,7 +122,7 @@ def test_demo_reports_bad_work_directory(
 # ---- The demo ----
 
 
-def test_demo_says_that_it_needs_linux(
+def test_demo_rejects_other_systems_than_linux(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -149,7 +149,7 @@ def test_check_outputs_rejects_wrong_kernel() -> None:
 
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the demo tune one small kernel, in small batches."""
+    """Make the demo tune one small kernel in small batches."""
     kernel = kernels.Kernel("small", _matmul(), ((N, N), (N, N), (N, N)), 2 * N**3)
     strategy = functools.partial(DropletStrategy, explore_trials=2, descent_batch_size=2)
     monkeypatch.setattr(demo_run, "demo_kernels", lambda: [kernel])
@@ -187,7 +187,7 @@ def test_demo_reports_first_build_error(
 
 
 def _trials_of(output: str, kernel: str) -> tuple[int, int]:
-    """The trials of both phases, from the table."""
+    """Trials of both phases, read from the printed table."""
     (line,) = re.findall(rf"^\| {kernel} .*$", output, flags=re.MULTILINE)
     explored, descended = line.split("|")[6:8]
     return int(explored), int(descended)
@@ -208,7 +208,7 @@ def _start_demo(*arguments: str) -> subprocess.Popen[str]:
     "line",
     [
         "trials each",
-        # Within TVM's C++, where a KeyboardInterrupt would crash the process.
+        # The signal arrives inside TVM's C++, where a KeyboardInterrupt would crash the process.
         pytest.param("exploring for", marks=pytest.mark.slow),
         pytest.param("descending from", marks=pytest.mark.slow),
     ],

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Tables of a tuning run, against values worked out by hand."""
+"""The tables of a tuning run match hand-computed values."""
 
 from dataclasses import replace
 
@@ -36,29 +36,29 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_row_shows_rates_at_the_median_and_the_ratios_of_the_rounds() -> None:
+def test_row_shows_median_rates_and_round_ratios() -> None:
     line = format_table([ROW], blas_gflops=100.0).splitlines()[2]
-    # The ratios of the rounds are 2, 1.25 and 1.
+    # The ratios per round are 2, 1.25 and 1.
     assert _cells(line) == ["matmul", "1.0", "40.0", "50.0", "1.25x (1.00-2.00)", "32", "31", "50%"]
 
 
-def test_a_descent_without_gain_shows_the_same_rate_and_says_so() -> None:
+def test_descent_without_gain_repeats_rate() -> None:
     row = replace(ROW, descended_secs=None)
     line = format_table([row], blas_gflops=80.0).splitlines()[2]
     assert _cells(line)[2:5] == ["40.0", "40.0", "nothing better"]
     assert _cells(line)[-1] == "50%"
 
 
-def test_a_slower_result_is_shown_as_slower() -> None:
+def test_slower_result_is_reported_as_slower() -> None:
     row = replace(ROW, descended_secs=[0.08, 0.1, 0.16])
     assert _cells(format_table([row], 100.0).splitlines()[2])[3:5] == ["20.0", "0.50x (0.50-0.50)"]
 
 
-def test_an_unknown_blas_rate_is_named_unknown() -> None:
+def test_missing_blas_rate_is_shown_as_unknown() -> None:
     assert _cells(format_table([ROW], blas_gflops=None).splitlines()[2])[-1] == "unknown"
 
 
-def test_lines_of_a_table_are_equally_wide_and_in_order() -> None:
+def test_table_lines_are_equally_wide_and_ordered() -> None:
     rows = [ROW, replace(ROW, kernel="a kernel with a long name", descended_secs=None)]
     lines = format_table(rows, 100.0).splitlines()
     assert len({len(line) for line in lines}) == 1
@@ -66,7 +66,7 @@ def test_lines_of_a_table_are_equally_wide_and_in_order() -> None:
     assert len(_cells(lines[0])) == len(_cells(lines[1])) == len(_cells(lines[2]))
 
 
-def test_a_profile_shows_shares_of_the_sum() -> None:
+def test_profile_shows_shares_of_sum() -> None:
     lines = format_profile({"building": 6.0, "running": 3.04, "other": 0.96}).splitlines()
     rows = [_cells(line) for line in lines[2:]]
     assert rows == [

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Contexts that import only their target's intrinsics, and everything else as it was."""
+"""Contexts import only their target's intrinsics and change nothing else."""
 
 import inspect
 import json
@@ -37,7 +37,7 @@ from tvm_droplet_ms.compat import lazy_intrinsics
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 
-# An intrinsic of each module of the package, by which to tell whether the module has run.
+# One intrinsic per module of the package; it is registered if the module has run.
 MARKS = {
     "arm_cpu": "dot_4x4_i8i8s32_neon",
     "cuda": "wmma_fill_16x16x16_f32",
@@ -52,7 +52,7 @@ def llvm(mtriple=None, **attrs):
     return {"kind": "llvm", "num-cores": 2, **({"mtriple": mtriple} if mtriple else {}), **attrs}
 
 
-# What the default rules ask for is in src/s_tir/meta_schedule/schedule_rule/schedule_rule.cc.
+# The intrinsics of the default rules: src/s_tir/meta_schedule/schedule_rule/schedule_rule.cc.
 TARGETS = {
     "x86-vnni": llvm("x86_64-linux-gnu", mcpu="cascadelake"),
     "x86-avx512": llvm("x86_64-linux-gnu", mcpu="skylake-avx512"),
@@ -66,7 +66,7 @@ TARGETS = {
 }
 RVV = llvm("riscv64-linux-gnu", mattr=["+v"], mcpu="generic-rv64")
 
-# What the programs below begin with.
+# The common header of the programs below.
 COMMON = """
 import json, sys, threading, time, types
 import tvm, tvm_ffi
@@ -115,7 +115,7 @@ FAST = IMPORT + "fast_start()\n"
 
 
 def run(program, argument=None):
-    """What a program of its own reports; it has imported no intrinsics before."""
+    """Report of a program run in a new process, which has imported no intrinsics before."""
     root = str(Path(tvm_droplet_ms.__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
@@ -132,10 +132,10 @@ def run(program, argument=None):
 
 @pytest.fixture(scope="module")
 def asked():
-    """The names that each target's default rules ask for, found without any of the intrinsics.
+    """Names of the intrinsics that each target's default rules request.
 
-    A rule that asks for one that is not registered names it as it fails; it is given one that
-    does nothing, until the context can be made.
+    No intrinsics are imported. A rule fails with the name of a missing intrinsic; an empty one is
+    registered under that name until the context can be created.
     """
     return run(
         """
@@ -159,8 +159,8 @@ report(**asked)
     )
 
 
-def test_what_the_default_rules_ask_for_is_found(asked):
-    """That the test below looks for something."""
+def test_default_rules_request_intrinsics(asked):
+    """Ensures that the next test is not vacuous."""
     assert asked["x86-vnni"] == ["dot_16x4_vnni"]
     assert asked["x86-avx512"] == ["dot_16x4_avx512"]
     assert asked["arm-neon"] == ["dot_4x4_i8i8s32_neon"]
@@ -183,7 +183,7 @@ def test_what_the_default_rules_ask_for_is_found(asked):
         ("cuda-tensorcore", ["cuda", "dot_product_common"]),
     ],
 )
-def test_a_context_registers_what_its_rules_ask_for_and_no_other_backend(key, modules, asked):
+def test_context_imports_only_intrinsics_of_its_target(key, modules, asked):
     seen = run(
         FAST
         + """
@@ -203,8 +203,8 @@ report(before=before, modules=modules_run(), package=PACKAGE in sys.modules,
     }
 
 
-def test_risc_v_rules_register_what_they_ask_for():
-    """They find the function that does by name, and register when they are made."""
+def test_risc_v_rules_register_their_intrinsics():
+    """The rules look up the registering function by name and call it when they are created."""
     seen = run(
         FAST
         + """
@@ -224,8 +224,8 @@ report(before=before, modules=modules_run(), names=names,
     assert seen["rules"] == len(seen["names"]) > 0
 
 
-def test_the_space_of_a_vnni_target_is_tvms_own():
-    """Generated with x86's intrinsics alone, and by an untouched TuneContext with all of them."""
+def test_vnni_design_space_equals_unpatched_tvm():
+    """One space is generated with x86's intrinsics only, the other by an unpatched TuneContext."""
     spaces = """
 begin = time.perf_counter()
 made = context(ARGUMENT)
@@ -242,11 +242,11 @@ report(spaces=spaces, few=few, all=modules_run(), secs=secs, rest=time.perf_coun
     assert (fast["few"], tvms["few"]) == (["x86"], sorted(MARKS))
     assert fast["spaces"] == tvms["spaces"]
     assert any('"dot_16x4_vnni"' in space for space in fast["spaces"])
-    # 0.1 against 2 s, on an idle machine and a busy one.
+    # 0.1 s against 2 s on an idle machine; more on a busy one.
     assert fast["secs"] < fast["rest"] / 2
 
 
-def test_targets_one_after_another_and_then_none():
+def test_successive_targets_and_no_target():
     seen = run(
         FAST
         + """
@@ -299,7 +299,7 @@ report(steps=steps, last=modules_run(), package=PACKAGE in sys.modules,
         ),
     ],
 )
-def test_an_explicit_import_is_still_one_of_everything(target, statement, expression):
+def test_explicit_import_still_imports_all_backends(target, statement, expression):
     seen = run(
         FAST
         + """
@@ -318,7 +318,7 @@ report(before=before, name=eval(expression), modules=modules_run(), files=files)
     assert [Path(file).stem for file in seen["files"]] == list(MARKS)
 
 
-def test_a_component_may_import_them_while_the_context_is_made():
+def test_component_may_import_intrinsics_during_context_creation():
     seen = run(
         FAST
         + """
@@ -342,7 +342,7 @@ report(seen=seen)
     assert seen["seen"] == [["x86"], sorted(MARKS)]
 
 
-def test_threads_at_the_same_time():
+def test_contexts_in_concurrent_threads():
     seen = run(
         FAST
         + """
@@ -371,7 +371,7 @@ report(errors=errors, few=few, modules=modules_run())
 
 
 def write_database(directory, name="dot_4x4_i8i8s32_neon"):
-    """A database of one record, tensorized for ARM; its intrinsic's name may then be changed."""
+    """Write a database of one record tensorized for ARM, with ``name`` as the intrinsic's name."""
     run(
         FAST
         + """
@@ -408,12 +408,12 @@ report(before=before, records=records, after=modules_run())
     "start, opener",
     [
         (FAST, "ms.database.create('json', work_dir=directory)"),
-        # Without fast_start, which this neither needs nor makes.
+        # Without fast_start: open_database does not need it.
         (IMPORT, "tvm_droplet_ms.open_database(directory)"),
     ],
     ids=["create", "open_database"],
 )
-def test_a_database_with_records_of_another_backend_opens(tmp_path, start, opener):
+def test_database_with_records_of_other_backend_opens(tmp_path, start, opener):
     write_database(tmp_path)
     program = "import tvm_droplet_ms\n" + start + OPEN
     seen = run(program, [str(tmp_path), TARGETS["x86"], opener])
@@ -423,7 +423,7 @@ def test_a_database_with_records_of_another_backend_opens(tmp_path, start, opene
     assert seen["after"] == sorted(MARKS)
 
 
-def test_a_database_that_cannot_be_opened_is_refused_as_before(tmp_path):
+def test_unreadable_database_raises_as_before(tmp_path):
     opener = "ms.database.JSONDatabase(work_dir=directory)"
     write_database(tmp_path, "made_up")
     seen = run(FAST + OPEN, [str(tmp_path), TARGETS["x86"], opener])
@@ -436,8 +436,8 @@ def test_a_database_that_cannot_be_opened_is_refused_as_before(tmp_path):
     assert seen["after"] == ["x86"]
 
 
-def test_a_call_that_names_an_intrinsic_of_another_backend_imports_all_and_succeeds(asked):
-    """What stands in for the import registers the name that it is tried for."""
+def test_unknown_intrinsic_imports_all_backends(asked):
+    """A stand-in for the import registers the name that is looked up."""
     keys = ["get", "tensorize", "record", "intrin", "core", "create"]
     seen = run(
         FAST
@@ -485,7 +485,7 @@ report(imports=imports, made=made, missing=missing)
     }
 
 
-def test_an_intrinsic_that_no_backend_has_is_an_error_as_before():
+def test_missing_intrinsic_raises_as_before():
     seen = run(
         FAST
         + """
@@ -499,7 +499,7 @@ except ValueError as error:
     assert seen["modules"] == sorted(MARKS)
 
 
-def test_switching_on_twice_and_the_arguments_of_a_context():
+def test_patching_twice_keeps_context_arguments():
     seen = run(
         """
 import inspect
@@ -532,7 +532,7 @@ report(imported=imported, once=TuneContext.__init__ is ours is not tvms,
         assert ours == tvms
 
 
-# Begins a program that looks at the attributes of TVM that are replaced.
+# The header of programs that look at the replaced attributes of TVM.
 ATTRIBUTES = """
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.tirx.script.parser import entry
@@ -553,7 +553,7 @@ def replaced():
 """
 
 
-def test_the_last_context_that_ends_leaves_tvm_as_it_was():
+def test_last_context_exit_restores_tvm():
     seen = run(
         ATTRIBUTES
         + """
@@ -585,7 +585,7 @@ report(seen=seen)
     assert seen["seen"] == [0, 9, 9, 9, 0, 0, 9, 0]
 
 
-def test_fast_start_lasts_until_it_is_undone():
+def test_fast_start_lasts_until_undone():
     seen = run(
         ATTRIBUTES
         + """
@@ -615,7 +615,7 @@ report(seen=seen, modules=modules_run(), package=PACKAGE in sys.modules)
     assert (seen["modules"], seen["package"]) == (["x86"], False)
 
 
-def test_contexts_in_threads_leave_tvm_as_it_was():
+def test_contexts_in_threads_restore_tvm():
     seen = run(
         ATTRIBUTES
         + """
@@ -636,7 +636,7 @@ report(errors=errors, after=replaced())
     assert seen == {"errors": [], "after": 0}
 
 
-def test_importing_intrinsics_replaces_nothing_and_with_all_imported_contexts_do_not_either():
+def test_import_intrinsics_patches_nothing():
     seen = run(
         ATTRIBUTES
         + """
@@ -674,12 +674,12 @@ ARM = ["dot_product_common", "arm_cpu"]
         ("apple/m1-gpu", "arm64-apple-darwin", None),
         ("c", "x86_64-linux-gnu", None),
         (None, "x86_64-linux-gnu", None),
-        # The host builds the code that calls the kernels; the rules ask nothing of it.
+        # The host target only builds the calling code; schedule rules do not use it.
         (Target("cuda", host="llvm"), "x86_64-linux-gnu", ["dot_product_common", "cuda"]),
         (Target(llvm("x86_64-linux-gnu"), host=llvm("aarch64-linux-gnu")), "", ["x86"]),
     ],
 )
-def test_the_backend_of_a_target(monkeypatch, target, host_triple, modules):
+def test_backend_of_target(monkeypatch, target, host_triple, modules):
     loaded, imported = [], []
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
@@ -693,7 +693,7 @@ def test_the_backend_of_a_target(monkeypatch, target, host_triple, modules):
     assert imported == ([PACKAGE] if modules is None else [])
 
 
-def test_a_tvm_without_llvm_imports_what_its_package_does(monkeypatch):
+def test_tvm_without_llvm_imports_intrinsics_of_its_package(monkeypatch):
     imported = []
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     monkeypatch.setattr(lazy_intrinsics, "enabled", lambda name: name != "llvm")
@@ -704,13 +704,13 @@ def test_a_tvm_without_llvm_imports_what_its_package_does(monkeypatch):
     assert imported == [PACKAGE]
 
 
-def test_the_quick_stack_is_the_stack():
+def test_quick_stack_equals_inspect_stack():
     def compare():
         quick, stack = lazy_intrinsics._quick_stack(), inspect.stack()
-        assert [one.frame for one in quick] == [one.frame for one in stack]
+        assert [info.frame for info in quick] == [info.frame for info in stack]
         for ours, pythons in zip(quick, stack, strict=True):
             if not pythons.filename.startswith("<"):
-                # Two calls in one line, so that even the line is the same.
+                # Both calls are on one line, so that the line numbers agree.
                 assert tuple(ours) == tuple(pythons)
 
     compare()
@@ -719,7 +719,7 @@ def test_the_quick_stack_is_the_stack():
     thread.join()
 
 
-def test_functions_parse_as_before_with_the_quick_stack(monkeypatch):
+def test_quick_stack_parses_functions_as_before(monkeypatch):
     def parse():
         extent = 8
 

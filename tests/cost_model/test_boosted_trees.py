@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Boosted trees, on data whose order is known."""
+"""Boosted trees on data with a known ranking."""
 
 import numpy as np
 import pytest
@@ -27,17 +27,19 @@ GENERATOR = np.random.default_rng(0)
 FEATURES = GENERATOR.normal(size=(600, 8))
 SECS = np.exp(FEATURES[:, 0] + 0.5 * FEATURES[:, 1] ** 2)
 WORKLOADS = np.repeat([0, 1, 2], 200)
-"""Of the third, times are a hundred times those of the others."""
+"""The third workload is a hundred times slower than the others."""
 SCALE = np.repeat([1.0, 1.0, 100.0], 200)
 
 
 def throughput(secs: np.ndarray) -> np.ndarray:
-    return np.concatenate([relative_throughput(secs[WORKLOADS == one]) for one in range(3)])
+    return np.concatenate(
+        [relative_throughput(secs[WORKLOADS == workload]) for workload in range(3)]
+    )
 
 
-# The squared error of the throughput does not care for the order of those that have hardly any.
+# The squared error of the throughput hardly depends on the order of the slowest programs.
 @pytest.mark.parametrize("objective, least", [("rank", 0.85), ("regression", 0.75)])
-def test_ranks_what_it_has_not_seen(objective, least):
+def test_ranks_unseen_programs(objective, least):
     trees = Trees.fit(
         FEATURES, throughput(SECS * SCALE), WORKLOADS, objective=objective, rounds=300, seed=0
     )
@@ -47,8 +49,8 @@ def test_ranks_what_it_has_not_seen(objective, least):
 
 
 @pytest.mark.parametrize("objective", ["rank", "regression"])
-def test_predictions_are_throughputs(objective):
-    """Whatever the unit of the objective's own scores."""
+def test_predicts_relative_throughput(objective):
+    """The unit of the objective's raw scores does not matter."""
     expected = throughput(SECS * SCALE)
     trees = Trees.fit(FEATURES, expected, WORKLOADS, objective=objective, rounds=300, seed=0)
     predicted = trees.predict(FEATURES)
@@ -57,8 +59,8 @@ def test_predictions_are_throughputs(objective):
     assert slope == pytest.approx(1.0, abs=0.15)
 
 
-def test_weights_count():
-    """Of two programs alike in all but their times, the prediction is near that of more weight."""
+def test_prediction_follows_sample_weights():
+    """Two programs differ only in time; the prediction is nearer to the heavier one."""
     features = np.zeros((200, 1))
     values = np.repeat([0.0, 1.0], 100)
     for heavy, expected in ((0, 0.1), (1, 0.9)):
@@ -76,7 +78,7 @@ def test_weights_count():
 
 
 @pytest.mark.parametrize("objective", ["rank", "regression"])
-def test_a_single_program_is_enough(objective):
+def test_trains_on_single_program(objective):
     trees = Trees.fit(
         np.ones((1, 3)), np.ones(1), np.zeros(1, dtype=int), objective=objective, rounds=5, seed=0
     )

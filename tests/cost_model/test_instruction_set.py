@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The instruction sets of targets, against what LLVM's manuals say of the CPUs."""
+"""Instruction sets of targets, according to LLVM's documentation of the CPUs."""
 
 import pytest
 
@@ -42,5 +42,5 @@ ARM = "aarch64-linux-gnu"
         ({"kind": "opencl"}, "opencl"),
     ],
 )
-def test_instruction_set(target: dict, expected: str):
+def test_instruction_set_of_target(target: dict, expected: str):
     assert instruction_set(Target({"kind": "llvm"} | target)) == expected

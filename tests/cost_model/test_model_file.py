@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Damaged files of models: all are refused with ModelFileError."""
+"""Every damaged model file raises ModelFileError."""
 
 import io
 import json
@@ -34,7 +34,7 @@ HEADER, MEMBER = "header.json", "trees.ubj"
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The members of a model's file that loads."""
+    """Members of a valid model file."""
     path = tmp_path_factory.mktemp("model") / "good.model"
     features = np.random.default_rng(0).normal(size=(64, FEATURES)).astype(np.float32)
     target = json.dumps({"kind": "llvm", "mcpu": "znver4"})
@@ -77,7 +77,7 @@ def refused(tmp_path: Path, content: bytes) -> str:
         ({"target": {"mcpu": "znver4"}}, "kind"),
     ],
 )
-def test_refuses_a_header_with_a_wrong_field(
+def test_load_rejects_wrong_header_field(
     tmp_path: Path, archive: dict[str, bytes], changes: dict[str, Any], expected: str
 ):
     header = json.loads(archive[HEADER]) | changes
@@ -87,21 +87,21 @@ def test_refuses_a_header_with_a_wrong_field(
 @pytest.mark.parametrize(
     "name", ["format", "schema", "objective", "intercept", "slope", "target", "tvm", "summary"]
 )
-def test_refuses_a_header_without_a_field(tmp_path: Path, archive: dict[str, bytes], name: str):
+def test_load_rejects_missing_header_field(tmp_path: Path, archive: dict[str, bytes], name: str):
     header = json.loads(archive[HEADER])
     del header[name]
     assert name in refused(tmp_path, zipped(archive | {HEADER: json.dumps(header).encode()}))
 
 
 @pytest.mark.parametrize("header", [b"[1]", b"null", b'"text"', b"{", b"\xff\xfe", b""])
-def test_refuses_a_header_that_is_no_object(
+def test_load_rejects_header_that_is_not_an_object(
     tmp_path: Path, archive: dict[str, bytes], header: bytes
 ):
     refused(tmp_path, zipped(archive | {HEADER: header}))
 
 
 @pytest.mark.parametrize("missing", [HEADER, MEMBER])
-def test_refuses_an_archive_without_a_member(
+def test_load_rejects_missing_archive_member(
     tmp_path: Path, archive: dict[str, bytes], missing: str
 ):
     kept = {name: content for name, content in archive.items() if name != missing}
@@ -109,8 +109,8 @@ def test_refuses_an_archive_without_a_member(
 
 
 @pytest.mark.parametrize("trees", [b"", b"{}", b"garbage"])
-def test_refuses_damaged_trees(tmp_path: Path, archive: dict[str, bytes], trees: bytes):
-    """An empty buffer would end the process in xgboost."""
+def test_load_rejects_damaged_trees(tmp_path: Path, archive: dict[str, bytes], trees: bytes):
+    """An empty buffer would make xgboost end the process."""
     refused(tmp_path, zipped(archive | {MEMBER: trees}))
 
 
@@ -143,25 +143,27 @@ def npy(array: np.ndarray) -> bytes:
         npz(bias=np.zeros(300))[:200],
     ],
 )
-def test_refuses_a_damaged_network(tmp_path: Path, archive: dict[str, bytes], content: bytes):
+def test_load_rejects_damaged_network(tmp_path: Path, archive: dict[str, bytes], content: bytes):
     members = {HEADER: network_header(archive), "treegru.npz": content}
     refused(tmp_path, zipped(members))
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
-def test_refuses_what_is_no_archive(tmp_path: Path, content: bytes):
+def test_load_rejects_corrupt_file(tmp_path: Path, content: bytes):
     refused(tmp_path, content)
 
 
-def test_refuses_a_missing_file_and_a_directory(tmp_path: Path):
+def test_load_rejects_missing_file_and_directory(tmp_path: Path):
     for path in (tmp_path / "missing.model", tmp_path):
         with pytest.raises(ModelFileError, match="is no cost model"):
             PretrainedModel.load(path)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_refuses_flipped_and_missing_bytes(tmp_path: Path, archive: dict[str, bytes], seed: int):
-    """Where the damage hits nothing that is read, the file loads."""
+def test_load_rejects_flipped_and_missing_bytes(
+    tmp_path: Path, archive: dict[str, bytes], seed: int
+):
+    """The file loads if the damage hits only bytes that are not read."""
     generator = np.random.default_rng(seed)
     whole = zipped(archive)
     for _ in range(10):

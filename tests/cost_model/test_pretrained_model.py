@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What is learned of several workloads together."""
+"""Training on several workloads."""
 
 import numpy as np
 import pytest
@@ -24,8 +24,8 @@ from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
 from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
 
 
-def test_a_workload_counts_with_the_root_of_its_programs():
-    """Programs that look alike: what is predicted is the mean, 2 : 1 for 4 times the programs."""
+def test_workload_weight_is_root_of_program_count():
+    """For equal features, the prediction is the mean, weighted 2:1 for 4:1 programs."""
     slow = np.full(400, 10.0)
     slow[0] = 1.0
     many = MeasuredWorkload("many", "{}", np.zeros((400, FEATURES), dtype=np.float32), slow)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The prior that a search finds by name."""
+"""Lookup of a search's prior by name."""
 
 from pathlib import Path
 
@@ -48,8 +48,8 @@ def context() -> ms.TuneContext:
     return make_context(ms.search_strategy.ReplayTrace(), matmul(32, 32, 32))
 
 
-def test_the_global_function_finds_the_same_model():
-    """What comes back through TVM's FFI predicts, learns and is a cost model."""
+def test_global_function_returns_same_model():
+    """The object returned through TVM's FFI is a cost model that predicts and learns."""
     found = tvm_ffi.get_global_func("tvm_droplet_ms.find_prior")("auto", LLVM)
     assert isinstance(found, ms.cost_model.CostModel)
     expected = find_prior("auto", LLVM).predict(context(), candidates())
@@ -60,8 +60,8 @@ def test_the_global_function_finds_the_same_model():
     assert not np.array_equal(found.predict(context(), candidates()), expected)
 
 
-def test_each_search_has_a_prior_of_its_own():
-    """The measurements of one do not reach the other, which share the file's model."""
+def test_each_search_gets_its_own_prior():
+    """Both searches share the file's model, but not their measurements."""
     first, second = find_prior("auto", LLVM), find_prior("auto", LLVM)
     expected = second.predict(context(), candidates())
     results = [RunnerResult([secs], None) for secs in (4.0, 3.0, 2.0, 1.0)]
@@ -70,7 +70,7 @@ def test_each_search_has_a_prior_of_its_own():
     np.testing.assert_array_equal(second.predict(context(), candidates()), expected)
 
 
-def test_the_file_is_read_once(monkeypatch: pytest.MonkeyPatch):
+def test_prior_file_is_read_once(monkeypatch: pytest.MonkeyPatch):
     read = []
     load = PretrainedModel.load
 
@@ -86,12 +86,12 @@ def test_the_file_is_read_once(monkeypatch: pytest.MonkeyPatch):
     assert [path.name for path in read] == ["llvm.model"]
 
 
-def test_no_prior_where_none_is_shipped():
+def test_prior_is_none_for_unsupported_target():
     find = tvm_ffi.get_global_func("tvm_droplet_ms.find_prior")
     assert find("auto", Target({"kind": "opencl"})) is None
 
 
-def test_a_path_is_a_model_file(tmp_path: Path):
+def test_prior_accepts_path_of_model_file(tmp_path: Path):
     path = Path(pretrained_model.__file__).parent / "pretrained" / "llvm.model"
     found = find_prior(str(path), LLVM)
     expected = find_prior("auto", LLVM)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Times of programs, worked by hand."""
+"""Relative throughput of programs, against hand-computed values."""
 
 import math
 
@@ -57,6 +57,6 @@ def test_relative_throughput():
 def test_throughput_line():
     scores = np.array([0.0, 2.0, 4.0])
     assert throughput_line(scores, 0.25 + 0.125 * scores) == pytest.approx((0.25, 0.125))
-    # The slope of a line that falls is 0; equal scores have none.
+    # A falling line gets slope 0; equal scores have no slope.
     assert throughput_line(scores, np.array([1.0, 0.5, 0.0]))[1] == 0.0
     assert throughput_line(np.ones(3), np.array([1.0, 0.5, 0.0])) == (0.0, 1.0)

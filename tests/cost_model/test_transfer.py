@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""TransferModel as TVM calls it: what it knows before a run, learns in it, and how it is kept."""
+"""TransferModel as TVM calls it: pretrained knowledge, online updates, and saving."""
 
 import json
 import math
@@ -46,16 +46,16 @@ TARGET = target_text(LLVM)
 
 
 class Task:
-    """A matrix product with some of its schedules, and a time for each."""
+    """A matrix product with a sample of its schedules and a time for each."""
 
     def __init__(self, *shape: int, count: int = 160, seed: int = 0, cost=bowl) -> None:
         self.context = make_context(ms.search_strategy.ReplayTrace(), matmul(*shape), tile_all)
         (space,) = self.context.generate_design_space()
         replayer = Replayer(self.context.mod, [], random.Random(seed))
         drawn = [replayer.replay(Trace(space.trace.insts, {})) for _ in range(count)]
-        distinct = {one.module: one for one in drawn}
-        self.candidates = [one.measure_candidate() for one in distinct.values()]
-        self.secs = np.array([cost(decisions_of(one.sch)) for one in self.candidates])
+        distinct = {candidate.module: candidate for candidate in drawn}
+        self.candidates = [candidate.measure_candidate() for candidate in distinct.values()]
+        self.secs = np.array([cost(decisions_of(candidate.sch)) for candidate in self.candidates])
 
     def workload(self, secs=None, extractor=None) -> MeasuredWorkload:
         features = (extractor or ProgramFeatures()).extract(self.context, self.candidates)
@@ -79,14 +79,14 @@ def unknown() -> Task:
 
 
 @pytest.mark.parametrize("objective", ["rank", "regression"])
-def test_ranks_a_workload_that_it_never_saw(objective):
-    """Better than chance, which is 0.5, by a quarter."""
+def test_ranks_unseen_workload(objective):
+    """Accuracy is at least 0.25 above chance, which is 0.5."""
     model = TransferModel(PretrainedModel.learn(known(), objective=objective))
     assert unknown().accuracy(model) > 0.75
 
 
-def test_a_network_on_the_loop_tree(tmp_path, monkeypatch):
-    """Ranks what it never saw, is kept, and is put right by what is measured."""
+def test_tree_gru_as_pretrained_model(tmp_path, monkeypatch):
+    """Ranks an unseen workload, survives saving and loading, and improves with measurements."""
     pytest.importorskip("jax")
     from tvm_droplet_ms.cost_model.tree_gru import training
 
@@ -105,13 +105,13 @@ def test_a_network_on_the_loop_tree(tmp_path, monkeypatch):
     assert pairwise_accuracy(rest, task.secs[half:]) > 0.8
 
 
-def test_ranks_better_than_metaschedules_own_that_knows_nothing():
+def test_untrained_xgb_model_ranks_at_chance():
     np.random.seed(0)
     fresh = ms.cost_model.XGBModel(num_tuning_cores=1)
     assert 0.4 < unknown().accuracy(fresh) < 0.6
 
 
-def test_a_model_that_knows_nothing_answers_at_random():
+def test_untrained_model_predicts_at_random():
     model, task = TransferModel(seed=3), unknown()
     first = model.predict(task.context, task.candidates)
     assert not np.array_equal(first, model.predict(task.context, task.candidates))
@@ -119,14 +119,14 @@ def test_a_model_that_knows_nothing_answers_at_random():
     np.testing.assert_array_equal(first, again)
 
 
-def test_learns_from_one_task_for_the_next():
+def test_update_improves_ranking_of_next_task():
     first, model = Task(32, 32, 32), TransferModel()
     model.update(first.context, first.candidates, first.results())
     assert unknown().accuracy(model) > 0.7
 
 
-def test_the_local_part_puts_right_what_the_global_one_has_wrong():
-    """It learned inverted times; with half of the task measured it must rank the other half."""
+def test_local_model_corrects_global_model():
+    """The global model learned inverted times; half of the task is measured, half ranked."""
     wrong = [replace(workload, secs=1e-6 / workload.secs) for workload in known()]
     model, task = TransferModel(PretrainedModel.learn(wrong)), unknown()
     assert task.accuracy(model) < 0.4
@@ -137,7 +137,7 @@ def test_the_local_part_puts_right_what_the_global_one_has_wrong():
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_wrong_model_costs_no_more_than_a_tenth(seed):
+def test_wrong_pretrained_model_costs_at_most_a_tenth(seed):
     wrong = [replace(workload, secs=1e-6 / workload.secs) for workload in known()]
     found = []
     for prior in (TransferModel(PretrainedModel.learn(wrong)), None):
@@ -148,8 +148,8 @@ def test_a_wrong_model_costs_no_more_than_a_tenth(seed):
 
 
 @pytest.mark.parametrize("strategy", ["evolutionary", "droplet"])
-def test_any_strategy_takes_it(strategy):
-    """And finds better schedules with few trials than with a model that knows nothing."""
+def test_works_with_any_search_strategy(strategy):
+    """With few trials, it finds better schedules than with an untrained model."""
     best = []
     for model in (TransferModel(PretrainedModel.learn(known())), ms.cost_model.RandomModel(seed=0)):
         of_seeds = []
@@ -162,8 +162,8 @@ def test_any_strategy_takes_it(strategy):
     assert best[0] < best[1]
 
 
-def test_all_failed_single_and_nan():
-    """Nothing that measuring can come to stops it, and what failed ranks last."""
+def test_update_accepts_failed_single_and_nan_times():
+    """No outcome of a measurement raises an error; failed candidates rank last."""
     model, task = TransferModel(PretrainedModel.learn(known())), unknown()
     before = task.accuracy(model)
     count = len(task.candidates)
@@ -183,7 +183,7 @@ def test_all_failed_single_and_nan():
     assert len(driven.trials) == 12
 
 
-def test_candidates_that_the_machine_failed_to_measure_are_left_out():
+def test_update_skips_unmeasured_candidates():
     model, task = TransferModel(PretrainedModel.learn(known())), unknown()
     before = model.predict(task.context, task.candidates)
     unmeasured = [RunnerResult([], "machinery failure: disk full")] * len(task.candidates)
@@ -191,7 +191,7 @@ def test_candidates_that_the_machine_failed_to_measure_are_left_out():
     np.testing.assert_array_equal(model.predict(task.context, task.candidates), before)
 
 
-def test_saved_and_loaded_it_predicts_the_same(tmp_path):
+def test_loaded_model_predicts_as_saved(tmp_path):
     for objective in ("rank", "regression"):
         path = tmp_path / f"{objective}.model"
         pretrained_model = PretrainedModel.learn(known(), objective=objective)
@@ -206,17 +206,17 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
         assert (again.target, again.summary) == (pretrained_model.target, pretrained_model.summary)
         header = json.loads(zipfile.ZipFile(path).read("header.json"))
         assert header["tvm"].startswith("0.") and header["objective"] == objective
-        assert [one["records"] for one in header["summary"]["workloads"]] == [
-            len(one.secs) for one in known()
+        assert [workload["records"] for workload in header["summary"]["workloads"]] == [
+            len(workload.secs) for workload in known()
         ]
 
 
-def test_nothing_to_save(tmp_path):
+def test_save_rejects_untrained_model(tmp_path):
     with pytest.raises(ValueError, match="not trained on other workloads"):
         TransferModel().save(str(tmp_path / "empty.model"))
 
 
-def test_another_schema_is_refused(tmp_path):
+def test_load_rejects_other_schema(tmp_path):
     path = tmp_path / "old.model"
     PretrainedModel.learn(known()).save(path)
     with zipfile.ZipFile(path) as archive:
@@ -238,8 +238,8 @@ def load_by_tvm(model, path):
 
 
 @pytest.mark.parametrize("load", [load_by_method, load_by_tvm])
-def test_load_fills_the_instance(tmp_path, load):
-    """TVM's contract for cost models; what the model had measured before is forgotten."""
+def test_load_replaces_state_of_instance(tmp_path, load):
+    """TVM's contract for cost models: earlier measurements are dropped."""
     path = str(tmp_path / "made.model")
     made, task = TransferModel(PretrainedModel.learn(known())), unknown()
     expected = made.predict(task.context, task.candidates)
@@ -251,7 +251,7 @@ def test_load_fills_the_instance(tmp_path, load):
 
 
 @pytest.mark.parametrize("load", [load_by_method, load_by_tvm])
-def test_a_load_that_fails_changes_nothing(tmp_path, load):
+def test_failed_load_changes_nothing(tmp_path, load):
     model, task = TransferModel(PretrainedModel.learn(known())), unknown()
     expected = model.predict(task.context, task.candidates)
     with pytest.raises(ModelFileError, match=r"missing\.model is no cost model"):
@@ -275,8 +275,8 @@ AVX2 = {"mcpu": "haswell", "num-cores": 4}
         (AVX2, {"mcpu": "znver4", "mattr": ["-avx512f"]}),
     ],
 )
-def test_no_warning_for_the_same_instruction_set(learned, tuned):
-    """Neither the number of cores nor the model of the CPU is an instruction set."""
+def test_same_instruction_set_does_not_warn(learned, tuned):
+    """The number of cores and the CPU model do not change the instruction set."""
     model = trained_on(learned)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -295,7 +295,7 @@ def test_no_warning_for_the_same_instruction_set(learned, tuned):
         ),
     ],
 )
-def test_another_instruction_set_warns_once(learned, tuned, expected):
+def test_other_instruction_set_warns_once(learned, tuned, expected):
     model = trained_on(learned)
     with pytest.warns(UserWarning, match=expected):
         model.predict(context_of(tuned), unknown().candidates[:2])
@@ -310,7 +310,7 @@ def trained_on(target) -> TransferModel:
     return TransferModel(PretrainedModel.learn(workloads, rounds=5))
 
 
-def test_an_unknown_objective():
+def test_rejects_unknown_objective():
     with pytest.raises(
         ValueError, match="objective is 'squares', expected one of rank, regression"
     ):
@@ -318,8 +318,8 @@ def test_an_unknown_objective():
 
 
 @pytest.mark.parametrize("target", [LLVM, "llvm"])
-def test_the_model_of_the_package_tells_schedules_apart(target):
-    """And does not warn: it was trained on AVX-512."""
+def test_shipped_model_distinguishes_schedules(target):
+    """It does not warn, because it was trained on AVX-512."""
     task = unknown()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -328,6 +328,6 @@ def test_the_model_of_the_package_tells_schedules_apart(target):
     assert np.isfinite(predicted).all()
 
 
-def test_no_model_of_the_package_for_a_gpu():
+def test_shipped_model_rejects_gpu_target():
     with pytest.raises(ValueError, match="its kind, expected one of: llvm"):
         TransferModel.pretrained(Target({"kind": "opencl"}))

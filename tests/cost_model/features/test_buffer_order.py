@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The order of a store's buffers, against hand-worked ones."""
+"""The order of a store's buffers matches hand-computed orders."""
 
 import numpy as np
 
@@ -43,20 +43,20 @@ TIED_LOW = {BYTES: 4.0, UNIQUE_BYTES: 2.0, LINES: 5.0}
 TIED_HIGH = {BYTES: 4.0, UNIQUE_BYTES: 3.0, LINES: 5.0}
 
 
-def test_tied_buffers_have_one_order():
+def test_tied_buffers_have_canonical_order():
     expected = store(LARGE, TIED_HIGH, TIED_LOW)
     for given in (store(LARGE, TIED_LOW, TIED_HIGH), expected):
         np.testing.assert_array_equal(in_buffer_order(given[None]), expected[None])
         np.testing.assert_array_equal(pooled_stores(given[None]), pooled_stores(expected[None]))
 
 
-def test_buffers_without_ties_stay_in_the_order_of_tvm():
-    """Also where the features that TVM does not sort by are in another order."""
+def test_buffers_without_ties_keep_tvm_order():
+    """Also if features that are not TVM's sort key would order them differently."""
     given = np.stack([store(LARGE, TIED_HIGH), store(TIED_LOW), store()])
     np.testing.assert_array_equal(in_buffer_order(given), given)
 
 
-def test_the_given_array_is_left_alone():
+def test_input_array_is_not_modified():
     given = store(LARGE, TIED_LOW, TIED_HIGH)[None]
     before = given.copy()
     in_buffer_order(given)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What the loops of a schedule touch, against counting it."""
+"""The bytes touched by the loops of a schedule match a brute-force count."""
 
 from itertools import product
 
@@ -32,7 +32,7 @@ def touched(nest: LoopNest, buffer: str) -> list[list[float]]:
 
 
 def counted(loops: int, indices) -> list[int]:
-    """The bytes that the innermost so many loops touch, by running them."""
+    """Bytes touched by each number of innermost loops, found by running the loops."""
     extents = {"j_1": 2, "i_1": 4, "k": N, "j_0": 8, "i_0": 4}
     turning = list(extents)[:loops]
     seen = set()
@@ -43,7 +43,7 @@ def counted(loops: int, indices) -> list[int]:
     return 4 * len(seen)
 
 
-def test_loops_and_what_they_touch():
+def test_touched_bytes_match_brute_force():
     init, update = loop_nests(tiled_matmul(N).mod)
     assert update.extents.tolist() == [2, 4, N, 8, 4]
     assert update.iterations.tolist() == [2, 8, 8 * N, 64 * N, 256 * N]
@@ -58,8 +58,8 @@ def test_loops_and_what_they_touch():
     assert [access.buffer for access in init.accesses] == ["C"]
 
 
-def test_fused_loops():
-    """An axis that is a division of a loop's variable."""
+def test_touched_bytes_of_fused_loops():
+    """Block axes are quotients of the fused loop variable."""
     schedule = Schedule(matmul(N, N, N))
     i, j, _ = schedule.get_loops(schedule.get_sblock("C"))
     schedule.fuse(i, j)
@@ -69,7 +69,7 @@ def test_fused_loops():
     assert touched(nest, "B")[0] == [4 * N, 4 * N * N]
 
 
-def test_what_is_touched_is_no_more_than_there_is():
+def test_touched_bytes_stop_at_buffer_end():
     """The tail of an uneven split lies outside the buffer."""
     schedule = Schedule(matmul(N, N, N))
     i, _, _ = schedule.get_loops(schedule.get_sblock("C"))

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Features against values worked out by hand, and against TVM's own rows."""
+"""Features match hand-computed values and TVM's own rows."""
 
 import numpy as np
 from conformance.strategies import make_evolution
@@ -49,8 +49,8 @@ def context(mod=None) -> ms.TuneContext:
     return make_context(make_evolution(), mod, tile_all)
 
 
-def test_pooling_by_hand():
-    """Of four stores the three of the most operations, the first of equal ones first."""
+def test_pooling_matches_hand_computed_values():
+    """Keeps the three of four stores with most operations; ties keep their order."""
     stores = np.zeros((4, PER_STORE))
     stores[:, 0] = [1.0, 5.0, 3.0, 5.0]
     stores[:, -1] = [10.0, 20.0, 30.0, 40.0]
@@ -61,7 +61,7 @@ def test_pooling_by_hand():
     assert total[1:-1].sum() == 0.0
 
 
-def test_fewer_stores_than_places():
+def test_pooling_pads_missing_stores():
     one = np.arange(PER_STORE, dtype=float)[None]
     rows = pooled_stores(one).reshape(5, PER_STORE)
     assert all(row.tolist() == one[0].tolist() for row in rows[:3])
@@ -69,21 +69,21 @@ def test_fewer_stores_than_places():
     assert not pooled_stores(np.zeros((0, PER_STORE))).any()
 
 
-def test_store_features_of_a_matmul_by_hand():
-    """The update of a matrix product of 16: 4096 multiplications, and as many additions."""
+def test_matmul_store_features_match_hand_computed_values():
+    """The update of a matrix product of 16: 4096 multiplications and 4096 additions."""
     mod = matmul(N, N, N)
     (features,) = ProgramFeatures().extract(context(mod), [candidate(Schedule(mod))])
     total, _, first, second, third = features[:STORE_FEATURES].reshape(5, PER_STORE)
     float_add_sub, float_mul = first[1], first[2]
     assert float_add_sub == float_mul == np.float32(np.log2(N**3 + 1))
-    # The last numbers: the product of the loops around, how many they are, and no unrolling.
+    # The last numbers: the product of the outer loops' extents, their number, and no unrolling.
     assert first[-3:].tolist() == [np.float32(np.log2(N**3 + 1)), 2.0, 0.0]
-    # There is no other store: the initialisation is a part of the block.
+    # There is no other store: the initialisation is part of the block.
     assert not second.any() and not third.any()
     np.testing.assert_array_equal(total, first)
 
 
-def test_the_parts_are_those_of_tvm_and_of_the_loops():
+def test_features_concatenate_tvm_and_loop_features():
     schedule = tiled_matmul(N)
     task = context(matmul(N, N, N))
     (features,) = ProgramFeatures().extract(task, [candidate(schedule)])
@@ -99,7 +99,7 @@ def test_the_parts_are_those_of_tvm_and_of_the_loops():
     assert update[-2:].tolist() == [64.0, 5.0]
 
 
-def test_the_length_does_not_depend_on_the_program():
+def test_feature_length_is_constant():
     extractor = ProgramFeatures()
     for schedule in (Schedule(matmul(4, 8, 8)), tiled_matmul(32)):
         task = context(schedule.mod)

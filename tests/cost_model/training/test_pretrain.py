@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Learning from databases: what is read, what is refused, and what is printed of it."""
+"""Training on databases: reading, rejected input, and printed output."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ SHAPES = [(32, 32, 32), (16, 64, 32), (64, 16, 16)]
 
 
 def tuned(database, *shape, target=LLVM, trials=24):
-    """Adds the records of a run of random schedules; returns their context."""
+    """Add the records of a run of random schedules and return their context."""
     context = make_context(
         ms.search_strategy.ReplayTrace(), matmul(*shape), tile_all, target=target
     )
@@ -60,28 +60,30 @@ def work_dir(tmp_path_factory):
     return directory
 
 
-def test_a_database_is_read_as_it_was_measured():
-    """One workload for each, with the features of its traces and the medians of its times."""
+def test_read_database_returns_features_and_median_times():
+    """One workload per task, with the features of its traces and its median times."""
     database = ms.database.MemoryDatabase()
     contexts = [tuned(database, *shape, trials=9) for shape in SHAPES[:2]]
     workloads = read_database(database)
-    assert len({one.name for one in workloads}) == len(workloads) == 2
-    assert sorted(len(one.secs) for one in workloads) == [9, 9]
+    assert len({workload.name for workload in workloads}) == len(workloads) == 2
+    assert sorted(len(workload.secs) for workload in workloads) == [9, 9]
     records = database.get_all_tuning_records()
     for context in contexts:
         own = [
-            one
-            for one in records
-            if one.workload.mod["main"].script() == context.mod["main"].script()
+            record
+            for record in records
+            if record.workload.mod["main"].script() == context.mod["main"].script()
         ]
-        candidates = [one.as_measure_candidate() for one in own]
+        candidates = [record.as_measure_candidate() for record in own]
         features = ProgramFeatures().extract(context, candidates)
-        (found,) = [one for one in workloads if np.array_equal(one.features, features)]
-        assert found.secs.tolist() == [float(one.run_secs[1]) for one in own]
+        (found,) = [
+            workload for workload in workloads if np.array_equal(workload.features, features)
+        ]
+        assert found.secs.tolist() == [float(record.run_secs[1]) for record in own]
         assert found.target == target_text(LLVM)
 
 
-def test_failures_are_read_as_such():
+def test_read_database_keeps_failed_records():
     database = ms.database.MemoryDatabase()
     context = tuned(database, 32, 32, 32, trials=4)
     workload = database.commit_workload(context.mod)
@@ -95,7 +97,7 @@ def test_failures_are_read_as_such():
     assert (found.throughput == 0.0).sum() == 2 and found.throughput.max() == 1.0
 
 
-def test_a_record_without_a_target_is_refused():
+def test_read_database_rejects_record_without_target():
     database = ms.database.MemoryDatabase()
     context = tuned(database, 32, 32, 32, trials=2)
     workload = database.commit_workload(context.mod)
@@ -109,14 +111,14 @@ def made_up(name, target) -> MeasuredWorkload:
     return MeasuredWorkload(name, target_text(target), np.zeros((3, 2), np.float32), np.ones(3))
 
 
-def test_targets_are_kept_apart():
+def test_select_target_rejects_mixed_targets():
     mixed = [made_up("a", LLVM), made_up("b", OTHER_LLVM), made_up("c", LLVM)]
     with pytest.raises(
         TrainingDataError, match="found 2 targets: 6 records of .*skylake.*; 3 .*a72"
     ):
         select_target(mixed)
-    assert [one.name for one in select_target(mixed, "cortex-a72")] == ["b"]
-    assert [one.name for one in select_target(mixed, "skylake")] == ["a", "c"]
+    assert [workload.name for workload in select_target(mixed, "cortex-a72")] == ["b"]
+    assert [workload.name for workload in select_target(mixed, "skylake")] == ["a", "c"]
     with pytest.raises(TrainingDataError, match="found 2 like 'llvm'"):
         select_target(mixed, "llvm")
     with pytest.raises(TrainingDataError, match="found 0 like 'cuda'"):
@@ -125,13 +127,13 @@ def test_targets_are_kept_apart():
         select_target([])
 
 
-def test_targets_are_mixed_when_asked_to_be(tmp_path, capsys):
-    """The model is for one of them, and has learned of all."""
+def test_mix_targets_trains_on_all_targets(tmp_path, capsys):
+    """The model is for one target but is trained on all of them."""
     features = np.tile(np.linspace(0, 1, 64, dtype=np.float32)[:, None], (1, FEATURES))
     secs = 1.0 / np.linspace(0.1, 1.0, 64)
     mixed = [
         MeasuredWorkload("few", target_text(LLVM), features[:2], secs[:2]),
-        # A machine a thousand times slower: only the order in a workload counts.
+        # A machine a thousand times slower: only the ranking within a workload counts.
         MeasuredWorkload("many", target_text(OTHER_LLVM), features, 1e3 * secs),
     ]
     apart, together = (
@@ -139,10 +141,12 @@ def test_targets_are_mixed_when_asked_to_be(tmp_path, capsys):
     )
     assert "64 records of 1 workloads" in capsys.readouterr().out
     assert apart.target == together.target == target_text(LLVM)
-    accuracies = [pairwise_accuracy(one.model.predict(features), secs) for one in (apart, together)]
+    accuracies = [
+        pairwise_accuracy(trained.model.predict(features), secs) for trained in (apart, together)
+    ]
     assert accuracies[0] < 0.6
     assert accuracies[1] > 0.9
-    assert [one["name"] for one in together.summary["workloads"]] == ["few", "many"]
+    assert [workload["name"] for workload in together.summary["workloads"]] == ["few", "many"]
     assert apart.targets == {target_text(LLVM)}
     assert PretrainedModel.load(tmp_path / "m").targets == {
         target_text(LLVM),
@@ -150,7 +154,7 @@ def test_targets_are_mixed_when_asked_to_be(tmp_path, capsys):
     }
 
 
-def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsys):
+def test_pretrain_prints_accuracy_and_writes_model(work_dir, tmp_path, capsys):
     out = tmp_path / "cpu.model"
     assert main(["pretrain", str(work_dir), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -158,23 +162,23 @@ def test_pretrain_prints_what_it_learned_and_writes_it(work_dir, tmp_path, capsy
     rows = [line for line in printed.splitlines() if line.startswith("|")]
     assert len(rows) == 2 + 3 + 1
     accuracy, top_1, top_5 = (float(cell) for cell in rows[-1].strip("| ").split("|")[2:])
-    # Tiles of one matrix product say much of another's: chance is 0.5.
+    # The best tiles of matrix products are similar; chance is 0.5.
     assert 0.6 < accuracy <= 1.0
     assert 0.3 < top_1 <= top_5 <= 1.0
     records = open_database(work_dir).get_all_tuning_records()
-    best = min(records, key=lambda one: float(one.run_secs[0]))
-    worst = max(records, key=lambda one: float(one.run_secs[0]))
+    best = min(records, key=lambda record: float(record.run_secs[0]))
+    worst = max(records, key=lambda record: float(record.run_secs[0]))
     model = TransferModel.from_file(str(out))
     predicted = [
-        model.predict(ms.TuneContext(one.workload.mod, target=LLVM), [one.as_measure_candidate()])[
-            0
-        ]
-        for one in (best, worst)
+        model.predict(
+            ms.TuneContext(record.workload.mod, target=LLVM), [record.as_measure_candidate()]
+        )[0]
+        for record in (best, worst)
     ]
     assert predicted[0] > predicted[1]
 
 
-def test_pretrain_of_a_network(work_dir, tmp_path, capsys, monkeypatch):
+def test_pretrain_trains_tree_gru(work_dir, tmp_path, capsys, monkeypatch):
     pytest.importorskip("jax")
     from tvm_droplet_ms.cost_model.tree_gru import training
 
@@ -191,8 +195,8 @@ def test_pretrain_of_a_network(work_dir, tmp_path, capsys, monkeypatch):
     assert np.isfinite(predicted).all()
 
 
-def test_a_file_teaches_what_its_database_teaches(work_dir, tmp_path, capsys):
-    """Databases and files of training data can be given together."""
+def test_training_data_file_gives_same_model_as_database(work_dir, tmp_path, capsys):
+    """Databases and training data files can be combined."""
     workloads = read_training_data([work_dir])
     files = [tmp_path / f"{workload.name}.npz" for workload in workloads]
     for workload, file in zip(workloads, files, strict=True):
@@ -208,7 +212,7 @@ def test_a_file_teaches_what_its_database_teaches(work_dir, tmp_path, capsys):
     assert "96 records of 3 workloads" in capsys.readouterr().out
 
 
-def test_pretrain_says_what_is_wrong(work_dir, tmp_path, capsys):
+def test_pretrain_reports_invalid_input(work_dir, tmp_path, capsys):
     def message(*arguments):
         assert main(["pretrain", *map(str, arguments), "--out", str(tmp_path / "m")]) == 1
         return capsys.readouterr().err

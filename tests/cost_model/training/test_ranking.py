@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Ranking quality against counting pairs, and worked by hand."""
+"""Ranking quality, against brute-force pair counts and hand-computed values."""
 
 from itertools import combinations
 
@@ -25,7 +25,7 @@ from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy, top_k_
 
 
 def counted(scores: np.ndarray, secs: np.ndarray) -> float:
-    """The accuracy by looking at every pair."""
+    """Pairwise accuracy by brute force."""
     points = []
     for one, other in combinations(range(len(secs)), 2):
         if secs[one] == secs[other]:
@@ -37,7 +37,7 @@ def counted(scores: np.ndarray, secs: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_counts_every_pair(seed):
+def test_pairwise_accuracy_matches_brute_force(seed):
     generator = np.random.default_rng(seed)
     scores = generator.integers(0, 6, 40).astype(float)
     secs = generator.integers(1, 8, 40).astype(float)
@@ -45,7 +45,7 @@ def test_counts_every_pair(seed):
     assert pairwise_accuracy(scores, secs) == pytest.approx(counted(scores, secs))
 
 
-def test_extremes():
+def test_pairwise_accuracy_of_perfect_and_reversed_ranking():
     secs = np.array([1.0, 2.0, 3.0, np.inf])
     assert pairwise_accuracy(-np.arange(4.0), secs) == pytest.approx(1.0)
     assert pairwise_accuracy(np.arange(4.0), secs) == pytest.approx(0.0)
@@ -53,8 +53,8 @@ def test_extremes():
     assert np.isnan(pairwise_accuracy(np.arange(4.0), np.ones(4)))
 
 
-def test_top_k_by_hand():
-    """Of one workload the first chosen takes 4 s where 1 s is best; of the other it is best."""
+def test_top_k_matches_hand_computed_value():
+    """In one workload the top choice takes 4 s and the best 1 s; in the other they are the same."""
     scores = [np.array([3.0, 2.0, 1.0]), np.array([0.0, 5.0])]
     secs = [np.array([4.0, 2.0, 1.0]), np.array([9.0, 3.0])]
     assert top_k_score(scores, secs, 1) == pytest.approx((1 + 3) / (4 + 3))
@@ -62,5 +62,5 @@ def test_top_k_by_hand():
     assert top_k_score(scores, secs, 3) == 1.0
 
 
-def test_top_k_of_failures():
+def test_top_k_with_failed_programs():
     assert top_k_score([np.array([1.0, 0.0])], [np.array([np.inf, 1.0])], 1) == 0.0

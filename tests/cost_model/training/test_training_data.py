@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The file of training data."""
+"""Training data files."""
 
 import io
 import json
@@ -81,7 +81,7 @@ WHOLE = saved()
         (saved(secs=np.array([None] * 5)), ""),
     ],
 )
-def test_load_refuses_a_damaged_file(tmp_path: Path, content: bytes, expected: str):
+def test_load_rejects_damaged_file(tmp_path: Path, content: bytes, expected: str):
     path = tmp_path / "some.npz"
     path.write_bytes(content)
     message = rf"some\.npz is no training data: .*{expected}.*droplet-ms space features"
@@ -89,7 +89,7 @@ def test_load_refuses_a_damaged_file(tmp_path: Path, content: bytes, expected: s
         MeasuredWorkload.load(path)
 
 
-def test_load_refuses_a_missing_file_and_a_single_array(tmp_path: Path):
+def test_load_rejects_missing_file_and_single_array(tmp_path: Path):
     with pytest.raises(TrainingDataError, match="No such file"):
         MeasuredWorkload.load(tmp_path / "missing.npz")
     with (tmp_path / "array.npz").open("wb") as file:
@@ -98,7 +98,7 @@ def test_load_refuses_a_missing_file_and_a_single_array(tmp_path: Path):
         MeasuredWorkload.load(tmp_path / "array.npz")
 
 
-def test_a_failed_save_leaves_the_earlier_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_save_keeps_previous_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "dense.npz"
     made_up().save(path, "schema")
 
@@ -112,7 +112,7 @@ def test_a_failed_save_leaves_the_earlier_file(tmp_path: Path, monkeypatch: pyte
     assert [file.name for file in tmp_path.iterdir()] == ["dense.npz"]
 
 
-def test_merge_puts_the_programs_of_a_workload_together():
+def test_merge_joins_programs_of_same_workload():
     first, second, other = made_up(programs=4), made_up(programs=2), made_up("conv2d")
     elsewhere = MeasuredWorkload("dense", "{}", first.features, first.secs)
     merged = merge([first, other, second, elsewhere])

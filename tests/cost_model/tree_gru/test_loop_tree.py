@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The loop trees of small modules, worked by hand."""
+"""Loop trees of small modules, computed by hand."""
 
 from dataclasses import dataclass, field
 
@@ -44,7 +44,7 @@ class Access:
 
 @dataclass
 class Nest:
-    """``loops`` has, the innermost first, the number, the extent and the kind of each loop."""
+    """``loops`` lists number, extent and kind of each loop, innermost first."""
 
     turns: list[tuple[int, int, int]]
     accesses: list[Access] = field(default_factory=list)
@@ -86,8 +86,8 @@ def access(name: str, touched: list[int], runs: list[int], is_write: bool = Fals
     return Access(name, is_write, np.array(touched, dtype=float), np.array(runs, dtype=float))
 
 
-def test_by_hand():
-    """A parallel loop of 12 around a vectorized one of 4, that writes C and reads A twice."""
+def test_tree_features_match_hand_computed_values():
+    """A parallel loop of 12 around a vectorized loop of 4, which writes C and reads A twice."""
     accesses = [
         access("C", [16, 192], [16, 192], is_write=True),
         access("A", [64, 768], [4, 768]),
@@ -95,23 +95,23 @@ def test_by_hand():
     ]
     found = rows(loop_tree([Nest([(1, 4, VECTORIZED), (0, 12, PARALLEL)], accesses, 7)]))
     log = np.log2
-    # The extent and its power of two, the kind, whether a block; within, outside, unroll, bytes.
+    # Extent and its power of two, kind, is-block flag; inner, outer, unroll, bytes.
     outer = [log(12), 2, 0, 1, 0, 0, 0, 0, log(48), 0, 3, log(961)]
     inner = [2, 2, 0, 0, 1, 0, 0, 0, 2, log(12), 3, log(81)]
     block = [0, 0, 0, 0, 0, 0, 0, 1, 0, log(48), 0, 0]
     module = [0, 0, 0, 0, 0, 0, 0, 0, log(48), 0, 3, log(961)]
     np.testing.assert_allclose(found[:, 0], [0, 0, 1, 2])
     np.testing.assert_allclose(found[:, 1:13], [module, outer, inner, block], rtol=1e-6)
-    # The operations, of the block alone.
+    # Operations; only the block has any.
     np.testing.assert_allclose(found[:, 13:18], [[0] * 5] * 3 + [[2, 1, 0, 0, 0]])
-    # A, which is larger, before C: bytes, accesses for each, bytes side by side, written.
+    # A is larger and comes before C: bytes, accesses per byte, contiguous bytes, is-written flag.
     outer = [log(768), log(96 / 768), log(768), 0, log(192), log(48 / 192), log(192), 1]
     inner = [6, log(8 / 64), 2, 0, 4, log(4 / 16), 4, 1]
-    of_buffers = [[*one, *[0] * 8] for one in (outer, outer, inner, [0] * 8)]
+    of_buffers = [[*row, *[0] * 8] for row in (outer, outer, inner, [0] * 8)]
     np.testing.assert_allclose(found[:, 18:], of_buffers, rtol=1e-6)
 
 
-def test_loops_of_one_turn_are_left_out():
+def test_loops_of_extent_1_are_skipped():
     assert parents(loop_tree([Nest([(2, 1, SERIAL), (1, 4, SERIAL), (0, 1, PARALLEL)])])) == [
         0,
         0,
@@ -121,26 +121,26 @@ def test_loops_of_one_turn_are_left_out():
     assert parents(loop_tree([])) == [0]
 
 
-def test_nests_share_their_outer_loops():
+def test_nests_share_common_outer_loops():
     nests = [Nest([(1, 4, SERIAL), (0, 2, SERIAL)]), Nest([(2, 8, SERIAL), (0, 2, SERIAL)])]
     found = rows(loop_tree([*nests, Nest([(3, 4, SERIAL)])]))
     assert found[:, 0].tolist() == [0, 0, 1, 2, 1, 4, 0, 6]
-    # The most iterations of the nests within; those outside.
+    # The largest iteration count of the inner nests, and the outer iterations.
     assert found[:, 9].tolist() == [4, 4, 2, 0, 3, 0, 2, 0]
     assert found[:, 10].tolist() == [0, 0, 1, 3, 1, 4, 0, 2]
 
 
-def test_of_too_many_nests_those_of_most_iterations_are_kept():
+def test_nests_with_most_iterations_are_kept():
     nests = [Nest([(place, 2 + place, SERIAL)]) for place in range(MAX_NODES)]
     found = rows(loop_tree(nests))
-    # The module, and two nodes of each nest.
+    # The module and two nodes per nest.
     kept = (MAX_NODES - 1) // 2
     assert len(found) == 1 + 2 * kept
     extents = np.exp2(found[found[:, 1] > 0, 1]).round().astype(int).tolist()
     assert extents == list(range(2 + MAX_NODES - kept, 2 + MAX_NODES))
 
 
-def test_a_scheduled_module():
+def test_tree_of_scheduled_module():
     schedule = tiled_matmul(N)
     nests = loop_nests(schedule.mod)
     assert parents(loop_tree(nests)) == [0, 0, 1, 2, 3, 4, 2, 6, 7, 8]
@@ -148,14 +148,14 @@ def test_a_scheduled_module():
     assert init.loops[-2:] == update.loops[-2:] and not set(init.loops[:-2]) & set(
         update.loops[:-2]
     )
-    runs = {one.buffer: one.runs.tolist() for one in update.accesses}
-    # Four whole rows of A, once k turns; of B, half a row until j is whole.
+    runs = {touched.buffer: touched.runs.tolist() for touched in update.accesses}
+    # A: four whole rows from loop k on. B: half a row until j is complete.
     row = 4 * N
     assert runs["A"] == [4, 4, 4 * row, 4 * row, N * row]
     assert runs["B"] == [8, 8, 8, N * row, N * row]
 
 
-def test_the_extractor():
+def test_extractor_appends_tree_features():
     fast_start()
     schedule = Schedule(matmul(N, N, N))
     arguments = ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)

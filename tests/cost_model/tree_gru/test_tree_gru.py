@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""TreeGRU, on made-up trees whose order is known."""
+"""TreeGRU on synthetic trees with a known ranking."""
 
 import json
 import sys
@@ -38,7 +38,7 @@ TARGET = json.dumps({"kind": "llvm"})
 
 
 def random_tree(generator: np.random.Generator) -> np.ndarray:
-    """From 2 to 12 nodes in preorder, of random shape, with three random numbers each."""
+    """Random trees of 2 to 12 nodes in preorder, with three random numbers per node."""
     count = int(generator.integers(2, 13))
     rows = np.full((MAX_NODES, 1 + WIDTH), 0.0, dtype=np.float32)
     rows[:, 0] = -1.0
@@ -52,7 +52,7 @@ def random_tree(generator: np.random.Generator) -> np.ndarray:
 
 
 def time_of(rows: np.ndarray) -> float:
-    """Depends on the shape of the tree: what a child has counts with what its parent has."""
+    """The time depends on the tree's shape: each node's number is combined with its parent's."""
     parents = rows[:, 0].astype(int)
     nodes = np.flatnonzero(parents >= 0)[1:]
     return float(np.exp(np.tanh(rows[nodes, 1] * (1.0 + rows[parents[nodes], 2])).sum()))
@@ -88,24 +88,24 @@ def untrained() -> TreeGRU:
     return TreeGRU(parameters, "regression")
 
 
-# The squared error of the throughput does not care for the order of those that have hardly any.
+# The squared error of the throughput hardly depends on the order of the slowest programs.
 @pytest.mark.parametrize("objective, least", [("rank", 0.8), ("regression", 0.65)])
-def test_ranks_what_it_has_not_seen(objective, least):
-    """Chance is 0.5."""
+def test_ranks_unseen_programs(objective, least):
+    """The accuracy of a random ranking is 0.5."""
     features, secs = made_up(1)
     assert pairwise_accuracy(known(objective).predict(features), secs) > least
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_predictions_are_throughputs(objective):
-    """Whatever the unit of the objective's own scores."""
+def test_predicts_relative_throughput(objective):
+    """The unit of the objective's raw scores does not matter."""
     features, secs = made_up(0)
     expected = np.concatenate([relative_throughput(part) for part in np.split(secs, 2)])
     predicted = known(objective).predict(features)
     assert predicted.mean() == pytest.approx(expected.mean(), abs=0.05)
 
 
-def test_the_same_seed_makes_the_same_network(monkeypatch):
+def test_same_seed_gives_same_network(monkeypatch):
     pytest.importorskip("jax")
     from tvm_droplet_ms.cost_model.tree_gru import training
 
@@ -118,7 +118,7 @@ def test_the_same_seed_makes_the_same_network(monkeypatch):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_single_program_is_enough(objective, monkeypatch):
+def test_trains_on_single_program(objective, monkeypatch):
     pytest.importorskip("jax")
     from tvm_droplet_ms.cost_model.tree_gru import training
 
@@ -129,18 +129,18 @@ def test_a_single_program_is_enough(objective, monkeypatch):
     assert np.isfinite(model.predict(features)).all()
 
 
-def test_in_a_batch_as_alone():
+def test_prediction_does_not_depend_on_batch():
     features, _ = made_up(2)
     model = untrained()
-    alone = np.concatenate([model.predict(one[None]) for one in features])
+    alone = np.concatenate([model.predict(row[None]) for row in features])
     np.testing.assert_allclose(model.predict(features), alone, atol=1e-5)
     assert np.ptp(alone) > 0.1
     assert model.predict(features[:0]).shape == (0,)
     assert model.embed(features).shape == (TREES, SLOTS * HIDDEN)
 
 
-def test_the_order_of_siblings_does_not_matter():
-    """But who is whose child does."""
+def test_prediction_ignores_sibling_order():
+    """The parent-child relation does change the prediction."""
     contexts = np.random.default_rng(0).normal(size=(5, WIDTH))
 
     def tree(parents, order):
@@ -150,7 +150,7 @@ def test_the_order_of_siblings_does_not_matter():
         rows[: len(parents), 1:] = contexts[order]
         return rows.ravel()
 
-    # 1 and 2 within 0, 3 and 4 within 1; then 2 first, and 4 before 3; then 4 within 2.
+    # 1 and 2 are in 0, 3 and 4 in 1; then 2 is first and 4 before 3; then 4 is in 2.
     trees = [
         tree([0, 0, 1, 1, 0], [0, 1, 3, 4, 2]),
         tree([0, 0, 0, 2, 2], [0, 2, 1, 4, 3]),
@@ -161,7 +161,7 @@ def test_the_order_of_siblings_does_not_matter():
     assert np.abs(same - other).max() > 1e-2
 
 
-def test_the_network_by_hand():
+def test_forward_pass_matches_hand_computed_values():
     """A chain of two nodes, one update at a time."""
     features = random_tree(np.random.default_rng(0))
     features[:, 0] = [0, 0, *[-1] * (MAX_NODES - 2)]
@@ -183,7 +183,7 @@ def test_the_network_by_hand():
     np.testing.assert_allclose(model.embed(features.reshape(1, -1))[0], kept.ravel(), atol=1e-5)
 
 
-def test_a_batch_has_each_node_once():
+def test_batch_contains_each_node_once():
     features, _ = made_up(3)
     batch = TreeBatch.from_features(features)
     rows = features.reshape(TREES, MAX_NODES, 1 + WIDTH)
@@ -195,7 +195,7 @@ def test_a_batch_has_each_node_once():
     np.testing.assert_array_equal(batch.contexts[batch.levels[-1].nodes], rows[:, 0, 1:])
 
 
-def test_bytes_there_and_back():
+def test_serialization_round_trip():
     features, _ = made_up(2)
     model = untrained()
     again = TreeGRU.from_bytes(model.to_bytes(), "rank", 0.25, 2.0)
@@ -205,12 +205,12 @@ def test_bytes_there_and_back():
         TreeGRU.from_bytes(TreeGRU({"output": np.zeros(3)}, "rank").to_bytes(), "rank", 0.0, 1.0)
 
 
-def test_other_features_are_refused():
+def test_rejects_wrong_feature_width():
     with pytest.raises(ValueError, match=f"have 7 features, expected the {TREE_FEATURES} of loop"):
         TreeGRU.fit(np.zeros((3, 7)), np.ones(3), np.zeros(3, dtype=int), objective="rank", seed=0)
 
 
-def test_without_jax_it_says_what_to_install(monkeypatch):
+def test_missing_jax_names_package_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     monkeypatch.delitem(sys.modules, "tvm_droplet_ms.cost_model.tree_gru.training", False)
     features, secs = made_up(0)
@@ -218,8 +218,8 @@ def test_without_jax_it_says_what_to_install(monkeypatch):
         TreeGRU.fit(features, relative_throughput(secs), np.zeros(TREES), objective="rank", seed=0)
 
 
-def test_training_and_scoring_make_the_same_of_a_tree():
-    """JAX's forward pass, of trees padded to the room of others, against NumPy's."""
+def test_jax_and_numpy_forward_passes_agree():
+    """JAX's forward pass on padded trees matches NumPy's on unpadded ones."""
     jax = pytest.importorskip("jax")
     from tvm_droplet_ms.cost_model.tree_gru import training
 
@@ -228,7 +228,7 @@ def test_training_and_scoring_make_the_same_of_a_tree():
     steps = [[np.arange(start, start + 120)] for start in range(0, TREES, 120)]
     room = training._room(features, steps)
     forward = jax.jit(partial(training.forward, room=room))
-    # Also trees of a single level, and fewer than there is room for.
+    # Includes trees of a single level and a batch that is not full.
     alone = features[:3].reshape(3, MAX_NODES, -1).copy()
     alone[:, 1:] = 0.0
     alone[:, 1:, 0] = -1.0
@@ -240,8 +240,8 @@ def test_training_and_scoring_make_the_same_of_a_tree():
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_loss_by_hand(objective):
-    """Of two groups, of 3 programs and of 2; what is padded has no part."""
+def test_loss_matches_hand_computed_value(objective):
+    """Two groups, of 3 and 2 programs; padding does not count."""
     pytest.importorskip("jax")
     from tvm_droplet_ms.cost_model.tree_gru import training
 
@@ -252,13 +252,13 @@ def test_the_loss_by_hand(objective):
     if objective == "regression":
         assert found == pytest.approx(((scores - throughput) ** 2).mean(), rel=1e-5)
         return
-    # The ordered pairs of unlike throughput: (0, 1) and (0, 2) of the first group, (4, 3).
+    # Ordered pairs of different throughput: (0, 1) and (0, 2) in the first group, (4, 3).
     logistic = [np.log1p(np.exp(-margin)) for margin in (0.5, -0.5, 0.5)]
     assert found == pytest.approx((np.mean(logistic[:2]) + logistic[2]) / 2, rel=1e-5)
 
 
-def test_kept_as_what_is_known(tmp_path):
-    """And told from boosted trees."""
+def test_model_file_keeps_network(tmp_path):
+    """The file also tells the network from boosted trees."""
     features, secs = made_up(2)
     pretrained_model = PretrainedModel(untrained(), TARGET, {"workloads": [], "seed": 0})
     pretrained_model.save(tmp_path / "gru.model")
@@ -275,7 +275,7 @@ def test_kept_as_what_is_known(tmp_path):
         PretrainedModel.learn([MeasuredWorkload("made up", "{}", features, secs)], model="forest")
 
 
-def test_parameters_of_another_network_are_refused(tmp_path):
+def test_load_rejects_parameters_of_other_shape(tmp_path):
     odd = TreeGRU({"output": np.zeros(3)}, "rank")
     PretrainedModel(odd, TARGET, {"workloads": []}).save(tmp_path / "odd.model")
     with pytest.raises(ModelFileError, match=r"odd.model is no cost model: its parameters"):
