@@ -78,7 +78,7 @@ def test_first_step_accepts_as_metropolis_does():
 
 
 def test_second_of_two_steps_accepts_at_half_the_temperature():
-    """From state 1 to state 2 after a certain first step: exp(-0.5 / 0.5)."""
+    """The first step is certain; the step from 1 to 2 has probability exp(-0.5 / 0.5)."""
     heights = {0: 0.0, 1: 0.5, 2: 0.0}
     ended = [walk(0, 2, seed, heights, lambda state: state + 1) for seed in range(20)]
     share = sum(state == 2 for chains in ended for state in chains) / 4000
@@ -130,7 +130,7 @@ def test_annealing_stops_after_steps_without_a_better_state():
     assert len(asked) == 3
 
 
-def test_a_better_state_puts_off_the_early_stop():
+def test_better_state_puts_off_early_stop():
     """A new state at each of 20 moves, and then none: 3 more moves after the last new one."""
     scored = []
 

@@ -32,7 +32,7 @@ from tvm_droplet_ms.autotvm import AnnealingExplorer
 
 @derived_object
 class Model(ms.cost_model.PyCostModel):
-    """Predicts the throughput of ``bowl``, or at random; keeps what it was asked."""
+    """Predicts the throughput of ``bowl``, or at random; records its queries."""
 
     def __init__(self, asked=None, is_random=False) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Model(ms.cost_model.PyCostModel):
         self.asked += decisions
         if self.generator is not None:
             return self.generator.random(len(decisions))
-        return np.array([1e-3 / bowl(one) for one in decisions])
+        return np.array([1e-3 / bowl(point) for point in decisions])
 
 
 def explore(explorer, trials=24, *, seed=1, cost=bowl, **options):
@@ -95,8 +95,8 @@ def test_random_share_is_as_slow_as_the_space():
     driven = explore(explorer, 64, strategy={"prior": Model(asked)})
     visited = set(asked)
     later = [trial.decisions for batch in driven.batches[1:] for trial in batch]
-    sampled = [bowl(one) for one in later if one not in visited]
-    annealed = [bowl(one) for one in later if one in visited]
+    sampled = [bowl(point) for point in later if point not in visited]
+    annealed = [bowl(point) for point in later if point in visited]
     alone = [bowl(trial.decisions) for trial in explore("random", 64).trials]
     assert np.mean(sampled) == pytest.approx(np.mean(alone), rel=0.15)
     assert np.mean(annealed) < 0.8 * np.mean(alone)
@@ -153,7 +153,7 @@ def test_model_that_predicts_at_random_makes_random_batches_and_one_warning(capl
     explorer = AnnealingExplorer(chains=8, steps=4)
     with caplog.at_level(logging.WARNING, logger="tvm_droplet_ms"):
         untrained = explore(explorer, cost=rugged, cost_model=Model(is_random=True))
-    warnings = [one.getMessage() for one in caplog.records if one.name == "tvm_droplet_ms"]
+    warnings = [record.getMessage() for record in caplog.records if record.name == "tvm_droplet_ms"]
     assert len(warnings) == 1
     assert "predicts at random until it is trained" in warnings[0]
     alone = explore(explorer, cost=rugged, cost_model=None)
@@ -168,7 +168,7 @@ def test_cost_model_of_the_tuning_stands_in_for_a_prior():
     assert {trial.decisions for trial in driven.trials} <= set(asked)
 
 
-def test_nothing_is_measured_twice_and_the_same_seed_repeats():
+def test_no_duplicates_and_same_seed_repeats():
     explorer = AnnealingExplorer(chains=8, steps=4)
     first, second = (explore(explorer, strategy={"prior": Model()}) for _ in range(2))
     assert not first.repeated
@@ -186,7 +186,7 @@ def test_nothing_is_measured_twice_and_the_same_seed_repeats():
         ({"epsilon": 1.1}, "epsilon is 1.1, expected a share from 0 to 1"),
     ],
 )
-def test_option_out_of_range_is_refused(options, message):
+def test_option_out_of_range_is_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         AnnealingExplorer(**options)
 

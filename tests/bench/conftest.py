@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What tests of measured spaces share."""
+"""Shared fixtures of the tests of measured spaces."""
 
 import re
 

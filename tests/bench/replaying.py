@@ -38,7 +38,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 def annotated() -> Definition:
-    """What the name ``replaying:annotated`` stands for."""
+    """The workload named ``replaying:annotated``."""
     return Definition("annotated", "a small matrix product", matmul(8, 8, 8), make_generator)
 
 
@@ -60,7 +60,7 @@ def make_generator() -> ms.space_generator.SpaceGenerator:
 
 
 def tiled() -> Definition:
-    """What the name ``replaying:tiled`` stands for: a larger space, 35 * 35 * 5 points."""
+    """The workload named ``replaying:tiled``: a larger space of 35 * 35 * 5 points."""
     generator = make_context("replay-trace", space=tile_all).space_generator
     return Definition("tiled", "a small matrix product", matmul(16, 16, 16), lambda: generator)
 
@@ -71,9 +71,9 @@ def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) 
     Parameters
     ----------
     failures : dict[int, str] | None
-        Why a module has no time, by its index.
+        Error message by index of each failed module.
     leave_out : int
-        How many of the modules are missing, from the last.
+        Number of modules left out at the end.
     """
     fast_start()
     enumeration = enumerate_space(annotated().context(LLVM, "replay-trace"))

@@ -32,7 +32,7 @@ from tvm_droplet_ms.bench.baselines.ask_tell.tpe import TreeParzenEstimator
 
 
 class Grid:
-    """Sketches of decisions whose values have an order; a neighbour is one value away."""
+    """Sketches of ordered decisions; a neighbour differs by one value."""
 
     def __init__(self, *sizes):
         self.sizes = sizes
@@ -60,7 +60,7 @@ class Grid:
 
 
 class Run:
-    """What an algorithm asked for, and the times it was told, within a budget."""
+    """The points that an algorithm proposed within a budget, and their times."""
 
     def __init__(self, name, space, cost, budget, seed=1):
         generator = random.Random(seed)
@@ -116,7 +116,7 @@ def name(request):
 
 
 @pytest.mark.parametrize("cost", [separable, coupled, rugged, mostly_failing, all_failing])
-def test_exhausts_a_small_space(name, cost):
+def test_exhausts_small_space(name, cost):
     """Every point once, the optimum of brute force among them, and then no more."""
     run = Run(name, SMALL, cost, budget=1000)
     assert sorted(run.asked) == sorted(SMALL.points)
@@ -125,22 +125,22 @@ def test_exhausts_a_small_space(name, cost):
 
 
 @pytest.mark.parametrize("sizes", [[()], [(1,)], [(1, 1), (1,)]])
-def test_nothing_to_decide(name, sizes):
+def test_space_without_decisions(name, sizes):
     assert sorted(Run(name, Grid(*sizes), separable, 10).asked) == Grid(*sizes).points
 
 
-def test_asked_for_nothing(name):
+def test_ask_for_zero_points(name):
     run = Run(name, SMALL, separable, budget=3)
     assert run.algorithm.ask(0) == []
 
 
-def test_the_same_seed(name):
+def test_same_seed_repeats(name):
     first, second = (Run(name, SMALL, rugged, budget=40, seed=5) for _ in range(2))
     assert first.asked == second.asked
     assert first.asked != Run(name, SMALL, rugged, budget=40, seed=6).asked
 
 
-def test_the_choices_of_others_do_not_matter(name):
+def test_global_generator_is_not_used(name):
     """Python's own generator is not drawn from."""
     random.seed(1)
     first = Run(name, SMALL, rugged, budget=40)
@@ -155,7 +155,7 @@ CENTRE = (0, 2, 6, 4, 1, 7)
 
 
 def smooth(point):
-    """A bowl about a centre, whose time is 1."""
+    """A bowl around a centre, where the time is 1."""
     return 1.0 + sum((a - b) ** 2 for a, b in zip(point, CENTRE))
 
 
@@ -169,7 +169,7 @@ def test_local_search_is_better_than_random_on_a_smooth_cost():
     assert above("local-search") < 0.1 * above("random")
 
 
-def test_tpe_learns_where_it_is_fast():
+def test_tpe_proposes_faster_points_than_random():
     """Its points are nearer to the centre than by chance."""
     pytest.importorskip("optuna")
     learned = mean(mean(map(smooth, Run("tpe", LARGE, smooth, 60, seed).asked)) for seed in (1, 2))
@@ -199,7 +199,7 @@ def test_local_search_climbs_by_first_improvement():
 
 
 def test_local_search_perturbs_the_optimum():
-    """After the optimum and its neighbours: a point with another value of three decisions."""
+    """After the optimum and its neighbours comes a point that differs in three decisions."""
     search, times = LocalSearch(LARGE, random.Random(1), strength=0.6), {}
     while not {CENTRE, *LARGE.neighbours(CENTRE)} <= times.keys():
         (point,) = search.ask(1)
@@ -220,7 +220,7 @@ def test_tpe_without_optuna(monkeypatch):
         TreeParzenEstimator(SMALL, random.Random(1))
 
 
-def test_unseen_points_are_found_until_all_were_seen():
+def test_unseen_points_are_proposed_until_space_is_exhausted():
     generator, seen = random.Random(1), set()
     while (point := unseen_point(SMALL.sizes, seen, generator)) is not None:
         assert point not in seen

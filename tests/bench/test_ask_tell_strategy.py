@@ -58,17 +58,17 @@ test_pre_tuning_twice = lifecycle.test_pre_tuning_twice
 test_generate_after_post_tuning = lifecycle.test_generate_after_post_tuning
 test_no_design_space = lifecycle.test_no_design_space
 test_generate_twice = lifecycle.test_generate_twice
-test_a_second_run_of_one_object = lifecycle.test_a_second_run_of_one_object
+test_second_run_of_one_object = lifecycle.test_second_run_of_one_object
 test_clone = lifecycle.test_clone
 test_clone_of_a_context = lifecycle.test_clone_of_a_context
 test_no_database_and_no_cost_model = lifecycle.test_no_database_and_no_cost_model
-test_the_same_seed = reproducibility.test_the_same_seed
+test_same_seed = reproducibility.test_same_seed
 test_another_seed = reproducibility.test_another_seed
-test_one_point = spaces.test_one_point
-test_one_point_that_fails = spaces.test_one_point_that_fails
+test_space_of_one_point = spaces.test_space_of_one_point
+test_space_of_one_failing_point = spaces.test_space_of_one_failing_point
 test_exhausted = spaces.test_exhausted
-test_some_are_rejected = spaces.test_some_are_rejected
-test_a_postprocessor_that_samples = spaces.test_a_postprocessor_that_samples
+test_some_candidates_are_rejected = spaces.test_some_candidates_are_rejected
+test_postprocessor_that_samples = spaces.test_postprocessor_that_samples
 test_every_kind_of_decision = spaces.test_every_kind_of_decision
 test_two_design_spaces = spaces.test_two_design_spaces
 test_limits = trials.test_limits
@@ -85,7 +85,7 @@ def test_contract(case, objective):
     trials.test_contract(case, objective)
 
 
-def test_everything_is_rejected(case, caplog):
+def test_all_candidates_are_rejected(case, caplog):
     """It ends, and says so."""
     context = make_context(case.make(), space=tile_all, postprocs=[Reject()])
     driven = drive(context, timed(bowl))
@@ -95,7 +95,7 @@ def test_everything_is_rejected(case, caplog):
 
 
 class Listing:
-    """Asks for every point of a small space, in order, and remembers what it is told."""
+    """Proposes every point of a small space in order and records the results."""
 
     def __init__(self, space):
         self.told = {}
@@ -117,7 +117,7 @@ def strategy_points(sizes):
 
 
 def list_all(monkeypatch, space, objective, **options):
-    """Drive a strategy whose algorithm asks for everything."""
+    """Drive a strategy whose algorithm proposes every point."""
     made = []
 
     def make(space, *_):
@@ -130,7 +130,7 @@ def list_all(monkeypatch, space, objective, **options):
     return made[0], driven
 
 
-def test_the_same_module_is_told_without_a_trial(monkeypatch):
+def test_duplicate_module_is_told_without_a_trial(monkeypatch):
     """Many parallel extents make one module: measured once, told to each."""
     postprocs = ms.postproc.Postproc.create("llvm")
     listing, driven = list_all(monkeypatch, tile_and_annotate, timed(rugged), postprocs=postprocs)
@@ -164,7 +164,7 @@ def test_results_of_another_batch(case):
         context.search_strategy.notify_runner_results(candidates, [])
 
 
-def test_an_unknown_name_is_refused():
+def test_unknown_name_is_rejected():
     with pytest.raises(ValueError, match="name is 'genetic', expected one of random, tpe"):
         AskTellStrategy("genetic")
 
@@ -177,7 +177,7 @@ def test_tpe_without_optuna(monkeypatch):
 
 @pytest.mark.parametrize(("better", "share"), [("local-search", 0.6)])
 def test_better_than_random(better, share):
-    """How far the best of 60 trials is above the basin's floor, five seeds taken together."""
+    """Distance of the best of 60 trials from the basin's floor, over five seeds."""
 
     def total(name):
         runs = (

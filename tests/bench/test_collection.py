@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Collecting a space: what is measured, what fails, and what a stopped run keeps."""
+"""Collecting a space: measurements, failures, and resuming a stopped run."""
 
 import json
 import math
@@ -88,7 +88,7 @@ def test_every_module_has_a_time_for_each_pass(built: SpaceBuilder):
     assert space.versions["apache-tvm"].startswith("0.27")
 
 
-def test_a_resumed_build_measures_nothing_again(built: SpaceBuilder, tmp_path: Path):
+def test_resumed_build_measures_nothing_again(built: SpaceBuilder, tmp_path: Path):
     again = SpaceBuilder(tiles(), "tiles", host_target(), built.directory, silent)
     log = (built.directory / "log.jsonl").read_text()
     again.build()
@@ -97,7 +97,7 @@ def test_a_resumed_build_measures_nothing_again(built: SpaceBuilder, tmp_path: P
     assert again.space() == built.space()
 
 
-def test_a_torn_line_is_measured_again(built: SpaceBuilder):
+def test_torn_line_is_measured_again(built: SpaceBuilder):
     log = built.directory / "log.jsonl"
     whole = log.read_text()
     log.write_text(whole[:-20])
@@ -108,7 +108,7 @@ def test_a_torn_line_is_measured_again(built: SpaceBuilder):
     assert all(json.loads(line) for line in lines)
 
 
-def test_an_order_differs_from_pass_to_pass(built: SpaceBuilder):
+def test_order_differs_from_pass_to_pass(built: SpaceBuilder):
     lines = [json.loads(line) for line in (built.directory / "log.jsonl").read_text().splitlines()]
     orders = [[e["module"] for e in lines if e.get("pass") == number] for number in range(2)]
     assert sorted(orders[0]) == sorted(orders[1])
@@ -128,7 +128,7 @@ def test_failures_have_a_class(tmp_path: Path):
     assert [resumed.measured(name) for name in modules] == measured
 
 
-def test_a_build_error_is_a_compile_failure(tmp_path: Path):
+def test_build_error_is_compile_failure(tmp_path: Path):
     mod = matmul(SIZE, SIZE, SIZE)
     collection = Collection(tmp_path, mod, host_target())
     unbound = annotated().context(host_target(), "replay-trace").generate_design_space()[0].mod
@@ -139,7 +139,7 @@ def test_a_build_error_is_a_compile_failure(tmp_path: Path):
     assert collection.measured(2).failure is None
 
 
-def test_a_space_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_space_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     class Measured(SpaceBuilder):
         def build(self) -> None:
             for name in self.modules:
@@ -169,7 +169,7 @@ def test_progress_shows_the_remaining_time(capsys: pytest.CaptureFixture[str]):
     assert lines[1] == "tiles: building [####################] 2/2, 0 s left"
 
 
-def test_a_terminal_has_one_line(monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_terminal_has_one_line(monkeypatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     progress = console_progress("tiles")
     progress("building", 1, 4)
@@ -179,7 +179,7 @@ def test_a_terminal_has_one_line(monkeypatch, capsys: pytest.CaptureFixture[str]
     assert out.endswith("4/4, 0 s left\n")
 
 
-def test_a_slow_build_is_a_timeout(built: SpaceBuilder, tmp_path: Path):
+def test_slow_build_is_timeout(built: SpaceBuilder, tmp_path: Path):
     mod = matmul(SIZE, SIZE, SIZE)
     Collection(tmp_path, mod, host_target()).build({1: lambda: mod}, silent)
     impatient = Collection(tmp_path, mod, host_target(), timeout_sec=0.001)

@@ -134,7 +134,7 @@ def test_numbers_are_positive(text: str, capsys: pytest.CaptureFixture[str]):
     assert repr(text) in capsys.readouterr().err
 
 
-def test_the_package_names_its_spaces():
+def test_package_names_its_spaces():
     assert library.find_space("no-such-space") == Path("no-such-space")
     for name, path in library.shipped_spaces().items():
         assert library.find_space(name) == path

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Comparisons: what is run, in which order, and what is kept, whatever happens to a run."""
+"""Comparisons: the runs, their order, and the results kept after failures and interruptions."""
 
 import io
 import itertools
@@ -70,7 +70,7 @@ def make_tiny_space() -> ms.space_generator.SpaceGenerator:
 
 
 def tiny() -> Definition:
-    """What the name ``test_compare:tiny`` stands for."""
+    """The workload named ``test_compare:tiny``."""
     return Definition("tiny", "a small matrix product", matmul(), make_tiny_space)
 
 
@@ -81,7 +81,7 @@ def made_up_secs(inner_j: int, inner_k: int) -> float:
 
 
 def tiny_space() -> Space:
-    """All points of ``tile_two``, with made-up times; one of them does not build."""
+    """All points of ``tile_two`` with synthetic times; one point does not build."""
     fast_start()
     mod = tiny().context(LLVM, "replay-trace").mod
     points, modules = [], []
@@ -185,7 +185,7 @@ def hang_second(space_file: Path, settings: RunSettings) -> RunResult:
 
 
 class PoolInThisProcess:
-    """Calls at once what it is given, for tests that need no processes."""
+    """Executor that calls its tasks immediately, for tests without processes."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -207,7 +207,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compare(spaces: list[Path], directory: Path, **options: Any) -> tuple[int, str]:
-    """The exit status of a comparison of fake runs, and what it printed."""
+    """Exit status and output of a comparison of fake runs."""
     stream = io.StringIO()
     defaults = {"trials": 16, "seeds": 1, "workers": 1, "run": fake, "stream": stream}
     names = options.pop("strategies", STRATEGIES_RUN)
@@ -215,9 +215,7 @@ def compare(spaces: list[Path], directory: Path, **options: Any) -> tuple[int, s
 
 
 @pytest.mark.usefixtures("quick")
-def test_all_strategies_run_on_all_spaces_with_one_seed_before_the_next(
-    spaces: list[Path], tmp_path: Path
-) -> None:
+def test_all_runs_of_one_seed_precede_the_next_seed(spaces: list[Path], tmp_path: Path) -> None:
     status, text = compare(spaces, tmp_path / "out", seeds=2)
     assert status == 0
     assert runs_of(spaces) == [
@@ -249,7 +247,7 @@ def test_finished_runs_are_kept(spaces: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_result_survives_its_file(spaces: list[Path], tmp_path: Path) -> None:
+def test_result_survives_its_file(spaces: list[Path], tmp_path: Path) -> None:
     compare(spaces[:1], tmp_path / "out", strategies=["tpe"], seeds=3)
     path = file_of(tmp_path / "out", "tpe", 2)
     result = RunResult.load(path)
@@ -282,7 +280,7 @@ def test_results_without_drops_load(spaces: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_results_of_other_settings_are_refused(spaces: list[Path], tmp_path: Path) -> None:
+def test_results_of_other_settings_are_rejected(spaces: list[Path], tmp_path: Path) -> None:
     compare(spaces, tmp_path / "out")
     runs_of(spaces)
     with pytest.raises(CompareError, match=r"0\.json .*trials 16 instead of 8; choose another"):
@@ -320,12 +318,12 @@ def test_results_of_other_code_are_set_aside(
     assert "4 runs, 4 of them done before" in text, "results of this code are still there"
 
 
-def test_the_code_that_decides_a_run_is_all_there() -> None:
+def test_source_digest_covers_existing_files() -> None:
     assert all((PACKAGE / source).exists() for source in RUNNING)
     assert len(source_digest()) == 64
 
 
-def test_a_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
+def test_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
     file = tmp_path / "code.py"
 
     def digest(text: str) -> str:
@@ -339,7 +337,7 @@ def test_a_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_torn_result_is_refused(spaces: list[Path], tmp_path: Path) -> None:
+def test_torn_result_is_rejected(spaces: list[Path], tmp_path: Path) -> None:
     compare(spaces[:1], tmp_path / "out")
     path = file_of(tmp_path / "out", "droplet-without-prior")
     path.write_text(path.read_text()[:-20])
@@ -401,7 +399,7 @@ def test_finished_runs_survive_an_interruption(spaces: list[Path], tmp_path: Pat
     assert runs_of(spaces) == ["one random 0", "two droplet without prior 0", "two random 0"]
 
 
-def test_invalid_arguments_are_refused_before_anything_runs(
+def test_invalid_arguments_are_rejected_before_anything_runs(
     spaces: list[Path], tmp_path: Path
 ) -> None:
     with pytest.raises(UnknownStrategyError, match=r"'drop' is no strategy.*evolutionary"):
@@ -417,7 +415,7 @@ def test_invalid_arguments_are_refused_before_anything_runs(
     assert runs_of(spaces) == [] and not (tmp_path / "out").exists()
 
 
-def test_which_strategies_have_a_prior() -> None:
+def test_strategies_with_a_prior() -> None:
     """A pretrained model where they have, and none that learns where they ask none."""
     prior = {name for name in STRATEGIES if EXPERIMENTS[name].uses_prior}
     assert prior == {
@@ -444,7 +442,7 @@ def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False
 
 
 @pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace", "droplet without prior"])
-def test_a_replayed_run_measures_the_recorded_times(strategy: str, tiny_file: Path) -> None:
+def test_replayed_run_measures_recorded_times(strategy: str, tiny_file: Path) -> None:
     result = replay(tiny_file, settings_of(tiny_file, strategy))
     space = tiny_space()
     assert result.error is None and len(result.trials) == 12
@@ -469,7 +467,7 @@ def test_runs_depend_on_their_seed_only(strategy: str, tiny_file: Path) -> None:
     assert modules(2) != first
 
 
-def test_a_noisy_replay_tells_recorded_times(tiny_file: Path) -> None:
+def test_noisy_replay_reports_recorded_times(tiny_file: Path) -> None:
     results = [
         replay(tiny_file, settings_of(tiny_file, "random", seed=seed, noisy=True))
         for seed in (1, 1, 2)
@@ -481,7 +479,7 @@ def test_a_noisy_replay_tells_recorded_times(tiny_file: Path) -> None:
     assert any(abs(ratio - 1) > 0.05 for ratio in ratios)
 
 
-def test_a_changed_space_is_not_replayed(tiny_file: Path, tmp_path: Path) -> None:
+def test_changed_space_is_not_replayed(tiny_file: Path, tmp_path: Path) -> None:
     settings = settings_of(tiny_file, "random")
     path = tmp_path / "tiny.json"
     path.write_text(tiny_file.read_text() + " ")
@@ -489,7 +487,7 @@ def test_a_changed_space_is_not_replayed(tiny_file: Path, tmp_path: Path) -> Non
         replay(path, settings)
 
 
-def test_a_comparison_replays_in_worker_processes(tiny_file: Path, tmp_path: Path) -> None:
+def test_comparison_replays_in_worker_processes(tiny_file: Path, tmp_path: Path) -> None:
     status, text = compare(
         [tiny_file], tmp_path, strategies=["evolutionary", "random"], trials=25, run=replay
     )

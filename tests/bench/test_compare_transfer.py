@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Comparisons of strategies whose cost model has learned from other spaces."""
+"""Comparisons of strategies with a cost model trained on other spaces."""
 
 import io
 import itertools
@@ -65,7 +65,7 @@ def _definition(name: str) -> Definition:
 
 
 def make_space(name: str) -> Space:
-    """All points of two tiles, the third of them the fastest, whatever the rows."""
+    """All points of two tiles; the third is the fastest for any number of rows."""
     fast_start()
     mod = _definition(name).context(LLVM, "replay-trace").mod
     points, modules = [], []
@@ -102,7 +102,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-def test_a_space_is_read_with_the_times_and_features_of_its_modules(files) -> None:
+def test_space_is_read_with_times_and_features_of_its_modules(files) -> None:
     workload = read_space(files["short"])
     space = make_space("short")
     assert workload.secs.tolist() == pytest.approx(space.times)
@@ -131,8 +131,8 @@ def test_features_are_cached(files, tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.secs, again.secs)
 
 
-def test_no_model_has_learned_from_its_own_workload(files, tmp_path: Path) -> None:
-    """Nor from another space of the same workload."""
+def test_models_exclude_their_own_workload(files, tmp_path: Path) -> None:
+    """A model does not learn from another space of the same workload either."""
     twin = Space(**{**vars(make_space("short")), "name": "twin"})
     twin.save(tmp_path / "twin.json")
     models = train_without_each(
@@ -148,7 +148,7 @@ def test_no_model_has_learned_from_its_own_workload(files, tmp_path: Path) -> No
     assert learned == {"short": ["long", "middle"], "long": ["middle", "short", "twin"]}
 
 
-def test_a_model_ranks_the_space_that_it_has_not_seen(files, tmp_path: Path) -> None:
+def test_model_ranks_space_that_it_has_not_seen(files, tmp_path: Path) -> None:
     """The other spaces have the same order."""
     models = train_without_each(list(files.values()), [], tmp_path, io.StringIO())
     for name, path in models.items():
@@ -167,13 +167,13 @@ def test_other_code_trains_again(files, tmp_path: Path, monkeypatch: pytest.Monk
     assert set(after.values()).isdisjoint(before.values())
 
 
-def test_nothing_to_learn_from(files, tmp_path: Path) -> None:
+def test_no_other_spaces_to_learn_from(files, tmp_path: Path) -> None:
     with pytest.raises(CompareError, match="no other workload than short"):
         train_without_each([files["short"]], [], tmp_path, io.StringIO())
 
 
-def test_a_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
-    """Through the whole comparison, and kept: the same command learns and runs nothing again."""
+def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
+    """A whole comparison; the same command then trains and runs nothing again."""
     strategies = ["random", "droplet", "evolutionary with prior"]
 
     def compare(seeds: int) -> str:

@@ -51,7 +51,7 @@ def two_stages(*extents):
 
 
 def compute_producer(sch):
-    """Tile the consumer, and compute the producer in one of its loops."""
+    """Tile the consumer and compute the producer at one of its loops."""
     consumer, producer = sch.get_sblock("C"), sch.get_sblock("B")
     for loop in sch.get_loops(consumer):
         sch.split(loop, sch.sample_perfect_tile(loop, n=2, max_innermost_factor=16))
@@ -79,14 +79,14 @@ def points_of(space):
     ]
 
 
-def test_the_number_of_values():
-    """Of 2^5 in four factors there are 56, in two 6, of which one has an innermost one over 16."""
+def test_number_of_values():
+    """2^5 has 56 factorisations in 4 factors and 6 in 2, of which 1 exceeds the limit of 16."""
     assert make(tile_all)[0].sizes == ((56, 56, 5),)
     assert make(tile_two)[0].sizes == ((5, 5),)
     assert make(sample_nothing)[0].sizes == ((),)
 
 
-def test_the_kinds_and_the_values():
+def test_kinds_and_values():
     (decisions,) = make(compute_producer, two_stages(32, 32), POSTPROCS)[0].decisions
     kinds = [decision.decision.kind.name for decision in decisions]
     tile, location = "SamplePerfectTile", "SampleComputeLocation"
@@ -99,7 +99,7 @@ def test_the_kinds_and_the_values():
     assert decisions[4].values == ((-2,), (-1,), (0,), (1,), (2,), (3,))
 
 
-def test_the_parallel_extents_end_with_the_largest():
+def test_parallel_extents_end_with_largest():
     def space(sch):
         sch.annotate(sch.get_sblock("root"), "meta_schedule.parallel", 48)
 
@@ -118,7 +118,7 @@ def test_only_a_categorical_can_be_unordered():
     assert make(space)[0].ordered == ((False, True),)
 
 
-def test_realised_as_it_was_asked_for():
+def test_point_replays_with_its_decisions():
     space, _ = make(tile_all)
     for _ in range(20):
         point = space.sample(random.Random(str(_)))
@@ -145,7 +145,7 @@ def test_reaches_every_module_of_the_space(workload):
     assert {candidate.module for candidate in reached} == set(enumerate_space(context).modules)
 
 
-def test_a_sample_is_a_point_and_any_point_is_sampled():
+def test_sample_is_point_and_any_point_is_sampled():
     space, _ = make(tile_two)
     generator = random.Random(1)
     assert {space.sample(generator) for _ in range(400)} == set(points_of(space))
@@ -159,7 +159,7 @@ def test_parallel_extents_are_sampled_too():
     assert all(space.realise(point) is not None for point in samples)
 
 
-def test_the_neighbours_of_a_tile():
+def test_neighbours_of_tile():
     """One prime factor from one place to another; the innermost one at most 16."""
     space, _ = make(tile_two)
     point = space.encode(0, (2, 16, 4, 8))
@@ -167,7 +167,7 @@ def test_the_neighbours_of_a_tile():
     assert sorted(neighbours) == [(2, 16, 2, 16), (2, 16, 8, 4), (4, 8, 4, 8)]
 
 
-def test_a_neighbour_is_another_module():
+def test_neighbour_is_another_module():
     """Steps over compute locations and parallel extents that mean the same."""
     space, _ = make(compute_producer, two_stages(8, 12), POSTPROCS)
     generator = random.Random(1)
@@ -189,7 +189,7 @@ def test_a_neighbour_is_another_module():
     assert changed == {1, 2, 3, 4, 5}
 
 
-def test_a_rejected_point_has_no_candidate():
+def test_rejected_point_has_no_candidate():
     space, _ = make(tile_two, postprocs=[Reject()])
     assert {space.realise(point) for point in points_of(space)} == {None}
     assert space.sample(random.Random(1)) in points_of(space)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Enumerations have every point: by counting, and by what TVM's own mutators reach."""
+"""Enumerations are complete, by counting and by comparison with TVM's mutators."""
 
 from collections.abc import Callable
 from math import comb
@@ -82,7 +82,7 @@ def test_tvms_mutators_do_not_lead_out(space: Callable[[Schedule], None], size: 
     assert reached <= set(enumeration.modules)
 
 
-def test_sampling_does_not_lead_out():
+def test_sampling_stays_in_space():
     context = context_of(tile_and_annotate, 8)
     enumeration = enumerate_space(context)
     modules, replayer = set(enumeration.modules), enumeration.design_space.replayer
@@ -103,7 +103,7 @@ def test_modules_are_those_of_their_points():
         assert structural_hash(candidate.schedule.mod) == module
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     told = []
     enumerate_space(context_of(tile_two, 4), lambda done, total: told.append((done, total)))
     assert told == [(done, 9) for done in range(1, 10)]
@@ -119,6 +119,6 @@ def test_definitions_have_a_design_space(name: str):
 @pytest.mark.parametrize(
     "text", ["dens", "no.such.module:f", "math:no_such", "math:pi", "builtins:dict", "math:sqrt"]
 )
-def test_an_unknown_workload_is_named(text: str):
+def test_unknown_workload_is_named(text: str):
     with pytest.raises(UnknownDefinitionError, match=text.partition(":")[0]):
         find_definition(text)

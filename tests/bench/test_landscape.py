@@ -69,12 +69,12 @@ def test_local_minima():
     assert local_minima(TIMES, LINE) == [1, 4, 6]
 
 
-def test_a_small_gain_does_not_count_beyond_the_noise():
+def test_small_gain_does_not_count_beyond_noise():
     assert local_minima([1.0, 0.99, 0.5], [[1], [0, 2], [1]], 0.0) == [2]
     assert local_minima([1.0, 0.99, 0.5], [[1], [0, 2], [1]], 0.1) == [0, 2]
 
 
-def test_descents_end_where_a_walk_to_the_fastest_neighbour_does():
+def test_descent_ends_match_brute_force_walk():
     assert descents(TIMES, LINE) == [1, 1, 1, 4, 4, 6, 6]
 
 
@@ -84,14 +84,14 @@ def test_descents_follow_the_steepest_way():
 
 
 @pytest.mark.parametrize("draws", [1, 2, 3, 5, 7])
-def test_best_of_is_that_of_all_draws(draws: int):
+def test_best_of_averages_all_draws(draws: int):
     good = [True, False, True, True, False, False, True]
     samples = list(combinations(range(7), draws))
     share = sum(good[min(sample)] for sample in samples) / len(samples)
     assert best_of(good, draws) == pytest.approx(share)
 
 
-def test_best_of_more_than_there_are_is_the_best():
+def test_best_of_more_draws_than_modules_is_optimum():
     assert best_of([True, False], 64) == pytest.approx(1.0)
     assert best_of([False, True], 64) == pytest.approx(0.0)
 
@@ -102,11 +102,11 @@ def test_landscape_of_a_line():
     assert found.optimum == 0.98
     assert found.minima == pytest.approx((1.0, 1 / 0.98, 2 / 0.98))
     assert found.noise == found.unsteady == 0.0
-    # From 3, 4, 6 and the failure's neighbour; the failure itself is no start that one has.
+    # From 3, 4, 6 and the failure's neighbour; the failure itself cannot be a start.
     assert found.descents_to_5_percent == pytest.approx(4 / 6, abs=1 / 6)
 
 
-def test_a_module_whose_passes_differ_by_more_than_twice_is_unsteady():
+def test_module_whose_passes_differ_by_more_than_twice_is_unsteady():
     space = line_space()
     first, second, *rest = space.modules
     first = replace(first, secs=(1.0, 2.1, 2.0))
@@ -115,7 +115,7 @@ def test_a_module_whose_passes_differ_by_more_than_twice_is_unsteady():
     assert found.unsteady == pytest.approx(1 / 6)
 
 
-def test_the_table_names_each_space():
+def test_table_names_each_space():
     text = format_landscapes([(line_space(), landscape(line_space()))])
     assert "| line  |" in text
     assert "14.3%" in text

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Plots of a comparison: what they show, and the page that holds them."""
+"""Plots of a comparison, and the page that contains them."""
 
 import base64
 import importlib.util
@@ -61,14 +61,14 @@ def test_there_is_an_image_over_all_spaces_and_one_of_each(tmp_path: Path) -> No
     assert len(set(images)) == 3
 
 
-def test_an_image_changes_with_its_runs_only(tmp_path: Path) -> None:
+def test_image_changes_with_its_runs_only(tmp_path: Path) -> None:
     before = write_plots(comparison(2.0), "", tmp_path / "before")[1:]
     after = write_plots(comparison(4.0), "", tmp_path / "after")[1:]
     same = [a.read_bytes() == b.read_bytes() for a, b in zip(before, after, strict=True)]
     assert same == [False, False, True]
 
 
-def test_the_page_holds_the_images_and_needs_no_other_file(tmp_path: Path) -> None:
+def test_page_holds_images_and_needs_no_other_file(tmp_path: Path) -> None:
     page, *images = write_plots(comparison(), "a < b", tmp_path)
     text = page.read_text()
     assert "<pre>a &lt; b</pre>" in text

@@ -32,7 +32,7 @@ def test_trials_to_a_fraction():
     assert trials_to_fraction(1.0, runs, 0.5) == [1, 1, 2]
 
 
-def test_the_bootstrap_of_a_mean_agrees_with_the_normal_approximation():
+def test_bootstrap_of_mean_agrees_with_normal_approximation():
     values = np.random.default_rng(0).normal(10.0, 2.0, size=400)
     interval = bootstrap([values], lambda drawn: float(drawn[0].mean()), resamples=4000)
     half = 1.96 * values.std() / math.sqrt(400)
@@ -41,7 +41,7 @@ def test_the_bootstrap_of_a_mean_agrees_with_the_normal_approximation():
     assert interval.high == pytest.approx(values.mean() + half, abs=0.02)
 
 
-def test_the_bootstrap_draws_the_seeds_of_each_space_on_their_own():
+def test_bootstrap_draws_seeds_of_each_space_on_their_own():
     """The variance of a sum over two spaces is the sum of theirs, not that of one doubled."""
     values = np.random.default_rng(0).normal(size=200)
     statistic = lambda drawn: float(drawn[0].mean() + drawn[1].mean())  # noqa: E731

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Samples that cost models learn from: what is drawn, what is written, what is shipped."""
+"""Samples for training cost models: drawing, writing, and the shipped samples."""
 
 import json
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_half_of_a_sample_is_random_and_half_better(made_up_times: None, tmp_pat
     assert np.median(times["near"]) < np.median(times["random"])
 
 
-def test_a_stopped_run_goes_on(made_up_times: None, tmp_path: Path):
+def test_stopped_run_resumes(made_up_times: None, tmp_path: Path):
     whole = sample_tiled(tmp_path)
     work = tmp_path / "work/log.jsonl"
     lines = work.read_text().splitlines(keepends=True)
@@ -71,14 +71,14 @@ def test_a_stopped_run_goes_on(made_up_times: None, tmp_path: Path):
     assert sample_tiled(tmp_path) == whole
 
 
-def test_a_sample_can_be_learned_from(made_up_times: None, tmp_path: Path):
+def test_model_trains_on_sample(made_up_times: None, tmp_path: Path):
     space = sample_tiled(tmp_path)
     workload = read_space(tmp_path / "tiled.json")
     assert workload.secs.tolist() == space.times
     assert len(np.unique(workload.features, axis=0)) > 24
 
 
-def test_a_small_space_has_a_small_sample(made_up_times: None, tmp_path: Path):
+def test_small_space_has_small_sample(made_up_times: None, tmp_path: Path):
     modules = len(annotated_space().modules)
     (tmp_path / "work").mkdir()
     build_sample(
@@ -105,7 +105,7 @@ def test_every_layer_has_a_space_to_sample(name: str):
     assert len({found[1].module for found in drawn if found is not None}) >= 2
 
 
-def test_the_command_writes_a_file_of_each(
+def test_command_writes_file_of_each(
     made_up_times: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     command = ["space", "sample", "replaying:tiled", "--points", "8", "--out", str(tmp_path / "s")]
@@ -119,7 +119,7 @@ def test_the_command_writes_a_file_of_each(
     assert written.read_bytes() == before
 
 
-def test_the_command_lists_layers_and_names_an_unknown_one(
+def test_command_lists_layers_and_names_unknown_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert cli.main(["space", "sample", "list"]) == 0
@@ -133,18 +133,18 @@ def test_the_command_lists_layers_and_names_an_unknown_one(
 
 
 @pytest.mark.parametrize("name", shipped_samples())
-def test_a_shipped_sample_is_of_this_tvm(name: str):
+def test_shipped_sample_is_of_this_tvm(name: str):
     file = find_space(name)
     space = Space.load(file)
     assert space.name == space.definition == name
     assert not space.closed
     assert sum(np.isfinite(space.times)) >= 32
-    # Replays what it reads, and refuses what makes another module.
+    # Loading replays the traces and raises if a module differs.
     workload = read_space(file, most=2)
     assert len(workload.secs) == 2
 
 
-def test_a_sample_is_for_learning_and_no_space():
+def test_samples_are_not_spaces():
     assert not set(shipped_samples()) & set(shipped_spaces())
     layers = [name for name in shipped_samples() if not name.startswith("whole_")]
     assert sorted(layers) == sorted(LAYERS)
@@ -155,7 +155,7 @@ def test_a_sample_is_for_learning_and_no_space():
 @pytest.mark.parametrize(
     ("model", "extractor"), [("trees", ProgramFeatures), ("treegru", LoopTrees)]
 )
-def test_the_command_writes_features_and_times(
+def test_command_writes_features_and_times(
     model: str,
     extractor: type,
     made_up_times: None,
@@ -163,7 +163,7 @@ def test_the_command_writes_features_and_times(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    """Of all that is shipped, by one name; what is up to date is kept."""
+    """One name selects all shipped files; files that are up to date are kept."""
     space = sample_tiled(tmp_path, points=8)
     samples, spaces = tmp_path / "samples", tmp_path / "spaces"
     samples.mkdir()

@@ -33,36 +33,36 @@ TIMES = [float(t) for t in range(1, 10)]
 """Nine times: the optimum 1, the median 5."""
 
 
-def test_the_baseline_is_the_time_at_the_expected_rank():
+def test_baseline_is_time_at_expected_rank():
     # round(M 10 / (M + 1)) from the worst: 5, 6.67 -> 7, 7.5 -> 8, 8, and at most 8.
     assert random_baseline(TIMES, [1, 2, 3, 4, 100]).tolist() == [4.0, 2.0, 1.0, 1.0, 1.0]
 
 
-def test_the_baseline_is_near_the_expectation_on_a_large_space():
+def test_baseline_is_near_expectation_on_large_space():
     times = np.linspace(1.0, 2.0, 5001)
     trials = [1, 3, 10, 100]
     expected = [1.0 + 1.0 / (count + 1) for count in trials]
     assert random_baseline(times, trials) == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_budget_is_when_random_search_is_expected_at_the_target():
+def test_budget_is_expected_trials_of_random_search_to_target():
     # The target is 1 + 50 * 0.05 = 3.5, first met at index 98 of 101 from the worst (the time 3):
     # 98 / (101 + 1 - 98) = 24.5 trials. At the start the target is 50.5: 51 / 51 = 1 trial.
     assert trial_budget([float(t) for t in range(1, 102)]) == (1, 25)
 
 
-def test_the_optimum_itself_is_not_the_target():
+def test_optimum_itself_is_not_target():
     # 1 + 4 * 0.05 = 1.2 is met by the optimum only, so that the one before it counts: 7 / (10 - 7).
     # At the start the target 4.96 is met at index 5: 5 / 5 = 1 trial.
     assert trial_budget(TIMES) == (1, 3)
 
 
-def test_a_flat_space_has_no_budget():
+def test_flat_space_has_no_budget():
     with pytest.raises(ScoreError, match="all 3 valid times are equal"):
         trial_budget([2.0, 2.0, 2.0, math.inf])
 
 
-def test_a_space_of_failures_has_no_score():
+def test_space_of_failures_has_no_score():
     with pytest.raises(ScoreError, match="no valid time"):
         random_baseline([math.inf], [1])
 
@@ -80,7 +80,7 @@ def curve(runs):
     return space().curve(space().ranks(runs)).tolist()
 
 
-def test_the_score_by_hand():
+def test_score_matches_hand_computed_value():
     assert space().trials.tolist() == [1, 2, 3]
     assert space().baseline.tolist() == [10.0, 6.0, 4.0]
     runs = [[17.0, 2.0, 9.0], [8.0, 9.0, 3.0], [12.0, 1.0, 1.0]]
@@ -89,11 +89,11 @@ def test_the_score_by_hand():
     assert space().score(runs) == pytest.approx((-2 / 9 + 4 / 5 + 2 / 3) / 3)
 
 
-def test_a_run_that_finds_the_optimum_at_once_scores_one():
+def test_run_that_finds_optimum_at_once_scores_one():
     assert space().score([[1.0, 5.0, 5.0]] * 3) == 1.0
 
 
-def test_an_even_number_of_runs_takes_the_rank_between_theirs():
+def test_even_number_of_runs_takes_rank_between_theirs():
     # The ranks 0 and 4 have the median 2, the time 3; 0 and 1 have 0.5, which goes to the even 0.
     assert curve([[1.0], [5.0]]) == [7 / 9, 3 / 5, 1 / 3]
     assert curve([[1.0], [2.0]]) == [1.0, 1.0, 1.0]
@@ -105,18 +105,18 @@ def test_failures_cost_trials_and_a_run_counts_from_its_first_success():
     assert curve(runs) == [(10 - 3) / 9, (6 - 2) / 5, (4 - 2) / 3]
 
 
-def test_where_all_runs_have_failed_the_worst_time_stands():
+def test_failed_runs_count_as_worst_time():
     assert curve([[math.inf, 1.0]]) == [(10 - 20) / 9, 1.0, 1.0]
 
 
-def test_a_run_that_ended_keeps_its_best():
+def test_run_that_ended_keeps_its_best():
     assert best_so_far([[3.0, 2.0], [4.0, math.inf, 5.0, 1.0]]).tolist() == [
         [3.0, 2.0, 2.0, 2.0],
         [4.0, 4.0, 4.0, 1.0],
     ]
 
 
-def test_the_score_changes_neither_with_the_unit_nor_with_the_order_of_runs_and_failures():
+def test_score_is_invariant_to_unit_and_order():
     random = np.random.default_rng(0)
     times = random.lognormal(size=400)
     runs = random.choice(times, size=(9, 200))
@@ -141,17 +141,17 @@ def test_random_search_scores_about_as_the_median_of_its_rank():
     assert scored.curve(scored.ranks(runs)) == pytest.approx(expected, abs=0.06)
 
 
-def test_an_unknown_time_is_refused():
+def test_unknown_time_is_rejected():
     with pytest.raises(ScoreError, match="measured 2.5, which is none of the 20 times"):
         space().score([[2.5, 1.0]])
 
 
-def test_a_baseline_at_the_optimum_is_refused():
+def test_baseline_at_optimum_is_rejected():
     with pytest.raises(ScoreError, match="within the budget"):
         SpaceScore(TIMES, cutoff=0.95).score([[1.0]])
 
 
 @pytest.mark.parametrize("runs", [[], [[1.0], []]])
-def test_runs_without_trials_are_refused(runs):
+def test_runs_without_trials_raise(runs):
     with pytest.raises(ScoreError, match="expected one run or more"):
         space().score(runs)

@@ -82,7 +82,7 @@ def test_there_are_as_many_spaces_as_the_readme_says():
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_a_space_is_complete(name: str):
+def test_space_is_complete(name: str):
     space = LOADED[name]
     assert space.name == space.definition == name
     assert space.closed
@@ -121,7 +121,7 @@ def test_evolution_as_tvm_has_it_stays_in_the_space(name: str):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_sample_of_a_whole_space_keeps_where_its_points_come_from(name: str):
+def test_sample_of_whole_space_keeps_where_its_points_come_from(name: str):
     space = LOADED[name]
     assert space.name == space.definition == name
     assert not space.closed
@@ -135,13 +135,13 @@ def test_a_sample_of_a_whole_space_keeps_where_its_points_come_from(name: str):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_nothing_is_searched_in_a_sample(name: str, tmp_path: Path):
+def test_sample_cannot_be_searched(name: str, tmp_path: Path):
     options = {"trials": 1, "seeds": 1, "num_trials_per_iter": 1, "noisy": False}
     with pytest.raises(CompareError, match=f"{name}.*is a sample"):
         plan([FILES[name]], ["random"], tmp_path, **options)
 
 
-def test_the_package_is_small():
+def test_package_is_small():
     """Compressed data; the wheel has a third of its size left for code."""
     package = Path(library.__file__).parents[1]
     data = [path for path in package.rglob("*") if path.suffix in (".gz", ".json", ".model")]

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A space as data: neighbours, and what a file keeps."""
+"""A space as data: neighbours, saving and loading."""
 
 import json
 from dataclasses import replace
@@ -75,12 +75,12 @@ def neighbours_of(space: Space, *decisions: int) -> list[tuple[int, ...]]:
     return [neighbour.decisions for neighbour in space.neighbours(point)]
 
 
-def test_the_time_of_a_module_is_the_median_of_its_passes():
+def test_time_of_module_is_median_of_its_passes():
     assert make_space().times == [2e-6, float("inf"), 4.5e-6]
     assert make_space().optimum == 2e-6
 
 
-def test_a_tile_steps_by_one_prime_factor_and_a_category_to_any_choice():
+def test_tile_steps_by_one_prime_factor_and_category_to_any_choice():
     assert neighbours_of(make_space(), 2, 2, 0, -1) == [
         (4, 1, 0, -1),
         (2, 2, 2, -1),
@@ -88,13 +88,13 @@ def test_a_tile_steps_by_one_prime_factor_and_a_category_to_any_choice():
     ]
 
 
-def test_a_compute_location_steps_to_the_next_one_that_the_point_can_have():
+def test_compute_location_steps_to_next_one_that_point_can_have():
     assert (2, 2, 0, -1) in neighbours_of(make_space(), 2, 2, 0, 3)
     assert neighbours_of(make_space(), 1, 4, 0, 3) == [(2, 2, 0, 3), (1, 4, 0, 1)]
 
 
 @pytest.mark.parametrize("name", ["space.json", "space.json.gz"])
-def test_a_file_keeps_everything(tmp_path: Path, name: str):
+def test_file_keeps_everything(tmp_path: Path, name: str):
     space = make_space()
     space.save(tmp_path / name)
     loaded = Space.load(tmp_path / name)
@@ -121,7 +121,7 @@ def test_another_file_is_named(tmp_path: Path, text: str):
         Space.load(path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path):
+def test_missing_file_is_named(tmp_path: Path):
     with pytest.raises(SpaceError, match=r"none\.json"):
         Space.load(tmp_path / "none.json")
 

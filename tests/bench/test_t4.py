@@ -68,7 +68,7 @@ INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", "co
 
 
 def check_schema(content):
-    """What results-schema.json 1.0.0 requires of a file, and of what it has."""
+    """Fields that results-schema.json 1.0.0 requires."""
     major, minor, patch = content["schema_version"].split(".")
     assert major.isdigit() and minor.isdigit() and patch.isdigit()
     assert isinstance(content["results"], list)
@@ -88,7 +88,7 @@ def check_schema(content):
             assert isinstance(measurement["unit"], str)
 
 
-def test_the_export_has_the_required_fields(tmp_path):
+def test_export_has_required_fields(tmp_path):
     export_t4(SPACE, tmp_path / "small_T4.json")
     # Not even infinity is a JSON number.
     content = json.loads((tmp_path / "small_T4.json").read_text(), parse_constant=pytest.fail)
@@ -96,7 +96,7 @@ def test_the_export_has_the_required_fields(tmp_path):
     assert len(content["results"]) == len(SPACE.points)
 
 
-def test_a_result_is_a_point_with_the_measurements_of_its_module():
+def test_result_is_point_with_measurements_of_its_module():
     first, _, _, refused, annotated, *_ = to_t4(SPACE)["results"]
     assert first["configuration"] == {
         "sketch": 0,
@@ -125,7 +125,7 @@ def test_failures_have_the_words_of_the_format():
     ]
 
 
-def test_the_command_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_command_writes_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     SPACE.save(tmp_path / "small.json.gz")
     out = tmp_path / "small_T4.json"
     command = ["space", "export", str(tmp_path / "small.json.gz"), "--format", "t4"]

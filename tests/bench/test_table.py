@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Replay: what tune_tir sees is the table, and what it does is charged."""
+"""Replay: tune_tir sees the table's times, and every trial is charged."""
 
 import math
 from dataclasses import replace
@@ -48,7 +48,7 @@ def module_of(space: Space, index: int) -> object:
 
 
 def measure(table: ReplayTable, *modules: object) -> list[list[float] | None]:
-    """What a builder and a runner of a table report, one batch."""
+    """Results of a table's builder and runner for one batch."""
     made = table.measure()
     built = made["builder"].build([BuilderInput(mod, LLVM) for mod in modules])
     args_info = ArgInfo.from_entry_func(annotated().mod, remove_preproc=True)
@@ -64,7 +64,7 @@ def measure(table: ReplayTable, *modules: object) -> list[list[float] | None]:
 
 
 @pytest.mark.parametrize("strategy", ["replay-trace", "evolutionary", DropletStrategy()])
-def test_the_database_holds_the_times_of_the_space(space: Space, strategy: object):
+def test_database_holds_times_of_space(space: Space, strategy: object):
     table = ReplayTable(space)
     database = tune(table, strategy, 24)
     (record,) = database.get_top_k(database.commit_workload(annotated().mod), 1)
@@ -96,7 +96,7 @@ def test_noise_is_drawn_from_the_passes_and_seeded(space: Space):
     assert {round(sec, 12) for secs in drawn for sec in secs} <= passes
 
 
-def test_a_trial_has_its_noise_and_its_best_estimate(space: Space):
+def test_trial_has_its_noise_and_its_best_estimate(space: Space):
     table = ReplayTable(space, noisy=True, seed=3)
     (reported,) = measure(table, module_of(space, 9))
     (trial,) = table.trials
@@ -113,7 +113,7 @@ def test_failures_are_values_and_charged():
     assert [math.isinf(trial.secs) for trial in table.trials] == [True, True, True, False]
 
 
-def test_tuning_goes_on_over_failures():
+def test_tuning_continues_after_failures():
     space = annotated_space({i: "runtime" for i in range(0, 200, 2)})
     table = ReplayTable(space)
     tune(table, "evolutionary", 24)
@@ -122,13 +122,13 @@ def test_tuning_goes_on_over_failures():
     assert 0 < len(failed) < len(table.trials)
 
 
-def test_a_missing_module_ends_the_run():
+def test_missing_module_ends_run():
     table = ReplayTable(annotated_space(leave_out=60))
     with pytest.raises(RuntimeError, match=r"(?s)annotated has no module.*closed"):
         tune(table, "evolutionary", 64)
 
 
-def test_the_clock_adds_proposing_building_and_running(space: Space):
+def test_clock_adds_proposing_building_and_running(space: Space):
     table = ReplayTable(space, workers=2)
     measure(table, module_of(space, 99), module_of(space, 9), module_of(space, 60))
     assert [trial.build_secs for trial in table.trials] == [0.25] * 3
@@ -139,13 +139,13 @@ def test_the_clock_adds_proposing_building_and_running(space: Space):
     assert table.clock.secs == pytest.approx(proposed + 3 * 0.25 + 2 * 1.25 + 0.25)
 
 
-def test_other_modules_are_refused(space: Space):
+def test_other_modules_are_rejected(space: Space):
     modules = tuple(replace(module, structural_hash=i) for i, module in enumerate(space.modules))
     with pytest.raises(SpaceError, match="annotated was measured with"):
         ReplayTable(replace(space, modules=modules))
 
 
-def test_the_repeats_of_one_measurement_are_of_one_pass(space: Space):
+def test_repeats_of_one_measurement_are_of_one_pass(space: Space):
     for seed in range(5):
         (reported,) = measure(ReplayTable(space, noisy=True, seed=seed), module_of(space, 9))
         assert len(reported) == 5
@@ -160,8 +160,8 @@ def test_mutators_and_sampling_stay_in_the_space(space: Space):
         assert {trial.module for trial in table.trials} <= set(space.index)
 
 
-def test_a_file_may_not_name_code_that_the_user_has_not_named(space: Space):
-    """To find the definition would import the module and call the function."""
+def test_file_may_not_name_code_that_user_has_not_named(space: Space):
+    """Resolving the definition would import the module and call the function."""
     sneaky = replace(space, definition="os:getcwd")
     with pytest.raises(SpaceError, match=r"'os:getcwd'.*--trust os:getcwd"):
         ReplayTable(sneaky)

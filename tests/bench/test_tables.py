@@ -84,7 +84,7 @@ RUNS = [
 ]
 
 
-def test_the_summary_holds_means_over_seeds_and_then_over_spaces() -> None:
+def test_summary_holds_means_over_seeds_and_then_over_spaces() -> None:
     table = cells(format_summary(Comparison(RUNS, TIMES)))
     assert table["strategy"] == [
         "runs",
@@ -104,18 +104,18 @@ def test_the_summary_holds_means_over_seeds_and_then_over_spaces() -> None:
     assert trials_to == ["4.0 (75%)"] * 3
 
 
-def test_before_the_first_success_nothing_is_found() -> None:
+def test_quality_is_zero_before_first_success() -> None:
     runs = [result("droplet", "a", seed, [math.inf] * 8 + [1.0]) for seed in range(2)]
     _, _, at_8, at_16, *_ = cells(format_summary(Comparison(runs, TIMES)))["droplet"]
     assert at_8 == "0.000 (0.000 to 0.000)" and at_16 == "1.000 (1.000 to 1.000)"
 
 
-def test_a_quality_that_no_run_reaches_has_no_trials() -> None:
+def test_quality_that_no_run_reaches_has_no_trials() -> None:
     runs = [result("droplet", "a", 0, [4.0, 2.0])]
     assert cells(format_summary(Comparison(runs, TIMES)))["droplet"][-3:] == ["none"] * 3
 
 
-def test_the_score_is_one_for_the_optimum_at_once_and_zero_for_the_random_baseline() -> None:
+def test_score_is_one_for_optimum_at_once_and_zero_for_random_baseline() -> None:
     times = {"a": [float(time) for time in range(1, 202)]}
     baseline = random_baseline(times["a"], np.arange(1, TRIALS + 1))
     runs = [
@@ -139,7 +139,7 @@ def test_the_score_is_one_for_the_optimum_at_once_and_zero_for_the_random_baseli
     )
 
 
-def test_a_space_without_a_score_is_named_and_left_out_of_it() -> None:
+def test_space_without_score_is_named_and_left_out_of_it() -> None:
     times = {"a": [float(time) for time in range(1, 202)], "flat": [2.0, 2.0, 2.0]}
     runs = [result("oracle", "a", 0, [1.0]), result("oracle", "flat", 0, [2.0])]
     comparison = Comparison(runs, times)
@@ -178,7 +178,7 @@ def test_simulated_seconds_end_at_the_first_good_trial() -> None:
     assert table["random"] == ["not reached", "0%", "1.0"]
 
 
-def test_the_profile_divides_the_seconds_of_a_run() -> None:
+def test_profile_divides_seconds_of_run() -> None:
     scopes = {
         "EvoSearch/Evolve/Mutation": 3.0,
         "EvoSearch/PickWithEpsGreedy": 1.0,
@@ -205,7 +205,7 @@ def test_the_profile_divides_the_seconds_of_a_run() -> None:
     }
 
 
-def test_the_scopes_of_a_strategy_are_proposing() -> None:
+def test_scopes_of_strategy_are_proposing() -> None:
     scopes = {"Some/Generate": 4.0, "Some/Notify": 1.0, "EvoSearch/Evolve/Mutation": 3.0}
     runs = [result("some", "a", 0, [1.0], wall_secs=8.0, scopes=scopes)]
     assert cells(format_profile(Comparison(runs, TIMES)))["some"] == [
@@ -254,7 +254,7 @@ def test_failed_trials_and_dropped_proposals() -> None:
     assert table["random"] == ["-"] * 4
 
 
-def test_failed_runs_are_counted_and_told() -> None:
+def test_failed_runs_are_counted_and_reported() -> None:
     failed = result(
         "droplet", "b", 2, [], error="Traceback ...\nValueError: the fault of this test"
     )
@@ -265,7 +265,7 @@ def test_failed_runs_are_counted_and_told() -> None:
     assert "droplet on b, seed 2: ValueError: the fault of this test" in report
 
 
-def test_a_strategy_without_a_finished_run_on_a_space_has_no_means() -> None:
+def test_strategy_without_finished_run_on_space_has_no_means() -> None:
     failed = result("tpe", "b", 0, [], error="Failure")
     comparison = Comparison([*RUNS, result("tpe", "a", 0, [1.0]), failed], TIMES)
     table = cells(format_summary(comparison))
@@ -292,7 +292,7 @@ def test_differences_are_paired_by_seed() -> None:
     assert table["random"] == ["-"] * 3
 
 
-def test_the_difference_of_scores_is_that_of_the_scores() -> None:
+def test_score_difference_equals_difference_of_scores() -> None:
     times = {"a": [float(time) for time in range(1, 202)]}
     runs = [
         result("droplet", "a", 0, [1.0]),

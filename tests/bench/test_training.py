@@ -30,7 +30,7 @@ from tvm_droplet_ms.bench.training import read_candidates
 @pytest.mark.parametrize(
     "name", ["whole_conv2d_3x3", "whole_dense", "whole_depthwise", "whole_softmax"]
 )
-def test_times_to_learn_from_are_the_measured_times_of_the_file(name: str):
+def test_training_times_equal_measured_times(name: str):
     content = json.loads(gzip.decompress(find_space(name).read_bytes()))
     measured = {
         int(digest, 16): median(nanosecs) * 1e-9
@@ -45,7 +45,7 @@ def test_times_to_learn_from_are_the_measured_times_of_the_file(name: str):
     assert len(space.modules) == len(measured), "every measured program can be learned from"
 
 
-def test_all_of_a_sample_and_some_of_a_space_are_learned_from(monkeypatch: pytest.MonkeyPatch):
+def test_training_uses_whole_sample_and_part_of_space(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(training, "_candidates", lambda space, kept, context: kept)
     sample, _, _, kept = read_candidates(find_space("whole_dense"))
     assert kept == list(range(len(sample.modules)))

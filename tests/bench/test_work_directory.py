@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Work directories: what is refused, what is resumed, and what is deleted."""
+"""Work directories: rejection, resumption and deletion."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def build(work: Path, out: Path) -> int:
     return cli.main(["space", "build", "dense", "--work-dir", str(work), "--out", str(out)])
 
 
-def test_build_refuses_a_directory_with_files_of_others(
+def test_build_rejects_directory_with_foreign_files(
     quick_build: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     thesis = tmp_path / "thesis.tex"
@@ -70,7 +70,7 @@ def test_build_deletes_a_directory_that_it_created(quick_build: None, tmp_path: 
     assert list(tmp_path.iterdir()) == [tmp_path / "dense.json"]
 
 
-def test_a_directory_of_the_user_stays(tmp_path: Path):
+def test_directory_of_user_stays(tmp_path: Path):
     claim(tmp_path, {"workload": "dense"})
     remove(tmp_path)
     assert tmp_path.is_dir() and not list(tmp_path.iterdir())
@@ -80,20 +80,20 @@ def test_a_directory_of_the_user_stays(tmp_path: Path):
     assert unclaimed.exists()
 
 
-def test_a_collection_of_another_workload_is_refused(tmp_path: Path):
+def test_collection_of_another_workload_is_rejected(tmp_path: Path):
     Collection(tmp_path, matmul(4, 4, 4), LLVM)
     Collection(tmp_path, matmul(4, 4, 4), LLVM)
     with pytest.raises(CollectionError, match="another task: workload .*delete this one"):
         Collection(tmp_path, matmul(4, 4, 8), LLVM)
 
 
-def test_a_collection_of_another_target_is_refused(tmp_path: Path):
+def test_collection_of_another_target_is_rejected(tmp_path: Path):
     Collection(tmp_path, matmul(4, 4, 4), LLVM)
     with pytest.raises(CollectionError, match="target .*znver4"):
         Collection(tmp_path, matmul(4, 4, 4), OTHER)
 
 
-def test_a_torn_line_of_the_sample_is_cut_off(made_up_times: None, tmp_path: Path):
+def test_torn_line_of_sample_is_cut_off(made_up_times: None, tmp_path: Path):
     collection = SampleCollection(tmp_path, tiled(), LLVM)
     collection.add_random(6, silent)
     path = tmp_path / "sample.jsonl"

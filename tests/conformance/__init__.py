@@ -14,4 +14,4 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""One contract, which every search strategy keeps or names what it does not keep."""
+"""One contract for all search strategies; each names the parts that it does not keep."""

@@ -14,10 +14,10 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What the tests do in a process of its own: ``child.py COMMAND ...``.
+"""Child process of the tests: ``child.py COMMAND ...``.
 
-Reproducing prints the modules of each strategy's batches; being killed prints those of the batches
-that were told, and dies while it measures the next.
+One command prints the modules of each strategy's batches. The other prints those of the finished
+batches and is killed while it measures the next.
 """
 
 import json

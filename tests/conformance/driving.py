@@ -47,7 +47,7 @@ class Trial:
 
 @dataclass
 class Drive:
-    """What a strategy measured, batch by batch, and whether it ended by itself."""
+    """Measurements of a strategy by batch, and whether it ended by itself."""
 
     batches: list[list[Trial]] = field(default_factory=list)
     ended: bool = False

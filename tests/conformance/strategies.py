@@ -55,7 +55,7 @@ class Case:
 
 
 def make_droplet(**options) -> ms.SearchStrategy:
-    """One without a prior, whose descent begins early."""
+    """DropletStrategy without a prior, with an early start of the descent."""
     quick = {"explore_trials": 12, "descent_batch_size": 6, "prior": None}
     if options.get("explorer") == "evolutionary":
         options["explorer"] = EvolutionaryExplorer(**SMALL_EVOLUTION)
@@ -63,7 +63,7 @@ def make_droplet(**options) -> ms.SearchStrategy:
 
 
 def make_informed_droplet(**options) -> ms.SearchStrategy:
-    """One whose prior is a fixed function of the candidate."""
+    """DropletStrategy with a prior that is a fixed function of the candidate."""
     return make_droplet(
         **{"prior": FixedModel(), "explorer": RandomExplorer(pool_size=48)} | options
     )

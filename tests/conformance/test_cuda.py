@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""CUDA without a GPU: what is proposed fits the target, counted here and not by TVM's verifier."""
+"""CUDA without a GPU: candidates fit the target, checked here and not by TVM's verifier."""
 
 import math
 
@@ -40,7 +40,7 @@ CUDA = Target(
         "thread_warp_size": 32,
     }
 )
-"""Limits so low that most of what TVM's rules make of the matmul exceeds them."""
+"""Limits so low that most schedules of TVM's rules for the matmul exceed them."""
 
 
 def lower(mod: tvm.IRModule) -> tvm.IRModule:
@@ -58,7 +58,7 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 class Kernel:
-    """What one kernel, a nest of loops bound to the grid, asks of a block of threads."""
+    """Resources per thread block of one kernel, a loop nest bound to the grid."""
 
     def __init__(self) -> None:
         self.threads: dict[str, set[int]] = {}
@@ -150,7 +150,7 @@ def test_candidates_fit_the_target(caplog, target):
     assert steps[-1].best_secs < min(rugged(trial.decisions) for trial in trials[:12])
 
 
-def test_the_limits_bind():
+def test_limits_bind():
     """The count sees candidates that do not fit, where TVM does not verify them."""
     context = cuda_context(make_droplet(), CUDA, without="VerifyGPUCode")
     counted, _ = drive_and_count(context)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What a database holds before a run: its own trials, other targets', and what does not replay."""
+"""Records in a database before a run: own trials, other targets, unreplayable traces."""
 
 import json
 import math
@@ -54,7 +54,7 @@ def commit(database, sch: Schedule, secs: list[float], target=LLVM, mod=None) ->
 
 
 def scheduled(*tiles: list[int]) -> Schedule:
-    """A schedule of ``tile_all`` of given decisions, outside the limits of what is sampled too."""
+    """A schedule of ``tile_all`` with given decisions, also outside the sampling limits."""
     sch = Schedule(matmul())
     i, j, k = sch.get_loops(sch.get_sblock("C"))
     limits = (32, 32, 16)
@@ -112,7 +112,7 @@ def test_resume_with_single_times():
 
 
 def test_resume_goes_on(caplog):
-    """What the database holds counts as explored: the second run descends from it at once."""
+    """Records in the database count as explored: the second run starts with the descent."""
     database = ms.database.MemoryDatabase()
     first = drive(make_context(make_droplet()), spread(bowl), database=database, max_trials=14)
     with follow(caplog) as followed:
@@ -144,7 +144,7 @@ def is_narrow(sch: Schedule) -> bool:
 
 
 def test_resume_under_other_postprocessors(case):
-    """The best records are not in the space any more; the search goes on with what is."""
+    """The best records are no longer in the space; the search continues with the others."""
     database = ms.database.MemoryDatabase()
     first = drive(make_context(case.make()), spread(narrow_is_fast), database=database)
     assert any(min(tile[-1] for tile in trial.decisions) < 2 for trial in first.trials)
@@ -292,14 +292,14 @@ def test_records_of_another_target_are_ignored(caplog):
 
 
 def test_evolution_alone_descends_from_another_target():
-    """What the test above would see if DropletStrategy did not filter."""
+    """The counterpart of the test above: a strategy that does not filter."""
     driven, seen = drive_among_foreign_records(make_evolution(init_measured_ratio=0.2))
     assert any(descends(decisions) for decisions in seen)
     assert any(descends(trial.decisions) for trial in driven.trials)
 
 
 def test_records_of_another_target_may_be_measured_here():
-    """They are no measurement of this target: what they hold is new here."""
+    """Such records are not measurements of this target; their candidates are new here."""
     database = ms.database.MemoryDatabase()
     there = drive(
         make_context(make_droplet(), space=tile_two, target=OTHER_LLVM),
@@ -317,7 +317,7 @@ def test_records_of_another_target_may_be_measured_here():
     assert len(here.trials) == 25
 
 
-def test_records_of_another_workload_are_no_business_of_this(caplog):
+def test_records_of_another_workload_are_ignored(caplog):
     database = ms.database.MemoryDatabase()
     drive(make_context(make_droplet(), matmul(16, 16, 16)), spread(bowl), database=database)
     with follow(caplog) as followed:

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The descent of DropletStrategy, seen from outside: where it ends and what it says."""
+"""The descent of DropletStrategy as a black box: its end point and its log."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from .watching import follow
 from .workloads import Reject, make_context
 
 INNERMOST_LIMITS = (32, 32, 16)
-"""Those of ``tile_all``, whose extents are powers of two."""
+"""Neighbours in ``tile_all``, whose extents are powers of two."""
 
 
 def neighbours(decisions: Decisions) -> Iterator[Decisions]:
@@ -60,13 +60,13 @@ def test_converges_to_a_local_optimum(cost, measure):
     assert set(neighbours(best)) <= {trial.decisions for trial in driven.trials}
 
 
-def test_a_smooth_cost_is_descended_to_its_optimum_in_few_trials():
+def test_smooth_cost_is_descended_to_its_optimum_in_few_trials():
     driven = drive(make_context(make_droplet()), timed(bowl), max_trials=60)
     best = min((trial.decisions for trial in driven.trials), key=bowl)
     assert all(bowl(best) <= bowl(neighbour) for neighbour in neighbours(best))
 
 
-def test_without_stopping_it_goes_on(caplog):
+def test_search_continues_without_stopping_rule(caplog):
     with follow(caplog) as followed:
         driven = drive(make_context(make_droplet()), timed(bowl), max_trials=200)
     assert len(driven.trials) == 200
@@ -74,7 +74,7 @@ def test_without_stopping_it_goes_on(caplog):
     assert phases == ["explore", "descend"]
 
 
-def test_the_log_follows_the_search(caplog):
+def test_log_follows_search(caplog):
     """Phases, batches and steps; and the best so far in each."""
     with follow(caplog) as followed:
         driven = drive(
@@ -149,7 +149,7 @@ def test_all_failing_shows_the_first_error_and_the_count(caplog):
     assert any("20" in warning and "build error 0" in warning for warning in warnings)
 
 
-def test_all_failing_says_nothing_of_a_best(caplog):
+def test_all_failing_logs_no_best(caplog):
     with follow(caplog) as followed:
         drive(make_context(make_droplet()), fail, max_trials=20)
     assert followed.last.best_secs == float("inf")

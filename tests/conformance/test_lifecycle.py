@@ -111,8 +111,8 @@ def test_results_of_another_batch(case):
         context.search_strategy.notify_runner_results(candidates, [RunnerResult([1e-3], None)])
 
 
-def test_a_second_run_of_one_object(case):
-    """After post_tuning everything may begin again, with nothing left of the first run."""
+def test_second_run_of_one_object(case):
+    """After post_tuning a second run starts without any state of the first."""
     context = make_context(case.make())
     drive(context, timed(bowl), max_batches=2)
     again = drive(context, timed(bowl))
@@ -199,11 +199,11 @@ def test_global_function_makes_a_strategy_from_a_map_of_options():
         ({"stop_when_converged": "no"}, "stop_when_converged is 'no', expected True or False"),
     ],
 )
-def test_option_out_of_range_is_refused(options, message):
+def test_option_out_of_range_is_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         DropletStrategy(**options)
 
 
-def test_options_that_evolution_does_not_take_are_refused():
+def test_options_that_evolution_does_not_take_are_rejected():
     with pytest.raises(ValueError, match="options of EvolutionaryExplorer are {'people': 8}"):
         EvolutionaryExplorer(people=8)

@@ -42,7 +42,7 @@ def test_descent_ends_in_a_local_optimum(cost):
 
 
 def test_descent_ends_where_no_neighbour_is_significantly_faster():
-    """By SciPy's test of the three times of each."""
+    """Significance is SciPy's test on three times per candidate."""
     strategy = make_published_droplet(stop_when_converged=True)
     driven = drive(make_context(strategy), spread(rugged), max_trials=2000)
     assert driven.ended
@@ -62,7 +62,7 @@ def test_descent_ends_where_no_neighbour_is_significantly_faster():
 
 
 def test_descent_does_not_follow_noise(caplog):
-    """Equal kernels whose single batches differ by chance: with five times each, few steps."""
+    """Equal kernels with noisy times: with five times each, the descent takes few steps."""
     noisy = Noisy(lambda _: 1e-3, 0.2)
 
     def five_times(candidate):

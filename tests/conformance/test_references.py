@@ -69,7 +69,7 @@ def test_no_reference_cycle(case, finish, max_batches):
 
 
 @pytest.mark.usefixtures("without_collector")
-def test_post_tuning_lets_go_of_the_run(case):
+def test_post_tuning_releases_the_run(case):
     """The context lives on, as TVM's scheduler keeps it; the cost model of its run does not."""
     context = make_context(case.make())
     model = FixedModel()
@@ -81,7 +81,7 @@ def test_post_tuning_lets_go_of_the_run(case):
 
 
 @pytest.mark.usefixtures("without_collector")
-def test_an_error_leaves_no_cycle(case):
+def test_error_leaves_no_cycle(case):
     def space(sch):
         tile_all(sch)
 

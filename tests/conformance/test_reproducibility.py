@@ -30,7 +30,7 @@ from .reproducing import reproduce
 from .workloads import make_context
 
 
-def test_the_same_seed(case):
+def test_same_seed(case):
     first, second = (drive(make_context(case.make(), seed=5), timed(rugged)) for _ in range(2))
     assert first.batches
     assert [trial.module for trial in first.trials] == second.modules

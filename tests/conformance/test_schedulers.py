@@ -70,8 +70,8 @@ class HashRunner(ms.runner.PyRunner):
 
     def run(self, runner_inputs):
         return [
-            HashFuture([1e-3 * (1 + int(one.artifact_path) % 1013 / 1013)] * 2)
-            for one in runner_inputs
+            HashFuture([1e-3 * (1 + int(runner_input.artifact_path) % 1013 / 1013)] * 2)
+            for runner_input in runner_inputs
         ]
 
 
@@ -119,8 +119,8 @@ def scheduler(request):
     return ms.task_scheduler.RoundRobin()
 
 
-def test_the_global_budget(case, scheduler, tmp_path):
-    """Which the scheduler itself may overrun by less than a batch."""
+def test_global_budget(case, scheduler, tmp_path):
+    """The scheduler itself may exceed the budget by less than a batch."""
     tasks = tasks_of(case, tile_all, tile_all, tile_all)
     measured = tune(tasks, scheduler, tmp_path, max_trials=52)
     assert 52 <= sum(map(len, measured.values())) < 52 + 5
@@ -130,7 +130,7 @@ def test_the_global_budget(case, scheduler, tmp_path):
             assert max(Counter(modules).values()) == 1
 
 
-def test_the_budget_of_a_task(case, scheduler, tmp_path):
+def test_budget_of_task(case, scheduler, tmp_path):
     tasks = tasks_of(case, tile_all, tile_all)
     measured = tune(tasks, scheduler, tmp_path, max_trials=1000, per_task=23)
     assert {name: len(modules) for name, modules in measured.items()} == {
@@ -139,7 +139,7 @@ def test_the_budget_of_a_task(case, scheduler, tmp_path):
     }
 
 
-def test_an_exhausted_task_leaves_its_trials_to_the_others(case, scheduler, tmp_path):
+def test_exhausted_task_leaves_its_trials_to_others(case, scheduler, tmp_path):
     case.must("end an exhausted space")
     tasks = tasks_of(case, sample_nothing, tile_two, tile_all)
     measured = tune(tasks, scheduler, tmp_path, max_trials=100)
@@ -149,7 +149,7 @@ def test_an_exhausted_task_leaves_its_trials_to_the_others(case, scheduler, tmp_
     assert len(measured["task 3"]) >= 74
 
 
-def test_a_converged_task_leaves_its_trials_to_the_others(scheduler, tmp_path):
+def test_converged_task_leaves_its_trials_to_others(scheduler, tmp_path):
     def make(stop):
         return make_droplet(stop_when_converged=stop)
 
@@ -162,22 +162,22 @@ def test_a_converged_task_leaves_its_trials_to_the_others(scheduler, tmp_path):
     assert sum(map(len, measured.values())) >= 200
 
 
-def test_nothing_builds(case, scheduler, tmp_path):
+def test_all_builds_fail(case, scheduler, tmp_path):
     tasks = tasks_of(case, tile_all, tile_all)
     measured = tune(tasks, scheduler, tmp_path, max_trials=40, fails=True)
     assert 40 <= sum(map(len, measured.values())) < 45
 
 
-def test_nothing_builds_is_said(caplog, scheduler, tmp_path):
+def test_all_builds_failing_is_logged(caplog, scheduler, tmp_path):
     with follow(caplog) as followed:
         tasks = [make_context(make_droplet(), task_name="task 1")]
         tune(tasks, scheduler, tmp_path, max_trials=20, fails=True)
-    warnings = [one.getMessage() for one in followed.records if one.levelname == "WARNING"]
+    warnings = [record.getMessage() for record in followed.records if record.levelname == "WARNING"]
     assert any("20" in warning and "made-up build error 1" in warning for warning in warnings)
 
 
 def test_tune_tir(case, tmp_path):
-    """The whole way, with a database on disk: what was measured is there to compile."""
+    """End to end with a database on disk: the measured schedules can be compiled."""
     database = ms.tune_tir(
         matmul(),
         make_context(case.make()).target,

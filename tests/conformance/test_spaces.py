@@ -44,7 +44,7 @@ from .workloads import (
 
 
 @pytest.mark.parametrize("space", [sample_nothing, decide_once])
-def test_one_point(case, space):
+def test_space_of_one_point(case, space):
     """Nothing to decide: the one module is measured, and that is all."""
     driven = drive(make_context(case.make(), space=space), timed(constant))
     assert driven.ended
@@ -54,14 +54,14 @@ def test_one_point(case, space):
 
 
 @pytest.mark.parametrize("space", [sample_nothing, decide_once])
-def test_one_point_that_fails(case, space):
+def test_space_of_one_failing_point(case, space):
     driven = drive(make_context(case.make(), space=space), timed(lambda _: math.nan))
     assert driven.ended
     if "end an exhausted space" not in case.deviations:
         assert len(driven.trials) == 1
 
 
-def test_nothing_to_sample_is_said(caplog):
+def test_empty_space_is_logged(caplog):
     with follow(caplog) as followed:
         drive(make_context(make_droplet(), space=sample_nothing), timed(bowl))
     assert any("nothing to search" in message for message in followed.messages)
@@ -87,13 +87,13 @@ def test_exhausted_space_of_single_times_is_measured_once(case):
     assert len(driven.trials) == len(set(driven.modules)) == 25
 
 
-def test_everything_is_rejected(case):
+def test_all_candidates_are_rejected(case):
     driven = drive(make_context(case.make(), postprocs=[Reject()]), timed(bowl))
     assert driven.ended
     assert driven.trials == []
 
 
-def test_rejecting_everything_is_said(caplog):
+def test_rejecting_all_candidates_is_logged(caplog):
     with follow(caplog) as followed:
         drive(make_context(make_droplet(), postprocs=[Reject()]), timed(bowl))
     assert any("PyPostproc" in message for message in followed.messages)
@@ -103,7 +103,7 @@ def is_narrow(sch) -> bool:
     return any(tile[-1] < 2 for tile in decisions_of(sch))
 
 
-def test_some_are_rejected(case):
+def test_some_candidates_are_rejected(case):
     driven = drive(make_context(case.make(), postprocs=[Reject(is_narrow)]), timed(bowl))
     assert driven.ended
     assert len(driven.trials) == 40
@@ -124,7 +124,7 @@ def test_awkward_extents(case, extents):
         assert all(tile[-1] <= limit for tile, limit in zip(trial.decisions, limits))
 
 
-def test_a_postprocessor_that_samples(case):
+def test_postprocessor_that_samples(case):
     context = make_context(case.make(), postprocs=[Chance()])
     driven = drive(context, timed(rugged, repeats=2), max_trials=60)
     assert len(driven.trials) == 60
@@ -165,7 +165,7 @@ class Resample(ms.mutator.PyMutator):
         return Resample(self.seen)
 
 
-def test_the_users_mutator(case):
+def test_users_mutator(case):
     case.must("mutate")
     seen: list[Trace] = []
     context = make_context(case.make(), mutators={Resample(seen): 1.0})
@@ -173,7 +173,7 @@ def test_the_users_mutator(case):
     assert seen
 
 
-def test_the_space_of_tvms_rules(case):
+def test_space_of_tvms_rules(case):
     """A design space that TVM makes by itself, with its postprocessors and mutators."""
     context = ms.TuneContext(
         matmul(64, 64, 64),
@@ -191,7 +191,7 @@ def test_the_space_of_tvms_rules(case):
 
 
 def test_two_design_spaces(case):
-    """Sketches whose decisions differ in number; each is measured."""
+    """The sketches have different numbers of decisions; each sketch is measured."""
 
     def two(sch):
         other = sch.copy()

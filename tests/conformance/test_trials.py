@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""How many trials, of what, and how they turn out."""
+"""The number of trials, their candidates and their outcomes."""
 
 import math
 
@@ -124,13 +124,13 @@ def test_ended_stays_ended(case):
 
 
 @pytest.mark.parametrize("relative", [0.001, 0.05, 0.5])
-def test_times_that_scatter_are_searched_without_measuring_anything_again(relative):
+def test_noisy_times_cause_no_duplicate_measurements(relative):
     driven = drive(make_context(make_droplet()), Noisy(bowl, relative), max_trials=80)
     assert len(driven.trials) == 80
     assert not driven.repeated
 
 
-def test_times_that_scatter_hide_no_slope():
+def test_noisy_times_do_not_hide_slope():
     """A noise of a twentieth, on costs that differ by far more."""
     driven = drive(make_context(make_droplet()), Noisy(bowl, 0.05), max_trials=80)
     explored, descended = driven.trials[:12], driven.trials[40:]
@@ -138,7 +138,7 @@ def test_times_that_scatter_hide_no_slope():
     assert sum(bowl(trial.decisions) < best for trial in descended) > 10
 
 
-def test_a_runner_that_fails_now_and_then():
+def test_runner_with_intermittent_failures():
     count = [0]
 
     def flaky(candidate):
@@ -150,7 +150,7 @@ def test_a_runner_that_fails_now_and_then():
     assert not driven.repeated
 
 
-def test_failed_exploration_goes_on_in_batches_of_its_size():
+def test_exploration_after_failures_keeps_batch_size():
     """Where the first ``explore_trials`` all fail, the next batches are as large."""
     context = make_context(make_droplet(explore_trials=12))
     driven = drive(context, fail, max_trials=40, num_trials_per_iter=64)
@@ -177,7 +177,7 @@ def test_several_threads(case):
 
 
 @pytest.mark.parametrize("bad", [FAILURE, NAN, ZERO], ids=["failure", "NaN", "zero"])
-def test_a_bad_time_is_never_the_best(caplog, bad):
+def test_bad_time_is_never_best(caplog, bad):
     with follow(caplog) as followed:
         driven = drive(make_context(make_droplet()), sometimes(bad, timed(bowl)), max_trials=80)
     well = [trial for trial in driven.trials if not goes_wrong(trial.decisions)]
@@ -186,7 +186,7 @@ def test_a_bad_time_is_never_the_best(caplog, bad):
     assert not any(goes_wrong(decisions) for decisions in followed.incumbents())
 
 
-def test_a_failed_module_is_never_measured_again():
+def test_failed_module_is_never_measured_again():
     context = make_context(make_droplet())
     driven = drive(context, sometimes(FAILURE, Noisy(bowl, 0.2)), max_trials=80)
     bad = [trial.module for trial in driven.trials if goes_wrong(trial.decisions)]

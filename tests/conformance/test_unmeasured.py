@@ -71,7 +71,7 @@ def test_search_does_not_converge_while_a_neighbour_is_unmeasured(descent):
 
 
 def adjacent(decisions):
-    """One factor of two moved in one of two tiles of two positions, the inner one up to 16."""
+    """Moves of one factor of 2 in one of two tiles; inner factors are at most 16."""
     for which in range(2):
         outer, inner = decisions[which]
         for tile in ((outer * 2, inner // 2), (outer // 2, inner * 2)):
@@ -87,7 +87,7 @@ def test_candidate_does_not_count_as_explored(caplog):
     phases = [(progress.phase, progress.trials) for progress, _ in followed.events("phase")]
     assert phases[0] == ("explore", 0)
     assert any(goes_wrong(trial.decisions) for trial in driven.trials)
-    warnings = [one.getMessage() for one in followed.records if one.levelname == "WARNING"]
+    warnings = [record.getMessage() for record in followed.records if record.levelname == "WARNING"]
     assert any("could not be measured" in text and "the disk is full" in text for text in warnings)
 
 

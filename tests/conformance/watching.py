@@ -31,7 +31,7 @@ _NAMED = re.compile(r"(\w+)#(\d+) (\[[\d, -]+\])(?: -> (\[[\d, -]+\]))?")
 
 
 class Followed:
-    """What a search has said on the logger ``tvm_droplet_ms``."""
+    """Log records of a search on the logger ``tvm_droplet_ms``."""
 
     def __init__(self, records: list[logging.LogRecord]) -> None:
         self.records = records
@@ -70,9 +70,9 @@ class Followed:
 
 @contextmanager
 def follow(caplog: pytest.LogCaptureFixture) -> Iterator[Followed]:
-    """Collect what a search says within the block."""
+    """Collect the log records of a search within the block."""
     caplog.clear()
     followed = Followed([])
     with caplog.at_level(logging.INFO, logger="tvm_droplet_ms"):
         yield followed
-        followed.records = [one for one in caplog.records if one.name == "tvm_droplet_ms"]
+        followed.records = [record for record in caplog.records if record.name == "tvm_droplet_ms"]

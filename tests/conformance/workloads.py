@@ -31,7 +31,7 @@ OTHER_LLVM = Target({"kind": "llvm", "mcpu": "cortex-a72", "num-cores": 4})
 
 
 def matmul(n: int = 32, m: int = 32, k: int = 32) -> IRModule:
-    """A matrix product, whose block is named C."""
+    """A matrix product with a block named C."""
     return IRModule({"main": te.create_prim_func(te_workload.matmul(n, m, k))})
 
 
@@ -124,7 +124,7 @@ def make_context(
 
 @derived_object
 class Reject(ms.postproc.PyPostproc):
-    """A postprocessor that rejects what a condition says, or everything.
+    """A postprocessor that rejects candidates by a condition, or all of them.
 
     TVM hands it back as a bare ``PyPostproc``, which is the only name that a strategy can see.
     """

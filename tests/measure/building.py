@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Modules to build, build functions that fail, and what an artefact computes."""
+"""Modules to build, failing build functions, and the output of an artefact."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ def add_constant(constant: float, name: str = "main") -> IRModule:
 
 
 def constant_of(artefact: str) -> float:
-    """What an artefact of `add_constant` adds."""
+    """The constant added by an artefact of `add_constant`."""
     numbers = np.arange(16, dtype="float32")
     out = tvm.runtime.tensor(np.zeros(16, dtype="float32"))
     tvm.runtime.load_module(artefact)["main"](tvm.runtime.tensor(numbers), out)

@@ -36,7 +36,7 @@ import psutil
 from tvm_droplet_ms.measure import TaskFailed
 
 PATIENCE_SECS = 60.0
-"""Seconds that a test waits for what takes a second on an idle machine."""
+"""Timeout in seconds for operations that take a second on an idle machine."""
 
 INTERRUPTIBLE = """
 import signal
@@ -163,7 +163,7 @@ def raise_error() -> None:
 
 
 def raise_no_space() -> None:
-    """As a build on a full disk, whose error TVM wraps."""
+    """Like a build on a full disk, whose error TVM wraps."""
     try:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
@@ -249,7 +249,7 @@ def hang_stopped() -> None:
 
 
 def hang_with_children() -> None:
-    """As a build whose linker hangs, and its linker too."""
+    """Like a build whose linker hangs, and the linker itself."""
     subprocess.run([sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '1000'])"])
 
 
@@ -293,7 +293,7 @@ def need_memory(mebibytes: int) -> int:
 
 
 def eat_memory_in_c() -> None:
-    """As C code that does not look at what malloc returns."""
+    """Like C code that does not check the result of malloc."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]

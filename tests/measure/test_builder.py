@@ -62,7 +62,7 @@ N = 16
 
 @pytest.fixture
 def surroundings(tmp_path, monkeypatch):
-    """The processes and files of a test, of which none may be left."""
+    """The processes and files of a test; none may be left."""
     surroundings = Surroundings(tmp_path, monkeypatch)
     yield surroundings
     surroundings.assert_nothing_is_left()
@@ -115,12 +115,12 @@ def assert_multiplies(module) -> None:
 # Artefacts.
 
 
-def test_a_build_is_right(shared):
+def test_built_module_computes_correct_output(shared):
     (result,) = build(shared, matmul())
     assert_multiplies(tvm.runtime.load_module(artefact_of(result)))
 
 
-def test_a_build_for_cpus_imports_no_tensor_intrinsics(make_builder):
+def test_build_for_cpus_imports_no_tensor_intrinsics(make_builder):
     def build_and_look(mod, target, params):
         module = build_or_fail(mod, target, params)
         assert "tvm.s_tir.tensor_intrin" not in sys.modules
@@ -159,7 +159,7 @@ def multiply_add_vector(
         )
 
 
-def test_a_tensorized_schedule_builds_where_its_intrinsic_is_unknown(shared):
+def test_tensorized_schedule_builds_where_its_intrinsic_is_unknown(shared):
     name = "test_multiply_add"
     TensorIntrin.register(name, multiply_add_description, multiply_add_vector, override=True)
     schedule = Schedule(matmul())
@@ -183,7 +183,7 @@ def test_results_are_in_the_order_of_the_inputs(make_builder):
     assert [constant_of(artefact_of(result)) for result in build(builder, *mods)] == list(range(8))
 
 
-def test_parameters_arrive(make_builder):
+def test_parameters_reach_build_function(make_builder):
     sent = {"weight": tvm.runtime.tensor(np.arange(6, dtype="float32").reshape(2, 3))}
 
     def build_with_params(mod, target, params):
@@ -235,7 +235,7 @@ def test_overlap_promises_builds_before_they_are_done(make_builder, tmp_path_fac
 # Folders.
 
 
-def test_every_candidate_has_a_folder_of_its_own(shared):
+def test_every_candidate_has_its_own_folder(shared):
     paths = [artefact_of(result) for result in build(shared, *map(add_constant, range(3)))]
     remove_build_dir(paths[1])
     assert not os.path.exists(paths[1])
@@ -260,14 +260,14 @@ def test_export_functions_of_tvm_and_of_the_user(make_builder, name):
         assert all("fadd" in Path(path).read_text() for path in paths[1:])
 
 
-def test_an_artefact_on_another_machine(make_builder):
-    """As where an export function sends it to a device."""
+def test_artefact_for_another_machine(make_builder):
+    """For example, an export function sends the artefact to a device."""
     builder = make_builder(max_workers=1, f_export=lambda _: "/device/kernels/7")
     assert artefact_of(build(builder, add_constant(1.0))[0]) == "/device/kernels/7"
     assert not os.path.exists("/device")
 
 
-def test_an_artefact_loads_over_rpc(shared, tmp_path, monkeypatch):
+def test_artefact_loads_over_rpc(shared, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # For the server.
     path = artefact_of(build(shared, matmul())[0])
     server = rpc.Server("127.0.0.1", no_fork=True)
@@ -353,7 +353,7 @@ def test_cuda_modules_are_built(make_builder):
 # Failures.
 
 
-def test_an_invalid_module_costs_itself_only(shared):
+def test_invalid_module_fails_only_its_candidate(shared):
     free = Var("free_variable", "int32")
     body = tvm.tirx.Evaluate(tvm.tirx.call_extern("int32", "function", free))
     func = PrimFunc([], body).with_attr({"global_symbol": "main", "s_tir": True})
@@ -419,7 +419,7 @@ def build_in_thread(builder, mods) -> "tuple[threading.Thread, list[Any]]":
     return thread, results
 
 
-def test_a_worker_killed_in_its_build(surroundings, make_builder):
+def test_worker_killed_in_its_build(surroundings, make_builder):
     builder = make_builder(max_workers=2, timeout_sec=60, f_build=build_or_fail)
     mods = [add_constant(i) for i in range(6)]
     mods[2] = with_fault(mods[2], measuring.write_pid_and_hang)
@@ -433,7 +433,7 @@ def test_a_worker_killed_in_its_build(surroundings, make_builder):
     assert builder.stats.failures == {"crash": 1}
 
 
-def test_the_program_of_the_workers_killed_in_a_batch(surroundings, make_builder):
+def test_program_of_workers_killed_in_batch(surroundings, make_builder):
     builder = make_builder(max_workers=1, timeout_sec=60, f_build=build_or_fail)
     mods = [add_constant(i) for i in range(4)]
     mods[1] = with_fault(mods[1], measuring.write_pid_and_hang_once)
@@ -446,7 +446,7 @@ def test_the_program_of_the_workers_killed_in_a_batch(surroundings, make_builder
     assert builder.stats.failures == {} and builder.stats.retries == 3
 
 
-def test_the_program_of_the_workers_killed_in_both_tries(make_builder):
+def test_program_of_workers_killed_in_both_tries(make_builder):
     builder = make_builder(max_workers=1, f_build=build_or_fail)
     killer = with_fault(add_constant(1.0), measuring.kill_the_server)
     before, *lost = build(builder, add_constant(0.0), killer, add_constant(2.0))
@@ -461,7 +461,7 @@ def test_the_program_of_the_workers_killed_in_both_tries(make_builder):
     assert builder.stats.failures == {"machinery": 2} and builder.stats.retries == 2
 
 
-def test_a_paired_builder_hands_machinery_failures_on_as_paths(make_builder):
+def test_paired_builder_hands_machinery_failures_on_as_paths(make_builder):
     builder = make_builder(max_workers=1, f_build=build_or_fail, paired=True)
     killer = with_fault(add_constant(1.0), measuring.kill_the_server)
     raiser = with_fault(add_constant(2.0), measuring.raise_error)
@@ -511,7 +511,7 @@ def test_no_folder_anywhere(make_builder, monkeypatch):
     assert is_machinery_failure(error_of(result))
 
 
-def test_a_deleted_directory_is_made_again(make_builder):
+def test_deleted_directory_is_made_again(make_builder):
     builder = make_builder(max_workers=1)
     shutil.rmtree(builder._pool.directory)
     assert constant_of(artefact_of(build(builder, add_constant(1.0))[0])) == 1.0
@@ -529,7 +529,7 @@ def test_workers_that_cannot_be_started_again(make_builder, monkeypatch):
     assert constant_of(artefact_of(build(builder, add_constant(3.0))[0])) == 3.0
 
 
-def test_a_module_that_cannot_be_sent_costs_itself_only(make_builder):
+def test_unpicklable_module_fails_only_its_candidate(make_builder):
     builder = make_builder(max_workers=1)
     function = tvm_ffi.convert(len)
     bad, good = build(builder, add_constant(1.0).with_attr("function", function), add_constant(2.0))
@@ -596,7 +596,7 @@ print(failure_at(paths[0]).message)
     not shutil.which("unshare") or os.system("unshare --user --map-root-user --mount true") != 0,
     reason="needs a mount namespace of its own; test_files_that_cannot_be_written needs none",
 )
-def test_a_full_temporary_directory(surroundings):
+def test_full_temporary_directory(surroundings):
     unshare = ["unshare", "--user", "--map-root-user", "--mount"]
     printed = surroundings.run(*unshare, sys.executable, "-c", FULL)
     assert re.search("No space left on device|temporary directory is full", printed)
@@ -605,7 +605,7 @@ def test_a_full_temporary_directory(surroundings):
 # Arguments.
 
 
-def test_a_build_function_that_cannot_be_sent(surroundings):
+def test_build_function_that_cannot_be_sent(surroundings):
     lock = threading.Lock()
 
     def build_with_lock(mod, target, params):
@@ -622,12 +622,12 @@ def test_function_names_that_are_not_registered(surroundings):
             WarmBuilder(max_workers=1, **arguments)
 
 
-def test_an_initializer_that_raises(surroundings):
+def test_initializer_that_raises(surroundings):
     with pytest.raises(TaskFailed, match="ValueError: the fault of this test"):
         WarmBuilder(max_workers=1, initializer=measuring.raise_error)
 
 
-def test_an_initializer_registers_functions(make_builder):
+def test_initializer_registers_functions(make_builder):
     def register() -> None:
         tvm.register_global_func("test.build", build_or_fail)
 
@@ -641,13 +641,13 @@ def test_an_initializer_registers_functions(make_builder):
     [{"timeout_sec": 0}, {"timeout_sec": -1.0}, {"max_workers": 0}, {"max_workers": -1}],
     ids=str,
 )
-def test_arguments_out_of_range_are_refused(surroundings, arguments):
+def test_arguments_out_of_range_are_rejected(surroundings, arguments):
     (value,) = arguments.values()
     with pytest.raises(ValueError, match=re.escape(f"{value}, expected")):
         WarmBuilder(**arguments)
 
 
-def test_a_time_limit_begins_with_the_build(make_builder):
+def test_time_limit_begins_with_build(make_builder):
     def build_for_long(mod, target, params):
         time.sleep(1.0)
 
@@ -660,7 +660,7 @@ def test_a_time_limit_begins_with_the_build(make_builder):
 
 
 def pids(results) -> Counter:
-    """The number of builds of each worker, from what `measuring.export_pid` makes."""
+    """Number of builds per worker, from the artefacts of `measuring.export_pid`."""
     return Counter(Path(artefact_of(result)).name for result in results)
 
 
@@ -684,7 +684,7 @@ def test_workers_that_grow_are_replaced(make_builder):
     assert set(pids(build(builder, *map(add_constant, range(40)))).values()) == {2}
 
 
-def test_a_dropped_builder_ends_its_workers(surroundings):
+def test_dropped_builder_ends_its_workers(surroundings):
     def use() -> None:
         builder = WarmBuilder(max_workers=1, f_build=build_or_fail)
         results = build(
@@ -731,7 +731,7 @@ print(*(constant_of(result.artifact_path) for result in results))
 
 
 @pytest.mark.parametrize("how", ["a file", "-c", "standard input"])
-def test_the_main_module_runs_once(surroundings, tmp_path_factory, how):
+def test_main_module_runs_once(surroundings, tmp_path_factory, how):
     """Without ``if __name__ == "__main__"``, and also as its workers are replaced."""
     arguments, stdin = ["-c", PROGRAM], ""
     if how == "a file":
@@ -760,8 +760,8 @@ builder.build([BuilderInput(mod, Target("llvm")) for mod in mods])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_program_that_is_interrupted_or_killed_leaves_nothing(surroundings, number):
-    """By Ctrl-C, which the whole group gets, and by force."""
+def test_interrupted_or_killed_program_cleans_up(surroundings, number):
+    """The program ends by Ctrl-C, sent to the whole process group, or by SIGKILL."""
     parent = surroundings.start(INTERRUPTED)
     find_pid(surroundings)
     # It, the program of the workers, two workers, and two that one of those has started.
@@ -809,7 +809,7 @@ print(json.dumps([secs, files, builder.stats.builds, dict(builder.stats.failures
 """
 
 
-def test_a_tuning_run(surroundings, tmp_path_factory):
+def test_tuning_run(surroundings, tmp_path_factory):
     work_dir = str(tmp_path_factory.mktemp("work_dir"))
     printed = surroundings.run(sys.executable, "-c", TUNE, work_dir)
     secs, files, builds, failures = json.loads(printed.splitlines()[-1])
@@ -831,7 +831,7 @@ def memory_of(surroundings) -> float:
 
 
 @pytest.mark.slow
-def test_thousands_of_builds_take_no_more_memory(surroundings, make_builder):
+def test_thousands_of_builds_do_not_leak_memory(surroundings, make_builder):
     builder = make_builder(max_workers=2)
     used = []
     for batch in range(40):

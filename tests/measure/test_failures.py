@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Machinery failures as values, and what TVM's scheduler and database make of them."""
+"""Machinery failures as values, and their effect on TVM's scheduler and database."""
 
 import json
 import os
@@ -44,20 +44,20 @@ HOST = Target({"kind": "llvm", "num-cores": 1})
 
 
 @pytest.mark.parametrize("kind", ["error", "timeout", "crash", "invalid time", "build"])
-def test_a_candidates_failure_is_its_message(kind):
+def test_candidates_failure_is_its_message(kind):
     failure = Failure(kind, "why")
     assert str(failure) == "why"
     assert not failure.is_machinery and not is_machinery_failure(str(failure))
 
 
 @pytest.mark.parametrize("kind", ["machinery", "closed"])
-def test_a_machinery_failure_is_told_by_its_prefix(kind):
+def test_machinery_failure_is_recognised_by_prefix(kind):
     failure = Failure(kind, "why")
     assert str(failure) == "machinery failure: why"
     assert failure.is_machinery and is_machinery_failure(str(failure))
 
 
-def test_no_message_is_no_machinery_failure():
+def test_missing_message_is_not_a_machinery_failure():
     assert not is_machinery_failure(None) and not is_machinery_failure("")
 
 
@@ -67,13 +67,13 @@ def test_only_empty_times_are_unmeasured(run_secs, expected):
 
 
 @pytest.mark.parametrize("message", ["plain", "a/b\nc: 100% \u00fc", "/", "%2F"])
-def test_a_failure_goes_through_a_path(tmp_path, message):
+def test_failure_goes_through_path(tmp_path, message):
     path = failure_path(str(tmp_path), Failure("machinery", message))
     assert os.path.dirname(path) == str(tmp_path)
     assert failure_at(path) == Failure("machinery", message)
 
 
-def test_an_artefacts_path_is_no_failure(tmp_path):
+def test_artefact_path_is_not_a_failure(tmp_path):
     assert failure_at(str(tmp_path / "machinery failure" / "module.so")) is None
 
 
@@ -106,7 +106,7 @@ class HalfABuilder(PyBuilder):
 
 
 @pytest.mark.parametrize("scheduler", ["gradient", "round-robin"])
-def test_tvms_database_tells_unmeasured_candidates_from_failed_ones(tmp_path, scheduler):
+def test_tvm_database_distinguishes_unmeasured_from_failed_candidates(tmp_path, scheduler):
     fast_start()
     work_dir, folder = str(tmp_path / "work"), tmp_path / "failed"
     folder.mkdir()

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Systems other than Linux: the package imports, and what needs Linux says so."""
+"""Systems other than Linux: the package imports; functions that need Linux raise."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ from tvm_droplet_ms.measure import (
     ],
 )
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
-def test_other_systems_are_refused_in_words(monkeypatch, name, make, platform):
+def test_other_systems_raise_with_message(monkeypatch, name, make, platform):
     monkeypatch.setattr(sys, "platform", platform)
 
     with pytest.raises(RuntimeError) as raised:
@@ -75,7 +75,7 @@ except RuntimeError as error:
 """
 
 
-def test_the_package_imports_on_other_systems():
+def test_package_imports_on_other_systems():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE], env=environment, capture_output=True, text=True

@@ -44,7 +44,7 @@ MEMORY_LIMIT = 1 << 30
 
 @pytest.fixture
 def surroundings(tmp_path, monkeypatch):
-    """The processes and files of a test, of which none may be left."""
+    """The processes and files of a test; none may be left."""
     surroundings = Surroundings(tmp_path, monkeypatch)
     yield surroundings
     surroundings.assert_nothing_is_left()
@@ -130,7 +130,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_costs_its_own_task(shared, fault):
+def test_fault_fails_only_its_task(shared, fault):
     pool, surroundings = shared
     function, limit, kind, words = FAULTS[fault]
     start = time.monotonic()
@@ -146,14 +146,14 @@ def test_a_fault_costs_its_own_task(shared, fault):
     assert again == [("value", i) for i in range(10)]
     assert seen_kind == kind if kind else seen_kind in ("error", "crash")
     assert words in message
-    assert took < PATIENCE_SECS  # What hangs, hangs for ever.
+    assert took < PATIENCE_SECS  # Hanging tasks never end.
     if kind == "timeout":
         assert took >= limit
     # The program that holds the workers, and the workers.
     assert eventually(lambda: len(surroundings.processes()) <= 3), surroundings.processes()
 
 
-def test_a_worker_that_ran_out_of_memory_is_replaced(shared):
+def test_worker_that_ran_out_of_memory_is_replaced(shared):
     pool, _ = shared
     failing = pool.submit(20, measuring.eat_memory_and_keep_most)
     after = [pool.submit(20, measuring.need_memory, 256) for _ in range(8)]
@@ -165,7 +165,7 @@ def test_a_worker_that_ran_out_of_memory_is_replaced(shared):
 @pytest.mark.parametrize(
     "function", [measuring.generator, threading.Lock, measuring.unreadable, measuring.closure]
 )
-def test_a_result_that_cannot_be_sent_costs_its_own_task(shared, function):
+def test_unpicklable_result_fails_only_its_task(shared, function):
     pool, _ = shared
     others = [pool.submit(20, measuring.echo, i) for i in range(10)]
     kind, value = outcome(pool.submit(20, function))
@@ -173,7 +173,7 @@ def test_a_result_that_cannot_be_sent_costs_its_own_task(shared, function):
     assert outcomes(others) == [("value", i) for i in range(10)]
 
 
-def test_a_function_that_cannot_be_sent_is_named(shared):
+def test_function_that_cannot_be_sent_is_named(shared):
     pool, _ = shared
     lock = threading.Lock()
 
@@ -244,7 +244,7 @@ def test_closing_does_not_wait_for_tasks(surroundings, make_pool):
     assert kinds == ["closed"] * 4
 
 
-def test_a_dropped_pool_ends(surroundings):
+def test_dropped_pool_ends(surroundings):
     pool = WorkerPool(1)
     outcome(pool.submit(20, measuring.echo, 1))
     del pool
@@ -252,7 +252,7 @@ def test_a_dropped_pool_ends(surroundings):
     surroundings.assert_nothing_is_left()
 
 
-def test_a_dropped_pool_ends_after_a_failure(surroundings):
+def test_dropped_pool_ends_after_failure(surroundings):
     def use() -> None:
         WorkerPool(1).submit(20, measuring.raise_error).result()
 
@@ -302,7 +302,7 @@ def test_idle_workers_killed_again_and_again(make_pool):
     assert pids(pool, 4)
 
 
-def test_a_worker_killed_in_its_task(surroundings, make_pool):
+def test_worker_killed_in_its_task(surroundings, make_pool):
     pool = make_pool(2)
     marker = surroundings.directory / "started"
 
@@ -320,8 +320,8 @@ def test_a_worker_killed_in_its_task(surroundings, make_pool):
     marker.unlink()
 
 
-def test_the_program_killed_in_a_batch(surroundings, make_pool):
-    """What its workers had started ends too."""
+def test_program_killed_in_batch(surroundings, make_pool):
+    """Child processes of its workers end too."""
     pool = make_pool(2)
     done = pool.submit(20, measuring.echo, 1)
     assert outcome(done) == ("value", 1)
@@ -335,7 +335,7 @@ def test_the_program_killed_in_a_batch(surroundings, make_pool):
     assert eventually(lambda: len(surroundings.processes()) <= 3), surroundings.processes()
 
 
-def test_the_program_stuck_as_the_pool_is_closed(surroundings, make_pool):
+def test_program_stuck_as_pool_is_closed(surroundings, make_pool):
     pool = make_pool(2)
     for _ in range(2):
         pool.submit(1000, measuring.hang_with_children)
@@ -347,7 +347,7 @@ def test_the_program_stuck_as_the_pool_is_closed(surroundings, make_pool):
     surroundings.assert_nothing_is_left()
 
 
-def test_the_program_killed_between_batches(make_pool):
+def test_program_killed_between_batches(make_pool):
     pool = make_pool(1)
     before = pids(pool, 1)
     server_of(pool).kill()
@@ -386,7 +386,7 @@ def test_every_task_fails_if_left_processes_cannot_be_ended(make_pool, monkeypat
     assert outcome(pool.submit(20, measuring.echo, 1)) == ("value", 1)
 
 
-def test_a_task_cannot_be_cancelled(make_pool):
+def test_task_cannot_be_cancelled(make_pool):
     """A result for a cancelled future would end the thread that receives results."""
     pool = make_pool(1)
     futures = [pool.submit(20, measuring.echo, i) for i in range(3)]
@@ -394,7 +394,7 @@ def test_a_task_cannot_be_cancelled(make_pool):
     assert outcomes(futures) == [("value", i) for i in range(3)]
 
 
-def test_a_restart_that_fails_keeps_the_directory(make_pool, monkeypatch):
+def test_restart_that_fails_keeps_directory(make_pool, monkeypatch):
     """It holds the artefacts that are still to be measured, and TVM deletes their folders."""
     pool = make_pool(1)
     artefact = os.path.join(pool.directory, "artefact")
@@ -410,7 +410,7 @@ def test_a_restart_that_fails_keeps_the_directory(make_pool, monkeypatch):
     assert os.path.exists(artefact)
 
 
-def test_a_program_that_fails_leaves_the_directory_to_its_parent(make_pool):
+def test_program_that_fails_leaves_directory_to_its_parent(make_pool):
     pool = make_pool(1, prepare=measuring.raise_error)
     directory = pool._server.directory
     assert outcome(pool.submit(20, measuring.echo, 1))[0] == "machinery"
@@ -429,7 +429,7 @@ def fail_to_fork_at_first() -> None:
     os.fork = fork_later
 
 
-def test_a_worker_that_cannot_be_forked(make_pool):
+def test_worker_that_cannot_be_forked(make_pool):
     pool = make_pool(1, prepare=fail_to_fork_at_first)
     results = [outcome(pool.submit(20, measuring.echo, 1)) for _ in range(4)]
     assert ("value", 1) in results
@@ -440,7 +440,7 @@ def test_a_worker_that_cannot_be_forked(make_pool):
             assert "temporarily unavailable" in message
 
 
-def test_a_program_that_cannot_start_says_why(make_pool, monkeypatch):
+def test_program_that_cannot_start_reports_reason(make_pool, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [])
         pool = make_pool(1, quiet=True)
@@ -468,7 +468,7 @@ for quiet in (True, False):
     assert "quiet = False" in errors and "quiet = True" not in errors
 
 
-def test_the_program_killed_while_it_starts(surroundings, make_pool):
+def test_program_killed_while_it_starts(surroundings, make_pool):
     """Its preparation makes temporary files."""
     started = surroundings.directory / "started"
 
@@ -483,21 +483,21 @@ def test_the_program_killed_while_it_starts(surroundings, make_pool):
     server_of(pool).kill()
 
 
-def test_a_preparation_that_raises(make_pool):
+def test_preparation_that_raises(make_pool):
     pool = make_pool(1, prepare=measuring.raise_error)
     kind, message = outcome(pool.submit(20, measuring.echo, 1))
     assert kind == "machinery" and "the program that holds the worker processes" in message
     assert "ValueError: the fault of this test" in message
 
 
-def test_an_initializer_that_raises_fails_each_task_in_words(make_pool):
+def test_raising_initializer_fails_each_task_with_message(make_pool):
     pool = make_pool(1, initializer=measuring.raise_error)
     for _ in range(3):
         kind, message = outcome(pool.submit(20, measuring.echo, 1))
         assert kind == "error" and "ValueError: the fault of this test" in message
 
 
-def test_an_initializer_runs_once_in_every_worker(surroundings, make_pool):
+def test_initializer_runs_once_in_every_worker(surroundings, make_pool):
     def count() -> None:
         with open(surroundings.directory / f"ran-{os.getpid()}", "a") as file:
             file.write("x")
@@ -529,7 +529,7 @@ def test_workers_run_on_the_chosen_cpus(make_pool):
     assert outcome(pool.submit(20, os.sched_getaffinity, 0)) == ("value", {cpu})
 
 
-def test_a_pool_needs_a_worker():
+def test_pool_needs_worker():
     with pytest.raises(ValueError, match="workers = 0, expected at least 1"):
         WorkerPool(0)
 
@@ -541,14 +541,14 @@ def test_paths_other_than_strings_are_ignored(make_pool, monkeypatch):
     assert outcome(pool.submit(20, measuring.echo, 1)) == ("value", 1)
 
 
-def test_an_interpreter_that_cannot_be_started_leaves_nothing(surroundings, monkeypatch):
+def test_failed_interpreter_start_cleans_up(surroundings, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(OSError, match="/no/such/python"):
         WorkerPool(1)
     surroundings.assert_nothing_is_left()
 
 
-def test_a_lower_limit_on_memory_from_outside(surroundings):
+def test_lower_limit_on_memory_from_outside(surroundings):
     """As under ``ulimit -v``; raising it is not allowed, except to an administrator."""
     unshare = shutil.which("unshare")
     limit = 3 << 30
@@ -577,7 +577,7 @@ print(pool._server._program.pid, flush=True)
 
 
 def start_parent(surroundings, more: str) -> tuple["subprocess.Popen[str]", int]:
-    """A program whose pool has tasks that hang, and the program that holds its workers."""
+    """A program whose pool has hanging tasks, and the program that holds its workers."""
     parent = surroundings.start(PARENT + more)
     assert parent.stdout is not None
     server = int(parent.stdout.readline())
@@ -587,14 +587,14 @@ def start_parent(surroundings, more: str) -> tuple["subprocess.Popen[str]", int]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
-def test_the_parent_killed(surroundings, number):
+def test_parent_killed(surroundings, number):
     parent, _ = start_parent(surroundings, "time.sleep(1000)")
     parent.send_signal(number)
     assert parent.wait(PATIENCE_SECS) == -number
     surroundings.assert_nothing_is_left()
 
 
-def test_the_parent_and_the_program_told_to_end(surroundings):
+def test_parent_and_program_told_to_end(surroundings):
     """As batch systems do, SIGTERM to each process."""
     parent, server = start_parent(surroundings, "time.sleep(1000)")
     os.kill(server, signal.SIGTERM)
@@ -603,7 +603,7 @@ def test_the_parent_and_the_program_told_to_end(surroundings):
     surroundings.assert_nothing_is_left()
 
 
-def test_the_parent_ends_by_itself(surroundings):
+def test_parent_ends_by_itself(surroundings):
     end = surroundings.directory / "end"
     wait = f"while not os.path.exists({str(end)!r}): time.sleep(0.02)"
     parent, _ = start_parent(surroundings, wait)
@@ -613,7 +613,7 @@ def test_the_parent_ends_by_itself(surroundings):
     surroundings.assert_nothing_is_left()
 
 
-def test_the_parent_interrupted_while_it_waits(surroundings):
+def test_parent_interrupted_while_it_waits(surroundings):
     parent, _ = start_parent(surroundings, "hanging[0].result()")
     os.killpg(parent.pid, signal.SIGINT)
     parent.wait(PATIENCE_SECS)  # The tasks have 1000 s.
@@ -621,7 +621,7 @@ def test_the_parent_interrupted_while_it_waits(surroundings):
     surroundings.assert_nothing_is_left()
 
 
-def test_the_parent_killed_while_a_child_of_it_lives(surroundings):
+def test_parent_killed_while_child_of_it_lives(surroundings):
     """A forked child, a loader of data for one, holds all that was open."""
     parent = surroundings.start(
         PARENT
@@ -644,7 +644,7 @@ time.sleep(1000)
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_forked_child_that_ends_takes_nothing_along(surroundings):
+def test_forked_child_exit_leaves_pool_running(surroundings):
     program = """
 import os, sys
 import measuring

@@ -116,7 +116,7 @@ def gate(tmp_path):
 
 @pytest.fixture
 def overlapping(gate):
-    """A builder whose builds wait for the gate, and its runner."""
+    """A builder that waits for the gate, and its runner."""
     builder = WarmBuilder(max_workers=2, overlap=True, f_build=build_behind(gate))
     runner = PromptRunner(builder=builder, evaluator_config=SHORT)
     yield builder, runner
@@ -145,7 +145,7 @@ def test_builds_go_on_after_build_returned(overlapping, gate):
     assert builder.stats.build_secs > 0.0
 
 
-def test_a_failed_build_is_a_failed_run(overlapping, gate):
+def test_failed_build_is_failed_run(overlapping, gate):
     builder, runner = overlapping
     gate.write_text("200 400")
 
@@ -199,7 +199,7 @@ def test_no_folder_for_the_artefacts_is_a_failure_of_the_machinery(overlapping, 
         assert "No space left on device" in result.error_msg
 
 
-def test_a_promised_build_is_tried_once_more_after_the_program_was_killed(tmp_path):
+def test_promised_build_is_tried_once_more_after_program_was_killed(tmp_path):
     marker = tmp_path / "killed"
 
     def build(mod, target, params):
@@ -334,7 +334,7 @@ def pair():
         part.close()
 
 
-def test_a_tuning_with_overlap(pair, tmp_path):
+def test_tuning_with_overlap(pair, tmp_path):
     before = pair["builder"].stats.builds
     database = tuned(tmp_path, pair)
 
@@ -380,7 +380,7 @@ def test_failed_builds_do_not_end_a_tuning_with_overlap(tmp_path):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_killed_program_does_not_end_a_tuning(tmp_path, overlap):
+def test_killed_program_does_not_end_tuning(tmp_path, overlap):
     """The one that holds the build workers, at the fourth build."""
     begun = tmp_path / "begun"
     begun.mkdir()
@@ -403,7 +403,7 @@ def test_a_killed_program_does_not_end_a_tuning(tmp_path, overlap):
         runner.close()
         builder.close()
 
-    # What was under way is tried once more.
+    # Builds in progress are retried once.
     assert len(times) >= 16 and all(secs < 1.0 for secs in times)
     assert builder.stats.failures == runner.stats.failures == {}
     assert builder.stats.retries >= 1
@@ -455,7 +455,7 @@ def python(*arguments, cwd, **environment):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_script_without_a_main_guard(tmp_path, overlap):
+def test_script_without_main_guard(tmp_path, overlap):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     (tmp_path / "script.py").write_text(SCRIPT)
@@ -505,7 +505,7 @@ def test_fast_measure_applies_its_arguments(same_cpus, overlap):
         assert (builder.max_workers, builder.timeout_sec, runner.timeout_sec) == (3, 7.0, 7.0)
         (built,) = builder.build(build_inputs(1_000))
         result = start_measuring(runner, [built])[0].result()
-        # By default repeats of 20 ms, of which the first candidate of a task gets five.
+        # Repeats take 20 ms by default; the first candidate of a task gets five.
         assert len(result.run_secs) == 5
         assert 0.1 <= runner.stats.timing_secs
         assert runner.config.evaluator.min_repeat_ms == 20
@@ -514,7 +514,7 @@ def test_fast_measure_applies_its_arguments(same_cpus, overlap):
         builder.close()
 
 
-def test_the_evaluator_can_be_chosen(same_cpus):
+def test_evaluator_can_be_chosen(same_cpus):
     chosen = EvaluatorConfig(number=1, repeat=7, min_repeat_ms=0)
     pair = fast_measure("llvm", max_workers=1, evaluator_config=chosen)
     try:
@@ -528,7 +528,7 @@ def test_the_evaluator_can_be_chosen(same_cpus):
 
 
 @pytest.mark.parametrize("target", ["no_such_target", {"kind": "llvm", "no_such_option": 1}])
-def test_an_unknown_target_is_refused(target):
+def test_unknown_target_is_rejected(target):
     before = our_processes()
 
     with pytest.raises(ValueError, match="no_such"):
@@ -537,6 +537,6 @@ def test_an_unknown_target_is_refused(target):
     assert our_processes() == before
 
 
-def test_an_argument_out_of_range_is_refused(same_cpus):
+def test_argument_out_of_range_is_rejected(same_cpus):
     with pytest.raises(ValueError, match="timeout_sec = 0, expected"):
         fast_measure("llvm", timeout_sec=0)

@@ -142,7 +142,7 @@ def measured(runner, *paths, args_info=TWO_VECTORS):
 
 
 class NoBuilder:
-    """Stands for a builder whose artefacts are there."""
+    """Stands in for a builder with existing artefacts."""
 
     def artifact(self, path):
         return path
@@ -220,18 +220,18 @@ def test_results_are_in_the_order_of_the_inputs(artefacts, shared_runner):
     assert [name for _, name in by_time] == ["good"] * 3 + ["8x"] * 2 + ["64x"] * 3
 
 
-def test_the_results_are_done_when_run_returns(artefacts, shared_runner):
+def test_results_are_done_when_run_returns(artefacts, shared_runner):
     futures = shared_runner.run([RunnerInput(artefacts["good"], "cpu", TWO_VECTORS)] * 2)
 
     assert [future.done() for future in futures] == [True, True]
     assert futures[0].result().run_secs == futures[0].result().run_secs
 
 
-def test_an_empty_batch(shared_runner):
+def test_empty_batch(shared_runner):
     assert measured(shared_runner) == []
 
 
-def test_a_kernel_far_slower_than_the_best_is_given_up(artefacts):
+def test_kernel_far_slower_than_best_is_abandoned(artefacts):
     with running(evaluator_config=SHORT) as runner:
         (good,) = measured(runner, artefacts["good"])
         before = runner.stats.timing_secs
@@ -245,7 +245,7 @@ def test_a_kernel_far_slower_than_the_best_is_given_up(artefacts):
         assert (runner.stats.runs, runner.stats.hopeless, runner.stats.near_best) == (2, 1, 1)
 
 
-def test_the_best_time_is_kept_per_task(artefacts):
+def test_best_time_is_kept_per_task(artefacts):
     with running(evaluator_config=SHORT) as runner:
         measured(runner, artefacts["good"])
         (wide,) = measured(runner, artefacts["wide"], args_info=[TensorInfo("float32", (32,))] * 2)
@@ -257,7 +257,7 @@ def test_the_best_time_is_kept_per_task(artefacts):
         assert runner.stats.hopeless == 1
 
 
-def test_the_builder_tells_tasks_of_equal_arguments_apart():
+def test_builder_distinguishes_tasks_of_equal_arguments():
     modules = [chain(100_000), chain(2_000_000, multiply=True), chain(2_000_000)]
     target = Target("llvm")
     builder = WarmBuilder(max_workers=1)
@@ -271,7 +271,7 @@ def test_the_builder_tells_tasks_of_equal_arguments_apart():
     assert [len(secs_of(result)) for result in results] == [5, 5, 1]
 
 
-def test_a_hopeless_candidate_is_never_the_best(artefacts):
+def test_hopeless_candidate_is_never_best(artefacts):
     with running(evaluator_config=SHORT) as runner:
         for name, repeats in (("ms", 5), ("slow", 1), ("slow", 1), ("good", 5), ("ms", 1)):
             (result,) = measured(runner, artefacts[name])
@@ -290,7 +290,7 @@ def test_a_hopeless_candidate_is_never_the_best(artefacts):
         ("text", "error", "text.so"),
     ],
 )
-def test_a_broken_artefact_costs_itself_only(artefacts, shared_runner, name, kind, words):
+def test_broken_artefact_fails_only_its_candidate(artefacts, shared_runner, name, kind, words):
     before = shared_runner.stats.failures.copy()
 
     good, bad, still_good = measured(
@@ -307,7 +307,7 @@ def test_a_broken_artefact_costs_itself_only(artefacts, shared_runner, name, kin
     assert next(iter(shared_runner.stats.failures - before)) in kinds
 
 
-def test_a_missing_artefact_is_not_the_candidates_failure(artefacts, shared_runner):
+def test_missing_artefact_is_not_candidates_failure(artefacts, shared_runner):
     """As where the folder of temporary files was cleared."""
     before = shared_runner.stats.failures["machinery"]
 
@@ -335,7 +335,7 @@ def test_wrong_arguments(artefacts, shared_runner, args_info):
     secs_of(*measured(shared_runner, artefacts["good"]))
 
 
-def test_a_kernel_that_hangs(artefacts):
+def test_kernel_that_hangs(artefacts):
     with running(evaluator_config=SHORT, timeout_sec=1.5) as runner:
         good, bad, still_good = measured(
             runner, artefacts["good"], artefacts["endless"], artefacts["good"]
@@ -358,7 +358,7 @@ def evaluator_of_file(path):
     return evaluate
 
 
-def test_a_time_that_is_not_a_positive_number_is_a_failure(artefacts, tmp_path):
+def test_time_that_is_not_positive_number_is_failure(artefacts, tmp_path):
     times = tmp_path / "times"
     bad = ([math.nan], [0.0], [-1.0], [math.inf], [1.0, math.nan], [])
     with running(f_run_evaluator=evaluator_of_file(times)) as runner:
@@ -369,7 +369,7 @@ def test_a_time_that_is_not_a_positive_number_is_a_failure(artefacts, tmp_path):
             assert result.error_msg.startswith("PromptRunner: ")
             assert runner.stats.failures == {"invalid time": number}, value
 
-        # Nor does one of them become the best, beside which all others are hopeless.
+        # None of them becomes the best time, which would make all others hopeless.
         times.write_text("[2.0]")
         assert secs_of(*measured(runner, artefacts["good"])) == [2.0] * 5
 
@@ -382,8 +382,8 @@ def matmul():
     return te.create_prim_func([a, b, product])
 
 
-def test_a_database_of_invalid_times_opens_again(tmp_path):
-    """Each candidate has one of these times; the cleanup, called for each, turns to the next."""
+def test_database_of_invalid_times_opens_again(tmp_path):
+    """Each candidate has one of these times; the cleanup after each selects the next."""
     counter = tmp_path / "counter"
     counter.touch()
     answers = [1e-3, math.nan, 0.0, -1e-3, 2e-3]
@@ -481,8 +481,8 @@ def test_functions_of_the_user(artefacts, tmp_path, by_name):
     assert (tmp_path / "cleaned").read_text() == "xxx"
 
 
-def test_a_new_worker_is_initialized_too(artefacts, tmp_path):
-    """After a crash, that is: here of the evaluator."""
+def test_new_worker_is_initialized_too(artefacts, tmp_path):
+    """A new worker starts after a crash, here of the evaluator."""
 
     def evaluate(*_):
         if not Path(tmp_path, "crashed").exists():
@@ -498,7 +498,7 @@ def test_a_new_worker_is_initialized_too(artefacts, tmp_path):
 
 
 @pytest.mark.parametrize("leave", [SystemExit, KeyboardInterrupt, MemoryError, RuntimeError])
-def test_an_evaluator_that_raises(artefacts, leave):
+def test_evaluator_that_raises(artefacts, leave):
     def evaluate(*_):
         raise leave("not today")
 
@@ -511,7 +511,7 @@ def test_an_evaluator_that_raises(artefacts, leave):
 
 def test_times_that_cannot_be_sent_back_are_a_failure(artefacts):
     class Seconds(float):
-        """Of a class that only its function knows, so that plain pickle does not."""
+        """The times have a class local to a function, which pickle cannot serialize."""
 
     def evaluate(module, device, config, arguments):
         return [Seconds(1.0)] * config.repeat
@@ -526,7 +526,7 @@ def test_times_that_cannot_be_sent_back_are_a_failure(artefacts):
 @pytest.mark.parametrize(
     "argument", ["initializer", "f_alloc_argument", "f_run_evaluator", "f_cleanup"]
 )
-def test_functions_that_cannot_be_pickled_are_refused(argument):
+def test_functions_that_cannot_be_pickled_are_rejected(argument):
     lock = threading.Lock()
 
     with pytest.raises(TypeError, match=r"cannot be sent to a worker process.*Expected"):
@@ -539,7 +539,7 @@ def test_function_names_that_are_not_registered(argument):
         PromptRunner(**{argument: "test_runner.no_such"})
 
 
-def test_an_initializer_that_raises():
+def test_initializer_that_raises():
     def initialize():
         raise RuntimeError("nothing works")
 
@@ -562,7 +562,7 @@ def test_an_initializer_that_raises():
         ("cpus", frozenset()),
     ],
 )
-def test_an_argument_out_of_range_is_refused(argument, value):
+def test_argument_out_of_range_is_rejected(argument, value):
     before = our_processes()
 
     with pytest.raises(ValueError) as raised:
@@ -577,7 +577,7 @@ def test_an_argument_out_of_range_is_refused(argument, value):
 
 
 def hold_first(folder):
-    """An evaluator whose first call says which processes it runs in, and waits."""
+    """An evaluator whose first call writes its process ids and waits."""
 
     def evaluate(module, device, config, arguments):
         held = Path(folder, "held")
@@ -607,7 +607,7 @@ def measured_while_killing(runner, folder, which, path):
     return results
 
 
-def test_a_worker_killed_while_it_measures(artefacts, tmp_path):
+def test_worker_killed_while_it_measures(artefacts, tmp_path):
     with running(f_run_evaluator=hold_first(tmp_path)) as runner:
         killed, good = measured_while_killing(runner, tmp_path, "worker", artefacts["good"])
 
@@ -616,7 +616,7 @@ def test_a_worker_killed_while_it_measures(artefacts, tmp_path):
         assert runner.stats.failures == {"crash": 1} and runner.stats.retries == 0
 
 
-def test_a_candidate_is_tried_once_more_after_the_program_was_killed(artefacts, tmp_path):
+def test_candidate_is_tried_once_more_after_program_was_killed(artefacts, tmp_path):
     with running(f_run_evaluator=hold_first(tmp_path)) as runner:
         results = measured_while_killing(runner, tmp_path, "server", artefacts["good"])
 
@@ -624,7 +624,7 @@ def test_a_candidate_is_tried_once_more_after_the_program_was_killed(artefacts, 
         assert runner.stats.failures == {} and runner.stats.retries == 1
 
 
-def test_the_program_killed_in_both_tries(artefacts):
+def test_program_killed_in_both_tries(artefacts):
     def evaluate(*_):
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(120)
@@ -638,9 +638,7 @@ def test_the_program_killed_in_both_tries(artefacts):
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("error", [OSError("no process"), AttributeError("a fault of ours")])
-def test_every_candidate_has_a_result_whatever_the_pool_raises(
-    artefacts, monkeypatch, overlap, error
-):
+def test_pool_exception_gives_every_candidate_a_result(artefacts, monkeypatch, overlap, error):
     def fail(*_):
         raise error
 
@@ -653,7 +651,7 @@ def test_every_candidate_has_a_result_whatever_the_pool_raises(
         secs_of(*measured_in_time(runner, artefacts["good"]))
 
 
-def test_every_candidate_has_a_result_whatever_ends_the_thread(artefacts, monkeypatch):
+def test_thread_exit_gives_every_candidate_a_result(artefacts, monkeypatch):
     def fail(*_):
         raise SystemExit("not an Exception")
 
@@ -678,8 +676,8 @@ def test_every_candidate_has_a_result_if_no_thread_can_be_started(artefacts, mon
             assert_machinery_failed(result, "can't start new thread")
 
 
-def test_a_folder_named_as_the_tasks_file(artefacts, tmp_path, monkeypatch):
-    """Of an artefact without a folder, that file would be in the working directory."""
+def test_folder_named_as_tasks_file(artefacts, tmp_path, monkeypatch):
+    """For an artefact without a folder, that file would be in the working directory."""
     (tmp_path / "task").mkdir()
     (tmp_path / "bare.so").write_bytes(Path(artefacts["good"]).read_bytes())
     monkeypatch.chdir(tmp_path)
@@ -689,7 +687,7 @@ def test_a_folder_named_as_the_tasks_file(artefacts, tmp_path, monkeypatch):
     assert len(secs_of(result)) == 5
 
 
-def test_a_failure_that_the_builder_hands_on(shared_runner, tmp_path):
+def test_build_failure_is_passed_on(shared_runner, tmp_path):
     failure = Failure("machinery", "no space for a/b.so: 100% full")
 
     (result,) = measured(shared_runner, failure_path(str(tmp_path), failure))
@@ -698,7 +696,7 @@ def test_a_failure_that_the_builder_hands_on(shared_runner, tmp_path):
 
 
 @pytest.mark.parametrize("which", ["worker", "server"])
-def test_a_process_killed_while_idle_costs_nothing(artefacts, tmp_path, which):
+def test_process_killed_while_idle_fails_no_candidate(artefacts, tmp_path, which):
     def evaluate(*_):
         Path(tmp_path, "pids").write_text(f"{os.getpid()} {os.getppid()}")
         return [1.0]
@@ -725,7 +723,7 @@ def test_close_ends_the_worker_and_another_batch_starts_it_again(artefacts):
             assert our_processes() == before
 
 
-def test_a_dropped_runner_ends_its_worker(artefacts):
+def test_dropped_runner_ends_its_worker(artefacts):
     before = our_processes()
     runner = PromptRunner(evaluator_config=SHORT)
     measured(runner, artefacts["good"])
@@ -737,7 +735,7 @@ def test_a_dropped_runner_ends_its_worker(artefacts):
     wait_until(lambda: our_processes() == before)
 
 
-def test_a_dropped_runner_ends_its_worker_after_a_failure(artefacts):
+def test_dropped_runner_ends_its_worker_after_failure(artefacts):
     before = our_processes()
     runner = PromptRunner(evaluator_config=SHORT)
     measured(runner, artefacts["text"])
@@ -748,7 +746,7 @@ def test_a_dropped_runner_ends_its_worker_after_a_failure(artefacts):
     wait_until(lambda: our_processes() == before)
 
 
-def test_a_runner_that_cannot_be_made_leaves_no_process():
+def test_runner_that_cannot_be_made_leaves_no_process():
     before = our_processes()
 
     with pytest.raises(TaskFailed):
@@ -774,7 +772,7 @@ runner.run([RunnerInput(sys.argv[1], "cpu", TWO_VECTORS)] * 3)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_program_that_is_interrupted_or_killed_leaves_nothing(artefacts, tmp_path, how):
+def test_interrupted_or_killed_program_cleans_up(artefacts, tmp_path, how):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     here = str(Path(__file__).parent)

@@ -147,7 +147,7 @@ def test_another_function_is_another_task():
     assert task_signature(softmax(), LLVM) != task_signature(other, LLVM)
 
 
-def test_the_signature_is_the_same_in_every_process(tmp_path):
+def test_signature_is_same_in_every_process(tmp_path):
     mod = convolution()
     path = tmp_path / "task.pickle"
     path.write_bytes(pickle.dumps((mod, LLVM)))
@@ -171,7 +171,7 @@ def test_the_signature_is_the_same_in_every_process(tmp_path):
     assert names == [task_signature(mod, LLVM)] * 2
 
 
-def test_the_signature_is_stored_beside_the_artefact(tmp_path):
+def test_signature_is_stored_beside_artefact(tmp_path):
     assert read_task(str(tmp_path)) == ""
 
     write_task(str(tmp_path), "name")

@@ -59,7 +59,7 @@ def kernels(tmp_path_factory):
 
 
 class Evaluator:
-    """Keeps what it was called with; answers each call of the kernel with `secs`."""
+    """Records its arguments; each call of the kernel returns `secs`."""
 
     def __init__(self, secs, real=False):
         self.secs = secs
@@ -118,7 +118,7 @@ def timed(path, best=BEST, **config):
 
 
 @pytest.mark.parametrize("secs", [BEST * 100, BEST / 2, BEST])
-def test_the_first_candidate_of_a_task_is_near_the_best(kernels, secs):
+def test_first_candidate_of_task_is_near_best(kernels, secs):
     timing = timed(kernels["quick"], math.inf, evaluate=Evaluator(secs), near_best_repeats=4)
 
     assert timing.verdict == "near best"
@@ -137,7 +137,7 @@ def test_one_call_is_enough_for_a_hopeless_candidate(kernels):
 
 @pytest.mark.parametrize("ratio", [1.11, 2.0, 2.99])
 @pytest.mark.parametrize("repeat", [1, 3])
-def test_a_candidate_between_best_and_hopeless_is_timed_as_configured(kernels, ratio, repeat):
+def test_candidate_between_best_and_hopeless_is_timed_as_configured(kernels, ratio, repeat):
     evaluate = Evaluator(BEST * ratio)
     asked = ASKED._replace(number=7, repeat=repeat)
 
@@ -148,7 +148,7 @@ def test_a_candidate_between_best_and_hopeless_is_timed_as_configured(kernels, r
 
 
 @pytest.mark.parametrize("ratio", [1.09, 0.5])
-def test_a_candidate_near_the_best_is_repeated_on_new_arguments(kernels, ratio):
+def test_candidate_near_best_is_repeated_on_new_arguments(kernels, ratio):
     evaluate = Evaluator(BEST * ratio)
 
     timing = timed(kernels["quick"], evaluate=evaluate)
@@ -161,7 +161,7 @@ def test_a_candidate_near_the_best_is_repeated_on_new_arguments(kernels, ratio):
     assert all(one != other for one, other in pairwise(addresses))
 
 
-def test_no_more_repeats_than_near_the_best_are_asked_for(kernels):
+def test_repeats_do_not_exceed_near_best_repeats(kernels):
     evaluate = Evaluator(BEST)
 
     timing = timed(kernels["quick"], evaluate=evaluate, evaluator=ASKED._replace(repeat=3))
@@ -170,7 +170,7 @@ def test_no_more_repeats_than_near_the_best_are_asked_for(kernels):
     assert [config.repeat for config in evaluate.configs[1:]] == [3, 1, 1]
 
 
-def test_the_verdict_is_near_the_best_only_where_repeats_were_added(kernels):
+def test_verdict_is_near_best_only_where_repeats_were_added(kernels):
     asked = ASKED._replace(repeat=6)
 
     timing = timed(kernels["quick"], evaluate=Evaluator(BEST), evaluator=asked)
@@ -191,13 +191,13 @@ def test_each_allocation_is_repeated(kernels, real):
 
 @pytest.mark.parametrize("secs", [math.nan, math.inf, 0.0, -1.0])
 @pytest.mark.parametrize("best", [BEST, math.inf])
-def test_an_invalid_time_ends_the_timing(kernels, secs, best):
+def test_invalid_time_ends_timing(kernels, secs, best):
     timing = timed(kernels["quick"], best, evaluate=Evaluator(secs))
 
     np.testing.assert_array_equal(timing.secs, [secs] * len(timing.secs))
 
 
-def test_an_array_of_times_is_as_good_as_a_list(kernels):
+def test_times_may_be_an_array(kernels):
     evaluate = Evaluator(BEST)
 
     timing = timed(kernels["quick"], evaluate=lambda *call: np.array(evaluate(*call)))
@@ -206,7 +206,7 @@ def test_an_array_of_times_is_as_good_as_a_list(kernels):
 
 
 @pytest.mark.parametrize("milliseconds", [1, 100])
-def test_the_number_of_calls_makes_a_repeat_as_long_as_asked(kernels, milliseconds):
+def test_number_of_calls_makes_repeat_as_long_as_asked(kernels, milliseconds):
     evaluate = Evaluator(2e-5)
     asked = ASKED._replace(min_repeat_ms=milliseconds)
 
@@ -217,7 +217,7 @@ def test_the_number_of_calls_makes_a_repeat_as_long_as_asked(kernels, millisecon
         assert config._replace(number=2) == asked
 
 
-def test_a_number_that_was_asked_for_is_not_made_smaller(kernels):
+def test_configured_number_is_not_reduced(kernels):
     evaluate = Evaluator(BEST * 2)
     asked = ASKED._replace(number=1000, min_repeat_ms=1)
 
@@ -246,7 +246,7 @@ def test_tvm_lengthens_no_repeat(kernels):
     assert min(ratios) == 1.0
 
 
-def test_the_cache_is_flushed_as_configured(kernels):
+def test_cache_is_flushed_as_configured(kernels):
     evaluate = Evaluator(BEST * 2)
     asked = ASKED._replace(min_repeat_ms=100, enable_cpu_cache_flush=True)
 
@@ -265,7 +265,7 @@ def test_tvm_flushes_the_cache(kernels):
     assert all(1e-6 < secs < 1e-1 for secs in timing.secs)
 
 
-def test_a_hopeless_kernel_is_called_once(kernels):
+def test_hopeless_kernel_is_called_once(kernels):
     allocate = Allocate()
     quick = min(timed(kernels["quick"], math.inf).secs)
 
@@ -276,7 +276,7 @@ def test_a_hopeless_kernel_is_called_once(kernels):
     assert timing.secs[0] > 100 * quick
 
 
-def test_a_hopeless_kernel_shorter_than_a_cold_start_is_called_a_few_times(kernels):
+def test_hopeless_kernel_shorter_than_cold_start_is_called_few_times(kernels):
     allocate = Allocate()
 
     timing = timed(kernels["quick"], 1e-5, f_alloc_argument=allocate)
@@ -286,7 +286,7 @@ def test_a_hopeless_kernel_shorter_than_a_cold_start_is_called_a_few_times(kerne
 
 
 @pytest.mark.parametrize("name", ["tiny", "quick"])
-def test_a_kernel_is_not_hopeless_beside_itself(kernels, name):
+def test_kernel_is_not_hopeless_relative_to_itself(kernels, name):
     """A single call of a kernel of 10 ns is mostly the clock's own time."""
     evaluator = ASKED._replace(number=1, min_repeat_ms=1)
     best = min(timed(kernels[name], math.inf, evaluator=evaluator).secs)
@@ -296,13 +296,13 @@ def test_a_kernel_is_not_hopeless_beside_itself(kernels, name):
     assert verdicts.count("hopeless") <= 2, verdicts
 
 
-def test_infinity_gives_up_on_no_candidate(kernels):
+def test_infinite_hopeless_never_abandons_candidates(kernels):
     timing = timed(kernels["slow"], 1e-4, hopeless=math.inf, evaluator=ASKED._replace(number=1))
 
     assert timing.verdict == "timed"
 
 
-def test_cleanup_is_called_once_whatever_happened(kernels, tmp_path):
+def test_cleanup_is_called_exactly_once(kernels, tmp_path):
     calls = []
 
     def fail(*_):

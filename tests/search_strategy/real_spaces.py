@@ -99,7 +99,7 @@ def context(name):
 
 
 class Space:
-    """A design space, and what replays its traces."""
+    """A design space and the replayer of its traces."""
 
     def __init__(self, name, index):
         self.context, schedules = context(name)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What is worth measuring, against its definition."""
+"""The acquisition function, against its definition."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_expected_improvement_is_the_expectation(mean: float, deviation: float):
 
 
 def choose(points: np.ndarray, taken: list[bool]) -> list[tuple[int, float]]:
-    """What is chosen, where some are taken and others not."""
+    """The chosen points if some are accepted and others rejected."""
     known = np.array([[0.0], [4.0]])
     process = GaussianProcess(KERNEL, known, np.array([0.0, -0.5]), 0.0, 1.0)
     selection = by_expected_improvement(process.predict(points), -0.5)
@@ -53,7 +53,7 @@ def choose(points: np.ndarray, taken: list[bool]) -> list[tuple[int, float]]:
     return chosen
 
 
-def test_the_largest_expected_improvement_comes_first():
+def test_largest_expected_improvement_comes_first():
     points = np.array([[0.1], [2.0], [4.5], [9.0]])
     process = GaussianProcess(KERNEL, np.array([[0.0], [4.0]]), np.array([0.0, -0.5]), 0.0, 1.0)
     prediction = process.predict(points)
@@ -63,7 +63,7 @@ def test_the_largest_expected_improvement_comes_first():
     assert value == pytest.approx(improvement.max())
 
 
-def test_what_was_taken_keeps_its_neighbours_from_being_next():
+def test_accepted_point_lowers_improvement_of_its_neighbours():
     points = np.array([[4.5], [4.51], [9.0]])
     first, second = (index for index, _ in choose(points, [True]))
     assert {first, second} == {2, 0} or {first, second} == {2, 1}
@@ -71,7 +71,7 @@ def test_what_was_taken_keeps_its_neighbours_from_being_next():
     assert sorted(both_near) == [0, 1]
 
 
-def test_what_was_not_taken_is_as_if_it_had_not_been_there():
+def test_rejected_point_is_ignored():
     points = np.array([[4.5], [4.6], [4.7], [6.0]])
     all_of_them = choose(points, [False, True])
     without_first = choose(np.delete(points, all_of_them[0][0], axis=0), [True])

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The prior of a strategy: where it comes from, what it is asked, and what it is told."""
+"""The prior of a strategy: its source, its queries and its updates."""
 
 import math
 import random
@@ -51,7 +51,7 @@ def inverted(cost: float) -> float:
 
 @derived_object
 class Oracle(ms.cost_model.PyCostModel):
-    """Predicts a function of the true cost, and keeps what it was asked and told."""
+    """Predicts a function of the true cost; records queries and updates."""
 
     def __init__(self, expect=throughput, cost=bowl, asked=None, told=None) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Oracle(ms.cost_model.PyCostModel):
     def predict(self, context, candidates):
         decisions = [decisions_of(candidate.sch) for candidate in candidates]
         self.asked += decisions
-        return np.array([self.expect(self.cost(one)) for one in decisions])
+        return np.array([self.expect(self.cost(point)) for point in decisions])
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_first_trials_are_the_best_predicted_of_the_pool(seed):
     asked = []
     explorer = RandomExplorer(pool_size=64, epsilon=0.0)
     driven = run(Oracle(asked=asked), seed=seed, max_trials=4, explorer=explorer)
-    costs = sorted({one: bowl(one) for one in asked}.values())
+    costs = sorted({point: bowl(point) for point in asked}.values())
     assert len(costs) == 64
     assert sorted(bowl(trial.decisions) for trial in driven.trials) == costs[:4]
 
@@ -154,7 +154,7 @@ def test_prior_is_asked_once_about_each_point():
     assert len(asked) == len(set(asked)) > 0
 
 
-def test_prior_is_not_asked_once_many_were_measured():
+def test_prior_is_not_queried_after_many_measurements():
     """The points that it was asked about do not grow after the first 32 trials."""
     asked, asked_before = [], []
 
@@ -167,7 +167,7 @@ def test_prior_is_not_asked_once_many_were_measured():
     assert 0 < first_batch < early == late == len(asked)
 
 
-def test_prior_is_told_each_batch_once_in_order():
+def test_prior_is_updated_once_per_batch_in_order():
     told = []
     driven = run(Oracle(told=told), max_trials=44)
     assert told == [
@@ -175,14 +175,14 @@ def test_prior_is_told_each_batch_once_in_order():
     ]
 
 
-def test_prior_is_told_of_failures():
+def test_prior_update_includes_failures():
     told = []
     context = make_context(DropletStrategy(prior=Oracle(told=told)))
     drive(context, fail, max_trials=8)
     assert [secs for batch in told for _, secs in batch] == [None] * 8
 
 
-def test_prior_is_not_told_of_candidates_that_could_not_be_measured():
+def test_prior_update_skips_unmeasured_candidates():
     told = []
     context = make_context(DropletStrategy(prior=Oracle(told=told)))
     objective = sometimes(RunnerResult([], "the disk is full"), timed(bowl))
@@ -237,7 +237,7 @@ def test_auto_is_the_default(registered):
     assert sum(map(len, told)) == 8
 
 
-def test_auto_asks_nothing_in_the_published_mode(registered):
+def test_auto_prior_is_unused_in_published_mode(registered):
     calls = []
     registered(lambda name, target: calls.append(name))
     run("auto", max_trials=8, descent="coordinate")
@@ -260,7 +260,7 @@ def test_path_is_resolved_by_find_prior(registered, tmp_path):
     assert sum(map(len, told)) == 8
 
 
-def test_path_without_a_loader_is_refused(registered, tmp_path):
+def test_path_without_a_loader_is_rejected(registered, tmp_path):
     registered(lambda name, target: None)
     tvm_ffi.registry.remove_global_func(FIND_PRIOR)
     assert find_prior("auto", LLVM) is None
@@ -269,7 +269,7 @@ def test_path_without_a_loader_is_refused(registered, tmp_path):
     registered(lambda name, target: None)
 
 
-def test_missing_file_is_refused_at_construction(tmp_path):
+def test_missing_file_is_rejected_at_construction(tmp_path):
     missing = tmp_path / "missing.model"
     for prior in (missing, str(missing), tmp_path):
         with pytest.raises(ValueError, match="there is no such file"):
@@ -277,7 +277,7 @@ def test_missing_file_is_refused_at_construction(tmp_path):
 
 
 @pytest.mark.parametrize("prior", [1, 0.5, True, ["auto"], Oracle])
-def test_prior_of_a_wrong_type_is_refused_at_construction(prior):
+def test_prior_of_a_wrong_type_is_rejected_at_construction(prior):
     with pytest.raises(ValueError, match="expected 'auto', the path of a model file, a cost model"):
         DropletStrategy(prior=prior)
 

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Each kind of decision on a real trace: it reads back what it writes, and has its own columns."""
+"""Every kind of decision on a real trace: write and read round trip, and encoding columns."""
 
 import numpy as np
 import pytest
@@ -161,7 +161,7 @@ def test_categorical_without_an_order_is_a_choice():
     [
         # log2 of 2, 8, 4, and of the product of the inner two, 8 * 4.
         (PERFECT_TILE, [[2, 8, 4], [1, 1, 1]], [[1, 3, 2, 5], [0, 0, 0, 0]]),
-        # Of four positions, the two products that are neither a factor nor the extent.
+        # Four positions have two products that are neither a factor nor the extent.
         (PERFECT_TILE, [[2, 4, 8, 16]], [[1, 2, 3, 4, 9, 7]]),
         (PERFECT_TILE, [[2, 8]], [[1, 3]]),
         (PERFECT_TILE, [[8]], [[3]]),

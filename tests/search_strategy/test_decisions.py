@@ -289,7 +289,7 @@ def test_largest_parallel_extent_of_several_traces():
     assert largest_parallel_extent(traces) == 64
 
 
-def test_sketch_of_a_trace_that_samples_nothing():
+def test_sketch_of_trace_without_decisions():
     sch = Schedule(MODULE)
     sketch = Sketch.from_trace(sch.trace)
     assert sketch.decisions == ()

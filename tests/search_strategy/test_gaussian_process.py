@@ -41,7 +41,7 @@ def test_kernel_at_hand_worked_distances():
 
 def test_squared_distances_are_those_of_the_rows():
     other = GENERATOR.normal(size=(4, 3))
-    expected = [[((one - two) ** 2).sum() for two in other] for one in POINTS]
+    expected = [[((row - column) ** 2).sum() for column in other] for row in POINTS]
     np.testing.assert_allclose(squared_distances(POINTS, other), expected, atol=1e-9)
 
 
@@ -94,7 +94,7 @@ def test_fit_takes_scatter_for_noise():
     assert np.sqrt(process.kernel.noise) * values.std() == pytest.approx(0.5, rel=0.2)
 
 
-def test_what_is_believed_is_as_if_it_had_been_measured():
+def test_pending_value_counts_as_measurement():
     kernel = Kernel(length=1.5, variance=2.0, noise=0.05)
     where = GENERATOR.uniform(0, 4, (6, 3))
     prediction = GaussianProcess(kernel, POINTS, VALUES, 0.5, 2.0).predict(where)

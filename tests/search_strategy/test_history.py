@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What counts as measured, and what evolution is shown of a database."""
+"""Measured modules, and the view of the database for evolutionary search."""
 
 import json
 import logging
@@ -77,13 +77,13 @@ class Setting:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 0.0, -0.0, -1e-3, 1e10, 1e11])
-def test_times_that_are_no_times(bad):
+def test_valid_secs_rejects_invalid_times(bad):
     assert valid_secs([bad]) == ()
     assert valid_secs([1e-3, bad]) == ()
     assert valid_secs([bad, 1e-3]) == ()
 
 
-def test_times_that_are_times():
+def test_valid_secs_accepts_positive_times():
     assert valid_secs(None) == ()
     assert valid_secs([]) == ()
     assert valid_secs([1e-3, 2.5]) == (1e-3, 2.5)
@@ -135,7 +135,7 @@ def test_records_of_another_workload_are_skipped():
     assert [measured.secs for measured in history.ranking()] == [(1e-6,)]
 
 
-def test_records_that_no_longer_replay_are_skipped_counted_and_named_once(caplog):
+def test_unreplayable_records_are_skipped_counted_and_named_once(caplog):
     setting = Setting()
     gone = module(2.0, name="Gone")
     for tile in TILES[:3]:
@@ -153,7 +153,7 @@ def test_records_that_no_longer_replay_are_skipped_counted_and_named_once(caplog
     assert "not rendered" not in warning.getMessage()
 
 
-def test_the_view_has_the_valid_records_of_this_workload_and_target_only():
+def test_view_has_valid_records_of_this_workload_and_target_only():
     setting = Setting()
     other = setting.database.commit_workload(OTHER_MODULE)
     setting.database.commit_tuning_record(
@@ -177,7 +177,7 @@ def test_the_view_has_the_valid_records_of_this_workload_and_target_only():
     assert len(history.view.get_top_k(token, 10)) == 3
 
 
-def test_the_users_database_is_only_read():
+def test_users_database_is_only_read():
     setting = Setting()
     setting.commit(TILES[0], [1e-3])
     history = setting.load()
@@ -185,8 +185,8 @@ def test_the_users_database_is_only_read():
     assert len(setting.database.get_all_tuning_records()) == 1
 
 
-def test_modules_are_known_whatever_trace_makes_them():
-    """By a schedule of its own that ends in the same module."""
+def test_modules_are_known_by_any_of_their_traces():
+    """A different schedule leads to the same module."""
     setting = Setting()
     setting.commit(TILES[1], [1e-3])
     history = setting.load()
@@ -199,7 +199,7 @@ def test_modules_are_known_whatever_trace_makes_them():
     assert history.secs(other) == ()
 
 
-def test_a_module_measured_again_keeps_all_its_times():
+def test_module_measured_again_keeps_all_its_times():
     setting = Setting()
     history, candidate = setting.history, setting.candidate(TILES[0])
     assert history.best() is None
@@ -214,7 +214,7 @@ def test_a_module_measured_again_keeps_all_its_times():
     assert history.secs(candidate) == (4e-3, 1e-3)
 
 
-def test_measurements_are_all_that_was_measured_failures_included():
+def test_measurements_include_failures():
     setting = Setting()
     first, second = setting.candidate(TILES[0]), setting.candidate(TILES[1])
     setting.history.add(first, ())
@@ -227,7 +227,7 @@ def test_measurements_are_all_that_was_measured_failures_included():
 
 
 @pytest.mark.parametrize("module_equality", ["structural", "anchor-block"])
-def test_a_json_database_still_matches_after_it_is_reopened(tmp_path, module_equality):
+def test_json_database_still_matches_after_it_is_reopened(tmp_path, module_equality):
     def open_it():
         return ms.database.JSONDatabase(
             work_dir=str(tmp_path), module_equality=module_equality, allow_missing=True

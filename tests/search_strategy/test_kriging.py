@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A process around what was expected, against its definition and where the truth is known."""
+"""Kriging with a prior mean, against its definition and on known functions."""
 
 import numpy as np
 import pytest
@@ -28,15 +28,15 @@ EXPECTED = GENERATOR.normal(size=40)
 """Not a function of the points, so that the process cannot explain it."""
 
 
-def test_the_weight_of_an_expectation_that_came_true():
+def test_weight_of_accurate_prior_mean():
     values = 0.7 * EXPECTED + 0.01 * np.sin(POINTS[:, 0])
     kriging = Kriging.fit(POINTS, values, EXPECTED)
     assert kriging.weight == pytest.approx(0.7, abs=0.05)
 
 
 @pytest.mark.parametrize("truth", [0.0, -0.8])
-def test_an_expectation_that_did_not_come_true_is_not_believed(truth):
-    """Then the predictions are those of a process that never heard of it."""
+def test_inaccurate_prior_mean_gets_low_weight(truth):
+    """With weight 0, predictions equal those of a process without the prior mean."""
     values = np.sin(POINTS[:, 0]) + truth * EXPECTED
     kriging = Kriging.fit(POINTS, values, EXPECTED)
     assert kriging.weight <= 0.15
@@ -49,7 +49,7 @@ def test_an_expectation_that_did_not_come_true_is_not_believed(truth):
         np.testing.assert_allclose(informed.deviation, alone.deviation)
 
 
-def test_predictions_carry_the_expectation_to_where_nothing_was_measured():
+def test_prior_mean_determines_predictions_far_from_data():
     values = EXPECTED + 2.0
     kriging = Kriging.fit(POINTS, values, EXPECTED)
     far = np.full((2, 3), 100.0)
@@ -58,13 +58,13 @@ def test_predictions_carry_the_expectation_to_where_nothing_was_measured():
     assert better == pytest.approx(1.0, abs=0.2)
 
 
-def test_one_measurement_is_taken_at_its_word():
-    """The prior alone: what is expected of two points differs by as much as was said."""
+def test_prior_mean_keeps_weight_after_one_measurement():
+    """The prior alone determines the weight."""
     kriging = Kriging.fit(POINTS[:1], np.array([-1.0]), np.array([-0.4]))
     assert 0.5 < kriging.weight < 1.5
 
 
-def test_predictions_are_better_than_without_a_good_expectation():
+def test_accurate_prior_mean_improves_predictions():
     """On values that are rough in the points, held out."""
     truth = np.sin(9.0 * POINTS[:, 0]) + np.cos(7.0 * POINTS[:, 1])
     expected = truth + GENERATOR.normal(scale=0.3, size=40)

@@ -145,7 +145,7 @@ def test_tile_moves_connect_the_lattice(extent, limit, length):
     assert reached == legal
 
 
-def test_tile_moves_are_refused_where_there_is_nothing_to_take():
+def test_tile_move_without_factor_raises():
     axis = TileAxis(0, 3, 4)
     assert axis.apply((6, 1, 4), (5, 0, 1)) is None
     assert axis.apply((6, 1, 4), (2, 1, 0)) is None
@@ -252,13 +252,13 @@ def everything(extent: int) -> set[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("extent", [1, 12, 36])
-def test_a_redrawn_point_is_any_point(extent):
+def test_redrawn_point_is_any_point(extent):
     generator = random.Random(0)
     drawn = {SPACE.redraw((extent, 1, 1, 1, 0), generator) for _ in range(6000)}
     assert drawn == everything(extent)
 
 
-def test_an_axis_without_values_is_not_redrawn():
+def test_axis_without_values_is_not_redrawn():
     axis = OrderedAxis(0, ())
     assert axis.redraw((7,), random.Random(0)) == (7,)
 
@@ -270,15 +270,15 @@ def test_adjacent_points_are_one_step_away():
     assert point not in stepped
 
 
-def test_a_walk_is_as_many_steps():
+def test_walk_has_requested_number_of_steps():
     generator = random.Random(0)
     point = (3, 4, 1, 1, 0)
     reached = {point}
     for steps in range(4):
         walked = {SPACE.walk(point, steps, generator) for _ in range(3000)}
         assert walked == reached
-        reached = {other for one in reached for other in SPACE.adjacent(one)}
+        reached = {neighbour for start in reached for neighbour in SPACE.adjacent(start)}
 
 
-def test_a_walk_without_directions_stays():
+def test_walk_without_directions_stays():
     assert Neighbourhood((TileAxis(0, 2),)).walk((1, 1), 3, random.Random(0)) == (1, 1)

@@ -53,7 +53,7 @@ def loop_extents(mod, trace):
 
 
 def legal_locations(mod, trace, position):
-    """What every value from -3 to 60 of a ``SampleComputeLocation`` is realised as."""
+    """The realised value for every value from -3 to 60 of a ``SampleComputeLocation``."""
     insts = list(trace.insts)[: position + 1]
     made = {inst: trace.decisions[inst] for inst in insts if inst in trace.decisions}
     realised = set()

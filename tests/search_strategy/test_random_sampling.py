@@ -36,7 +36,7 @@ SCORES = np.array([0.1, 0.9, 0.5, 0.7, 0.2])
         (0, 0.5, []),
     ],
 )
-def test_batch_is_the_best_and_then_others_in_their_order(count, epsilon, chosen):
+def test_batch_has_best_then_others_in_order(count, epsilon, chosen):
     assert best_and_others(SCORES, count, epsilon) == chosen
 
 
@@ -54,7 +54,7 @@ def test_batch_from_no_scores_is_empty():
         ({"pool_size": 2.5}, "pool_size is 2.5, expected an integer of at least 1"),
     ],
 )
-def test_option_out_of_range_is_refused(options, message):
+def test_option_out_of_range_is_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         RandomExplorer(**options)
 

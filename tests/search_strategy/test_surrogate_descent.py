@@ -99,7 +99,7 @@ def test_proposals_are_new_distinct_and_as_many_as_asked():
 
 
 def test_surrogate_beats_chance():
-    """On a smooth cost most proposals beat the median of what was explored; at random, half do."""
+    """On a smooth cost most proposals beat the median of the exploration; of random ones, half."""
     search = Search()
     search.explore(24)
     costs = sorted(secs[0] for _, _, secs in search.history.measurements())
@@ -133,7 +133,7 @@ def test_untried_neighbours_are_empty_once_all_were_measured():
 
 
 def test_proposal_that_is_not_measured_does_not_count_as_tried(monkeypatch):
-    """Of adjacent steps alone, so that discarded proposals are neighbours."""
+    """Only adjacent steps are proposed, so that discarded proposals are neighbours."""
     monkeypatch.setattr(local_moves, "JOINT_STEPS", 0)
     monkeypatch.setattr(surrogate, "RANDOM_POINTS", 0)
 
@@ -212,7 +212,7 @@ def test_surrogate_is_fitted_to_the_best_half_and_the_latest(count, monkeypatch)
     assert list(kept) == [point for point in secs if point in kept]
 
 
-def test_adjacent_steps_alone_change_one_factor(monkeypatch):
+def test_adjacent_steps_change_one_factor(monkeypatch):
     """Without joint steps and random points, every proposal is a neighbour of the best."""
     monkeypatch.setattr(local_moves, "JOINT_STEPS", 0)
     monkeypatch.setattr(surrogate, "RANDOM_POINTS", 0)

@@ -45,7 +45,7 @@ def test_layers_name_the_space_that_the_shipped_model_learned_from():
     assert len(LAYERS) == 8
 
 
-def test_a_method_that_cannot_be_made_is_refused_only_where_it_is_chosen(
+def test_unavailable_method_is_rejected_only_if_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ):
     def make() -> Any:
@@ -81,7 +81,7 @@ def test_checkpoints_end_with_the_trials(trials: str, expected: list[int]):
     assert compare.parse_arguments(["--trials", trials]).checkpoints == expected
 
 
-def test_a_run_is_tuned_remeasured_and_reported(
+def test_run_is_tuned_remeasured_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     work = {"tuning": tuning.tune, "remeasuring": remeasuring.remeasure_layer}
@@ -107,7 +107,7 @@ def test_a_run_is_tuned_remeasured_and_reported(
     assert "us at 2" in printed and "ratio at 4" in printed
 
 
-def test_a_winner_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch):
+def test_winner_with_wrong_output_is_not_timed(monkeypatch: pytest.MonkeyPatch):
     mod = make_module(ALL_LAYERS["small_dense"])
     trace = Schedule(mod).trace.as_json()
     outputs = iter([np.zeros((64, 64)), np.ones((64, 64))])

@@ -58,7 +58,7 @@ def test_trial_survives_json():
 
 
 def test_interval_draws_layers_and_then_seeds():
-    # Two layers whose seeds agree: the mean is one layer's, the other's or between.
+    # The seeds of each layer agree: the mean is one layer's value, the other's, or between them.
     assert interval({"a": [2.0, 2.0, 2.0], "b": [0.5, 0.5]}) == pytest.approx((0.5, 2.0))
     assert interval({str(i): [1.1] for i in range(4)}) == pytest.approx((1.1, 1.1))
     # The logarithms of 16 values of +-0.223 have a mean with the deviation 0.223 / 4.
@@ -85,7 +85,7 @@ def test_ratio_is_above_one_where_the_method_is_faster():
     assert results.trials_to_baseline("evolutionary", "droplet", 1, 8) is None
 
 
-def test_proposing_is_what_building_running_and_writing_leave():
+def test_proposing_time_is_remainder():
     profile = {"Total": 10.0, "SendToBuilder": 4.0, "JoinRunnerFutures": 3.0, "EvoSearch/Sample": 2}
     run = Run.from_json({"trials": [], "wall_secs": 10.0, "profile": profile, "environment": "x"})
     assert run.proposing_secs == pytest.approx(3.0)

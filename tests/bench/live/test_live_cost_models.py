@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The comparison of cost models: what a model is trained on and judged on."""
+"""The comparison of cost models: its training set and its test set."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def _space(name: str) -> SpaceData:
 
 @pytest.mark.parametrize("sign, accuracy", [(-1.0, 1.0), (1.0, 0.0)])
 @pytest.mark.parametrize("own", [0, 5])
-def test_a_model_is_judged_on_programs_that_it_was_not_trained_on(
+def test_model_is_judged_on_programs_that_it_was_not_trained_on(
     sign: float, accuracy: float, own: int
 ):
     learned: list[tuple[str, set[int]]] = []

@@ -55,6 +55,6 @@ def test_latencies_are_read_as_they_were_written(tmp_path: Path):
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("live*.csv")), ids=lambda path: path.stem)
-def test_the_kept_results_can_be_printed(path: Path, capsys: pytest.CaptureFixture[str]):
+def test_kept_results_can_be_printed(path: Path, capsys: pytest.CaptureFixture[str]):
     assert main([str(path), "--markdown"]) == 0
     assert "### All layers" in capsys.readouterr().out

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Kept results: what is made again, and what is refused."""
+"""Kept results: reuse, repetition and rejection."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_finished_result_is_read_and_not_made_again(tmp_path: Path, started: list[str]):
+def test_finished_result_is_read_and_not_made_again(tmp_path: Path, started: list[str]):
     results = ResultStore(tmp_path)
     first = results.get("one", "tuning", {"name": "a"})
     second = ResultStore(tmp_path, read_only=True).get("one", "tuning", {"name": "a"})
@@ -53,25 +53,25 @@ def test_a_finished_result_is_read_and_not_made_again(tmp_path: Path, started: l
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.json", "one.log"]
 
 
-def test_nothing_is_made_when_reading_only(tmp_path: Path, started: list[str]):
+def test_read_only_store_makes_no_results(tmp_path: Path, started: list[str]):
     assert ResultStore(tmp_path, read_only=True).get("one", "tuning", {"name": "a"}) is None
     assert not started
 
 
-def test_a_failed_child_gives_no_result_and_is_tried_again(tmp_path: Path, started: list[str]):
+def test_failed_child_gives_no_result_and_is_retried(tmp_path: Path, started: list[str]):
     results = ResultStore(tmp_path)
     assert results.get("one", "tuning", {"name": "broken"}) is None
     assert results.get("one", "tuning", {"name": "broken"}) is None
     assert started == ["broken", "broken"]
 
 
-def test_a_result_of_other_settings_is_refused(tmp_path: Path, started: list[str]):
+def test_result_of_other_settings_is_rejected(tmp_path: Path, started: list[str]):
     ResultStore(tmp_path).get("one", "tuning", {"name": "a"})
     with pytest.raises(ResultError, match="another --out"):
         ResultStore(tmp_path).get("one", "tuning", {"name": "b"})
 
 
-def test_a_result_of_other_code_is_refused_unless_accepted(
+def test_result_of_other_code_is_rejected_unless_accepted(
     tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     ResultStore(tmp_path).get("one", "tuning", {"name": "a"})
@@ -83,9 +83,7 @@ def test_a_result_of_other_code_is_refused_unless_accepted(
     assert started == ["a"]
 
 
-def test_the_digest_changes_with_the_code_and_the_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_digest_changes_with_code_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def digest() -> str:
         store.source_digest.cache_clear()
         return store.source_digest()
