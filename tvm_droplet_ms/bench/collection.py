@@ -72,7 +72,7 @@ class Collection:
     timeout_sec : float
         The seconds that one build, and that one measurement, may take.
     seed : int
-        Of the inputs and of the order in which a pass measures.
+        Seed of the inputs and of the order of each pass.
 
     Raises
     ------
@@ -138,7 +138,7 @@ class Collection:
         modules : Sequence[int]
             Their structural hashes.
         passes : Sequence[int]
-            Which passes; those times that are known already are kept.
+            Passes to run; known times are kept.
         progress : Progress
             Called after each module.
         """

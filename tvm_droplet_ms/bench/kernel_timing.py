@@ -61,7 +61,7 @@ def time_module(path: str, reference: str, arguments: Sequence[Shape], seed: int
     arguments : Sequence[Shape]
         The arguments of both, the output last.
     seed : int
-        Of the inputs.
+        Seed of the inputs.
 
     Returns
     -------

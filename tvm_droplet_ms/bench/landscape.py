@@ -54,13 +54,13 @@ class Landscape:
     minima : tuple[float, ...]
         Their times as multiples of the optimum, ascending.
     deep_minima : int
-        The local minima that are left when a step has to gain more than the noise of two timings.
+        Local minima that remain if a step must gain more than the noise of two timings.
     descents_to_5_percent : float
-        From how many of the modules the steepest descent ends within 5% of the optimum, as a share.
+        Share of the modules from which the steepest descent ends within 5% of the optimum.
     descent_from_best_of : dict[int, float]
-        The same from the best of so many modules drawn at random: the expected share.
+        The same share when starting from the best of this many random modules, in expectation.
     found_by_best_of : dict[int, float]
-        The share of such draws whose best is within 5% by itself.
+        Share of such draws whose best module is itself within 5% of the optimum.
     """
 
     points: int
@@ -136,7 +136,7 @@ def local_minima(times: Sequence[float], graph: Graph, tolerance: float = 0.0) -
     graph : Graph
         Their neighbours.
     tolerance : float
-        By which share of its time a neighbour must be faster to count.
+        Minimum relative gain in time of a faster neighbour.
     """
     return [
         module

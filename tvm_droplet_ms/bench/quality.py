@@ -68,13 +68,13 @@ def bootstrap(
     samples : sequence of NDArray
         An array for each space; its first axis is the seeds.
     statistic : callable
-        Of the arrays with their drawn seeds.
+        Function of the arrays with their drawn seeds.
     confidence : float
         The probability mass of the interval.
     resamples : int
         Number of draws of the seeds.
     seed : int
-        Of the drawing.
+        Seed of the draws.
     """
     random = np.random.default_rng(seed)
     drawn = [

@@ -51,7 +51,7 @@ def format_landscapes(spaces: Sequence[tuple[Space, Landscape]]) -> str:
     Returns
     -------
     text : str
-        Two tables in Markdown, what their columns mean, and where and when each was measured.
+        Two tables in Markdown, a legend, and the place and time of each measurement.
     """
     parts = [
         align([_HEADER, *(_cells(space, found) for space, found in spaces)]),

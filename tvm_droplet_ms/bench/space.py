@@ -47,7 +47,7 @@ class MeasuredPoint:
     Parameters
     ----------
     sketch : int
-        Which sketch of the design space.
+        Index of the sketch in the design space.
     decisions : Point
         The decisions, one after the other: as ``Sketch.read`` gives them.
     module : int | None

@@ -56,7 +56,7 @@ class Trial:
     module : int
         The structural hash of its module.
     secs : float
-        The mean of what the runner reported, in seconds; infinity if it failed.
+        Mean of the times reported by the runner, in seconds; infinity if it failed.
     best_estimate : float
         The time without noise, in seconds; infinity if it failed.
     proposed_secs : float
@@ -106,7 +106,7 @@ class ReplayTable:
     noisy : bool
         True if a measurement is drawn from the recorded repeats; otherwise it is their median.
     seed : int
-        Of the draws.
+        Seed of the draws.
     workers : int
         Number of processes that share the builds, for the simulated clock.
 
@@ -241,7 +241,7 @@ class TableBuilder(PyBuilder):
 
 @derived_object
 class TableRunner(PyRunner):
-    """Reports what the table drew for an artefact.
+    """Reports the time drawn from the table for an artefact.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises
     ------
     SystemExit
-        From argparse: after ``--help`` and ``--version``, and with status 2 for bad arguments.
+        Raised by argparse after ``--help`` and ``--version``, and with status 2 for bad arguments.
     """
     options = _parser().parse_args(arguments)
     try:

@@ -25,22 +25,26 @@ from .arguments import positive
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
+    """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
     compare = commands.add_parser(
         "compare",
         help="compare search strategies on measured spaces",
         description="Run search strategies on measured spaces, without compiling anything, and "
-        "print what each reached. The same command resumes an interrupted comparison.",
+        "print the result of each. The same command resumes an interrupted comparison.",
     )
     compare.add_argument(
         "--spaces",
         nargs="+",
         default=["all"],
-        help="files, or names of the package's spaces, or `held-out` for those on which nothing "
-        "was chosen, or `all` for the others (default: all)",
+        help="files or names of the package's spaces; `held-out` for those on which no setting was "
+        "chosen, `all` for the others (default: all)",
     )
     compare.add_argument(
-        "--strategies", nargs="+", default=[], metavar="NAME", help="which (default: all)"
+        "--strategies",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="strategies to run (default: all)",
     )
     compare.add_argument("--trials", type=positive, default=128, help="default: %(default)s")
     compare.add_argument("--seeds", type=positive, default=20, help="default: %(default)s")
@@ -48,9 +52,9 @@ def add_command(commands: Any) -> None:
         "--batch",
         type=positive,
         default=64,
-        help="the most trials of a batch (default: %(default)s, TVM's own)",
+        help="maximum number of trials in a batch (default: %(default)s, as in TVM)",
     )
-    compare.add_argument("--out", type=Path, required=True, help="the directory of the results")
+    compare.add_argument("--out", type=Path, required=True, help="directory of the results")
     compare.add_argument(
         "--noisy", action="store_true", help="draw from the recorded times, not their median"
     )
@@ -59,7 +63,7 @@ def add_command(commands: Any) -> None:
         nargs="+",
         default=[],
         metavar="MODULE:FUNCTION",
-        help="functions that files of spaces may name as their workload, which runs them",
+        help="workload functions that space files may name; they are imported and run",
     )
     compare.add_argument("--workers", type=positive, help="processes (default: one for each CPU)")
     compare.set_defaults(run=_compare)
@@ -91,7 +95,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _space_files(given: str) -> list[Path]:
-    """Files that a name stands for."""
+    """Files selected by a name."""
     from ..bench.library import HELD_OUT, find_space, shipped_spaces
 
     if given not in ("all", "held-out"):

@@ -38,7 +38,7 @@ def add_command(commands: Any) -> None:
         metavar="DATA",
         help="the work_dir of a tuning run, or a .npz file of `droplet-ms space features`",
     )
-    command.add_argument("--out", type=Path, required=True, help="the model's file to write")
+    command.add_argument("--out", type=Path, required=True, help="output file of the model")
     command.add_argument(
         "--model",
         choices=["trees", "treegru"],

@@ -30,7 +30,7 @@ SAMPLE_POINTS = 128
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
+    """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
     space = commands.add_parser(
         "space",
         help="make a measured space, or look at one",
@@ -48,25 +48,25 @@ def _add_build(actions: Any) -> None:
         "build",
         help="enumerate the schedules of a workload, build and time them all",
         description="Enumerate the schedules of a workload's design space, build them all, check "
-        "what they compute, and time each in several passes over the whole space. The same command "
-        "resumes an interrupted build. Let nothing else run meanwhile.",
+        "their outputs, and time each in several passes over the whole space. The same command "
+        "resumes an interrupted build. Keep the machine idle meanwhile.",
     )
     build.add_argument(
         "workload", help="a workload of the package, or package.module:function; `list` lists them"
     )
-    build.add_argument("--out", type=Path, help="the file to write (default: WORKLOAD.json.gz)")
+    build.add_argument("--out", type=Path, help="output file (default: WORKLOAD.json.gz)")
     build.add_argument(
         "--passes",
         type=positive,
         default=PASSES,
-        help="how often every module is timed (default: %(default)s)",
+        help="number of timings per module (default: %(default)s)",
     )
     build.add_argument(
         "--work-dir",
         type=Path,
         help="new or empty directory for builds and measurements, or that of an earlier, "
-        "interrupted build; what this command put into it is deleted once the file is written "
-        "(default: the file's name with .work)",
+        "interrupted build; the command's files in it are deleted once the output is written "
+        "(default: the output file's name with .work)",
     )
     build.add_argument(
         "--keep", action="store_true", help="keep the builds, to be able to add passes later"
@@ -77,10 +77,10 @@ def _add_build(actions: Any) -> None:
 def _add_sample(actions: Any) -> None:
     sample = actions.add_parser(
         "sample",
-        help="time some schedules of workloads, to pretrain a cost model with",
+        help="time some schedules of workloads as training data for a cost model",
         description="Build and time some schedules of each workload's design space, half of them "
-        "at random and half near the best, and write a file of each that `droplet-ms pretrain` "
-        "learns from. The same command resumes an interrupted one. Let nothing else run meanwhile.",
+        "at random and half near the best, and write one file per workload for `droplet-ms "
+        "pretrain`. The same command resumes an interrupted run. Keep the machine idle meanwhile.",
     )
     sample.add_argument(
         "workloads",
@@ -91,16 +91,16 @@ def _add_sample(actions: Any) -> None:
         "--points",
         type=positive,
         default=SAMPLE_POINTS,
-        help="how many schedules of each (default: %(default)s)",
+        help="number of schedules per workload (default: %(default)s)",
     )
     sample.add_argument(
         "--passes",
         type=positive,
         default=1,
-        help="how often every schedule is timed (default: %(default)s)",
+        help="number of timings per schedule (default: %(default)s)",
     )
     sample.add_argument(
-        "--out", type=Path, default=Path("."), help="the directory of the files (default: this one)"
+        "--out", type=Path, default=Path("."), help="output directory (default: the current one)"
     )
     sample.set_defaults(run=_sample)
 
@@ -108,7 +108,7 @@ def _add_sample(actions: Any) -> None:
 def _add_show(actions: Any) -> None:
     show = actions.add_parser(
         "show",
-        help="print what a space looks like",
+        help="print statistics of a space",
         description="Print the size, the optimum, the failures and the local minima of spaces.",
     )
     show.add_argument(

@@ -26,7 +26,7 @@ def add_data_commands(actions: Any) -> None:
     """Add the commands to the actions of ``droplet-ms space``; each sets ``run``."""
     features = actions.add_parser(
         "features",
-        help="write the features and times of measured schedules, to pretrain a cost model with",
+        help="write the features and times of measured schedules as training data for a cost model",
         description="Replay the measured schedules of spaces and samples, and write the features "
         "and the measured times of each workload to a file that `droplet-ms pretrain` reads. A "
         "file that is up to date is kept.",
@@ -35,32 +35,34 @@ def add_data_commands(actions: Any) -> None:
         "spaces",
         nargs="+",
         metavar="NAME",
-        help="files, or names of the package's spaces and samples, or `shipped` for all of those",
+        help="files, names of the package's spaces and samples, or `shipped` for all of those",
     )
     features.add_argument("--out", type=Path, required=True, help="directory of the files")
     features.add_argument(
         "--model",
         choices=["trees", "treegru"],
         default="trees",
-        help="kind of model that learns from the features (default: %(default)s)",
+        help="kind of model to train on the features (default: %(default)s)",
     )
     features.add_argument(
         "--trust",
         nargs="+",
         default=[],
         metavar="MODULE:FUNCTION",
-        help="functions that files of spaces may name as their workload, which runs them",
+        help="workload functions that space files may name; they are imported and run",
     )
     features.set_defaults(run=_features)
     export = actions.add_parser(
         "export",
-        help="write a space in a format of other tuners",
+        help="write a space in another tuner's format",
         description="Write a space in T4, the auto-tuning field's format of tuning results, which "
         "Kernel Tuner and autotuning_methodology read.",
     )
-    export.add_argument("space", metavar="NAME", help="a file, or the name of one of the package's")
+    export.add_argument(
+        "space", metavar="NAME", help="a file or the name of a space of the package"
+    )
     export.add_argument("--format", choices=["t4"], default="t4", help="default: %(default)s")
-    export.add_argument("--out", type=Path, required=True, help="the file to write")
+    export.add_argument("--out", type=Path, required=True, help="output file")
     export.set_defaults(run=_export)
 
 

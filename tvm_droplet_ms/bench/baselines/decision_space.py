@@ -46,7 +46,7 @@ _TRIES = 8
 """Samples by TVM for a random point, before the indices are drawn instead."""
 
 _DEPENDENT = (COMPUTE_LOCATION, PARALLEL_EXTENT)
-"""Kinds of decision of which two values may make one module, depending on other decisions."""
+"""Decision kinds with values that may give the same module, depending on other decisions."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class DecisionSpace:
     def _step(
         self, point: Point, neighbourhood: Neighbourhood, direction: Direction
     ) -> Point | None:
-        """Step in a direction, over values that mean what the present one means."""
+        """Step in a direction, skipping values equivalent to the current one."""
         kind = self.decisions[point[0]][direction.axis].decision.kind
         stepped = neighbourhood.step(self.decode(point), direction)
         while stepped is not None:

@@ -71,7 +71,7 @@ def format_profile(comparison: Comparison) -> str:
 
 
 def format_losses(comparison: Comparison) -> str:
-    """What a run lost: the trials that failed, and the choices that could not be replayed."""
+    """Lost trials of a run: failed measurements and choices that could not be replayed."""
     lines = [["strategy", "trials", "failed", "not replayed", "reasons"]]
     for strategy in comparison.strategies:
         runs = comparison.finished(strategy)

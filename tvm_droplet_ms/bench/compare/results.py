@@ -56,7 +56,7 @@ class RunSettings:
     noisy : bool
         True if a measurement is drawn from the recorded repeats, rather than their median.
     versions : Mapping[str, str]
-        Of TVM and of this package.
+        Versions of TVM and of this package.
     code : str
         ``source_digest`` of the code that ran.
     model : str | None

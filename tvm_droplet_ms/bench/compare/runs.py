@@ -199,7 +199,7 @@ def run_jobs(
 
 
 def _run_job(run: Run, job: Job, trusted_names: Sequence[str]) -> RunResult:
-    """Run a job in a worker, which trusts what the user of this process trusts."""
+    """Run a job in a worker, with the trusted functions of this process."""
     trust(*trusted_names)
     if job.model is None:
         return run(job.space_file, job.settings)
@@ -207,7 +207,7 @@ def _run_job(run: Run, job: Job, trusted_names: Sequence[str]) -> RunResult:
 
 
 def _prepare() -> None:
-    """Import what the workers share, before they are forked."""
+    """Import shared modules before the workers are forked."""
     fast_start()
     importlib.import_module("xgboost")
 

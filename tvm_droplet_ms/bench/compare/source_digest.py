@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Digest of the source code that decides what a run measures."""
+"""Digest of the source code that determines the measurements of a run."""
 
 import ast
 import hashlib
@@ -25,7 +25,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[2]
 
 LEARNING = ("cost_model", "bench/design_space.py", "bench/training.py")
-"""Sources that decide what a cost model learns, relative to the package."""
+"""Sources that determine the training of a cost model, relative to the package."""
 
 RUNNING = (
     *LEARNING,
@@ -40,7 +40,7 @@ RUNNING = (
     "bench/compare/strategies.py",
     "bench/compare/transfer.py",
 )
-"""Sources that decide what a run measures, relative to the package."""
+"""Sources that determine the measurements of a run, relative to the package."""
 
 
 @cache

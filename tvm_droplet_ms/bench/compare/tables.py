@@ -28,7 +28,7 @@ from .cost_tables import NONE, QUALITY, format_losses, format_profile, format_se
 from .results import RunResult
 
 CATCHING_UP = (64, 128)
-"""Numbers of trials whose result a strategy with a prior has to reach."""
+"""Trial counts of the run without a prior whose result the run with a prior must reach."""
 
 WITHOUT_PRIOR = {"droplet": "droplet without prior", "evolutionary with prior": "evolutionary"}
 """Strategies with a prior, each with the same strategy without one."""
@@ -37,7 +37,7 @@ _REFERENCE = "droplet"
 
 
 def format_report(comparison: Comparison) -> str:
-    """All tables in Markdown, with what has to be known to read them, and what failed.
+    """All tables in Markdown, with explanations and the failed runs.
 
     Parameters
     ----------

@@ -17,6 +17,6 @@
 """Live benchmarks: tuning runs and measurements on this machine, each a command of its own.
 
 ``python -m tvm_droplet_ms.bench.live.compare`` compares search methods. ``batches``, ``whole``,
-``start`` and ``overhead`` measure what building, running, starting and proposing cost.
+``start`` and ``overhead`` measure the cost of building, running, starting and proposing.
 ``cost_models`` compares how well cost models rank.
 """

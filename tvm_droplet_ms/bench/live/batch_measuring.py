@@ -88,7 +88,7 @@ def sample(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_candidates(path: Path) -> list[Candidate]:
-    """What ``sample`` gave, from its file."""
+    """Read the result of ``sample`` from its file."""
     saved = json.loads(path.read_text())
     return [
         (tvm.ir.load_json(module), [ArgInfo.from_json(info) for info in infos])
@@ -140,7 +140,7 @@ def measure(settings: dict[str, Any], candidates: list[Candidate]) -> dict[str, 
 
 
 def run_batch(tools: dict[str, Any], target: Target, candidates: list[Candidate]) -> dict[str, Any]:
-    """Build and run a batch as MetaSchedule's scheduler does, and delete what was built."""
+    """Build and run a batch as MetaSchedule's scheduler does, and delete the artefacts."""
     begun = time.perf_counter()
     built = tools["builder"].build([BuilderInput(mod, target) for mod, _ in candidates])
     build_secs = time.perf_counter() - begun
@@ -154,7 +154,7 @@ def run_batch(tools: dict[str, Any], target: Target, candidates: list[Candidate]
     for i, result in zip(good, results, strict=True):
         errors[i] = _text(result.error_msg)
         secs[i] = _mean_secs(result)
-        # What TVM's measure callback RemoveBuildArtifact does.
+        # As TVM's measure callback RemoveBuildArtifact does.
         remove_build_dir(built[i].artifact_path)
     times = {"build_secs": build_secs, "run_secs": run_secs, "secs": secs}
     return {"size": len(candidates), **times, "errors": [e for e in errors if e is not None]}
@@ -193,7 +193,7 @@ def agree(settings: dict[str, Any], candidates: list[Candidate]) -> dict[str, An
 
 
 def _mean_secs(result: RunnerResult) -> float | None:
-    """The time by which the database ranks."""
+    """Mean time, the ranking key of the database."""
     return None if result.run_secs is None else statistics.fmean(map(float, result.run_secs))
 
 
@@ -202,7 +202,7 @@ def _text(error: Any) -> str | None:
 
 
 def work(task: Task) -> dict[str, Any]:
-    """Do what ``settings["task"]`` says: ``sample``, ``measure`` or ``agree``."""
+    """Run the task ``settings["task"]``: ``sample``, ``measure`` or ``agree``."""
     if task.settings["task"] == "sample":
         return sample(task.settings)
     candidates = load_candidates(task.out / f"{task.settings['layer']}-candidates.json")

@@ -32,7 +32,7 @@ Runs = dict[tuple[str, str, int], dict[str, Any]]
 NAMES = {"tvm": "TVM's", "ours": "ours", "overlap": "ours with overlap"}
 
 TOP = 5
-"""How many of the fastest candidates are compared."""
+"""Number of fastest candidates to compare."""
 
 
 def batches_report(runs: Runs, layers: Sequence[str], markdown: bool) -> str:
@@ -80,7 +80,7 @@ def _median_cells(batches: Sequence[dict[str, Any]], size: int) -> list[str]:
 
 
 def _start_report(runs: Runs) -> str:
-    """What comes before the batches that count."""
+    """Report of the warm-up before the timed batches."""
     lines = []
     for method in dict.fromkeys(method for _, method, _ in runs):
         side = [run for (_, m, _), run in runs.items() if m == method]
@@ -110,7 +110,7 @@ def failure_lines(runs: Runs) -> list[str]:
 
 
 def overlap_report(runs: Runs, layers: Sequence[str], markdown: bool) -> str:
-    """What overlap does to the timings: their spread, their ranking, and a batch's seconds."""
+    """Effect of overlap on the timings: spread, ranking, and seconds per batch."""
     rows = []
     for layer in layers:
         passes = {
@@ -177,7 +177,7 @@ def agree_report(results: dict[str, dict[str, Any]], markdown: bool) -> str:
 
 
 def fastest_quarter(times: np.ndarray) -> np.ndarray:
-    """Which candidates belong to the fastest quarter by their median time, as booleans.
+    """Boolean mask of the fastest quarter of the candidates by median time.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ Proposing is not measured: the candidates of each layer are sampled once from it
 random, and kept in ``--out``. Each method then builds and runs the same candidates in a process of
 its own, one batch of each size, with its defaults. The methods take turns in going first, and the
 sizes run upwards and downwards. A first batch of 2, which starts the workers, is reported apart.
-What was built is deleted after each batch, as TVM's ``RemoveBuildArtifact`` does.
+Artefacts are deleted after each batch, as TVM's ``RemoveBuildArtifact`` does.
 
 ``--load N`` does the same while N other processes keep the cores busy. ``--overlap`` compares
 ``fast_measure(target)`` with ``fast_measure(target, overlap=True)``: one batch for each mode in
@@ -105,7 +105,7 @@ def layer_settings(args: argparse.Namespace, layer: str, task: str, **more: Any)
 
 
 def main() -> int:
-    """Run what is missing and print the tables; return 1 if a measurement failed."""
+    """Run missing measurements and print the tables; return 1 if one failed."""
     args = parse_arguments()
     store = make_store(args)
     for layer in args.layers:

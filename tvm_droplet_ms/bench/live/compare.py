@@ -23,7 +23,7 @@ Each run is a process of its own. The seeds come one after the other; within a s
 methods alternate, and the one that begins changes. A finished run is a file in ``--out`` and is not
 repeated: after a stop, the same command goes on. At the end, the winners of all runs at every
 checkpoint are rebuilt, checked against the layer without a schedule, and timed together in
-alternation. ``--report`` prints what there is.
+alternation. ``--report`` prints the available results.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def run_name(layer: str, method: str, seed: int) -> str:
 
 
 def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -> dict[str, object]:
-    """What a run is determined by."""
+    """Settings that determine a run."""
     made = ALL_LAYERS[layer]
     return {
         "layer": layer,
@@ -136,7 +136,7 @@ def remeasure(
 
 
 def report(args: argparse.Namespace, results: dict[str, LayerResults]) -> str:
-    """The tables, with what they rest on."""
+    """The tables and the settings behind them."""
     has_prior = any(METHODS[name].has_prior for name in args.methods)
     shown = (args.baseline, args.methods, args.seeds, args.checkpoints, args.markdown)
     columns = Columns(*shown, has_prior)
@@ -155,7 +155,7 @@ def report(args: argparse.Namespace, results: dict[str, LayerResults]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is missing and print the tables; return 1 if a run failed."""
+    """Run missing runs and print the tables; return 1 if one failed."""
     args = parse_arguments(arguments)
     try:
         if not args.report:

@@ -40,7 +40,7 @@ LEGEND = """\
 
 @dataclass(frozen=True)
 class Columns:
-    """What the tables show.
+    """Contents of the tables.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Columns:
     methods : Sequence[str]
         The methods, in the order of the rows.
     seeds, checkpoints : Sequence[int]
-        Those of the runs.
+        Seeds and checkpoints of the runs.
     markdown : bool
         Whether tables are in Markdown.
     has_prior : bool
@@ -65,7 +65,7 @@ class Columns:
 
 
 def summary(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    """The ratios, and what the runs cost."""
+    """Tables of the ratios and of the cost of the runs."""
     return "\n\n".join(
         [ratio_report(layers, columns), _title("Cost", columns), _cost_table(layers, columns)]
     )

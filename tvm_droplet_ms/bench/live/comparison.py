@@ -54,7 +54,7 @@ class Run:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Run":
-        """Read what ``tuning.tune`` gave."""
+        """Read a result of ``tuning.tune``."""
         profile = content["profile"]
         measuring = sum(profile.get(scope, 0.0) for scope in _NOT_PROPOSING)
         return Run(
@@ -75,7 +75,7 @@ _NOT_PROPOSING = (
     "MeasureCallback/PyMeasureCallback",
     "MeasureCallback/RemoveBuildArtifact",
 )
-"""Scopes of ``ms.Profiler``. Those of search strategies nest, so proposing is what these leave."""
+"""Scopes of ``ms.Profiler``. Search strategies' scopes nest; proposing is the remaining time."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class LayerResults:
     Parameters
     ----------
     runs : dict
-        By method and seed.
+        Runs by method and seed.
     kernels : dict
         The re-measured winner by method, seed and checkpoint: ``error``, ``median`` and
         ``quartiles`` in seconds.
@@ -153,7 +153,7 @@ def interval(ratios: RATIOS, *, draws: int = _DRAWS) -> tuple[float, float]:
     ratios : Mapping[str, Sequence[float]]
         The ratios of each layer; not empty.
     draws : int
-        How many samples are drawn.
+        Number of bootstrap samples.
     """
     logs = [[math.log(ratio) for ratio in seeds] for seeds in ratios.values()]
     generator = random.Random(0)

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""How well cost models rank programs of workloads that they have not seen, or have seen little of.
+"""Ranking quality of cost models on workloads with no or few measured programs.
 
     python -m tvm_droplet_ms.bench.live.cost_models --out models --markdown
 
@@ -92,7 +92,7 @@ def learn_xgb(learning: Learning, _: int) -> Scorer:
     model = XGBModel._cls(num_tuning_cores=1, verbose_eval=0)
     groups = []
     for data, rows in learning:
-        # 1e10 is what the model takes for the time of a failure.
+        # The model expects 1e10 as the time of a failure.
         costs = np.where(np.isfinite(data.secs), data.secs, 1e10)[rows].astype("float32")
         groups.append(FeatureGroup(data.name, [data.stores[row] for row in rows], costs))
     features = [feature for group in groups for feature in group.features]
@@ -156,7 +156,7 @@ def run(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any
         for own in (0, options.own):
             how = f"{own} of its own" if own else "other workloads"
             for model in options.models:
-                # XGBModel takes no seed: only what it learns from could differ.
+                # XGBModel takes no seed: only its training data could differ.
                 seeds = 1 if model == "XGBModel" and not own else options.seeds
                 for seed in range(seeds):
                     file = f"{model.replace(', ', '-')}-{own}-{options.programs}-{seed}.json"

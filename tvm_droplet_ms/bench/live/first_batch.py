@@ -16,7 +16,7 @@
 # under the License.
 """Child process of ``start``: a user's program, up to the building of its first batch.
 
-It is started as a script, imports what such a program imports, in that order, and nothing else of
+It is started as a script, has the same imports as such a program, in that order, and no others of
 this package before it has been timed.
 """
 

@@ -36,9 +36,9 @@ class Method:
     Parameters
     ----------
     strategy : Callable[[], Any]
-        Makes what ``tune_tir`` takes as ``strategy``.
+        Creates the ``strategy`` argument of ``tune_tir``.
     cost_model : Callable[[Any], Any]
-        Makes what ``tune_tir`` takes as ``cost_model``, given the target.
+        Creates the ``cost_model`` argument of ``tune_tir``, given the target.
     has_prior : bool
         Whether the method begins with the cost model that comes with the package.
     """

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""What the code of DropletStrategy costs, and whether that grows with the number of tasks.
+"""Overhead of DropletStrategy's code, and its growth with the number of tasks.
 
     python -m tvm_droplet_ms.bench.live.overhead      # 40 seconds
 

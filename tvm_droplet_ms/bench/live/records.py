@@ -52,7 +52,7 @@ def write_records(
 
 
 def read_records(path: Path) -> tuple[dict[str, LayerResults], list[int]]:
-    """Read what ``write_records`` wrote: the layers and the checkpoints."""
+    """Read the layers and the checkpoints written by ``write_records``."""
     layers: dict[str, LayerResults] = {}
     with path.open(newline="") as file:
         reader = csv.DictReader(file)

@@ -38,7 +38,7 @@ from .trials import Trial, best_trial
 
 
 def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[str, Any]]:
-    """Rebuild winners from their traces, check what they compute, and time them in turns.
+    """Rebuild winners from their traces, check their outputs, and time them in turns.
 
     Traces that give the same module are timed as one. Each round begins with another kernel and
     has newly allocated buffers: some kernels take twice as long where their buffers happen to
@@ -51,12 +51,12 @@ def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[st
     traces : Sequence[Any]
         The JSON of each winner's trace.
     rounds : int
-        How often each kernel is timed.
+        Number of timings per kernel.
 
     Returns
     -------
     kernels : list[dict[str, Any]]
-        For each trace ``error`` (None if it computes what the layer does), and in seconds
+        For each trace ``error`` (None if its output is that of the layer), and in seconds
         ``median`` and ``quartiles`` (the first and the third), None after an error.
 
     Raises

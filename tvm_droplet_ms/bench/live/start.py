@@ -47,7 +47,7 @@ arguments."""
 METHODS = ("tvm", "ours")
 
 Results = dict[int, dict[str, Any]]
-"""What ``first_batch`` wrote, by repeat."""
+"""Results of ``first_batch`` by repeat."""
 
 SENT, APART, BUILT = "first candidate sent", "the same without proposing", "first build returned"
 
@@ -69,7 +69,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run what is missing and print the tables; return 1 if a measurement failed."""
+    """Run missing measurements and print the tables; return 1 if one failed."""
     args = parse_arguments()
     store = make_store(args)
     failures = 0

@@ -38,7 +38,7 @@ from typing import Any
 PACKAGE = Path(__file__).parents[2]
 
 SOURCE_FOLDERS = ("autotvm", "compat", "cost_model", "measure", "search_strategy")
-"""Folders of the package whose code decides what a tuning run does."""
+"""Folders of the package whose code determines a tuning run."""
 
 _CHILD = "--child"
 
@@ -89,14 +89,14 @@ class ResultStore:
         module : str
             The module of this folder that makes it.
         settings : dict[str, Any]
-            What to do, of JSON's types.
+            Settings of the task, of JSON's types.
         as_script : bool
             Whether to start the module's file without importing this package.
 
         Returns
         -------
         result : dict[str, Any] | None
-            What the child returned, with ``settings``, ``source``, ``finished`` (``time.time()``)
+            The child's result with ``settings``, ``source``, ``finished`` (``time.time()``)
             and ``process_secs``, the seconds of its process; None if there is no result.
 
         Raises
@@ -184,7 +184,7 @@ class Task:
     Parameters
     ----------
     settings : dict[str, Any]
-        What to do.
+        Settings of the task.
     out : Path
         The directory of the results.
     started : float

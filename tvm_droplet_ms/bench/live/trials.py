@@ -56,7 +56,7 @@ class Trial:
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "Trial":
-        """Read what ``as_json`` gave."""
+        """Read the output of ``as_json``."""
         return Trial(**{"secs": None, **content})
 
 

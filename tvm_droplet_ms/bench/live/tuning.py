@@ -44,7 +44,7 @@ class TrialLog:
     Parameters
     ----------
     mod : IRModule
-        What is tuned.
+        Module to tune.
     """
 
     def __init__(self, mod: IRModule) -> None:

@@ -51,7 +51,7 @@ from .tables import format_table, last_line, spread
 METHODS = {"tvm": "TVM's", "ours": "fast_measure"}
 
 Runs = dict[tuple[str, int], dict[str, Any]]
-"""What ``whole_run.tune`` gave, by method and seed."""
+"""Results of ``whole_run.tune`` by method and seed."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -67,7 +67,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run what is missing and print the tables; return 1 if a run failed."""
+    """Run missing runs and print the tables; return 1 if one failed."""
     args = parse_arguments()
     store = make_store(args)
     failures = 0
@@ -98,7 +98,7 @@ def run_name(args: argparse.Namespace, layer: str, method: str, seed: int) -> st
 
 
 def settings_of(args: argparse.Namespace, layer: str, **more: Any) -> dict[str, Any]:
-    """What a run is determined by."""
+    """Settings that determine a run."""
     return {
         "layer": layer,
         "trials": args.trials,

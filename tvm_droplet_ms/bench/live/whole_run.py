@@ -40,11 +40,11 @@ from .store import Task, serve
 from .tuning import TrialLog
 
 IMPORTING = "importing intrinsics"
-"""What the first build of each of LocalBuilder's workers begins with."""
+"""The first step in each of LocalBuilder's workers."""
 
 
 def timed_local_tools(log: Path) -> dict[str, Any]:
-    """LocalBuilder and LocalRunner with their defaults, whose workers write down their seconds.
+    """LocalBuilder and LocalRunner with default settings; their workers log their seconds.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def timed_local_tools(log: Path) -> dict[str, Any]:
 
 
 def read_seconds(log: Path) -> dict[str, float]:
-    """The sums of what the workers wrote down."""
+    """Sums of the seconds logged by the workers."""
     secs: defaultdict[str, float] = defaultdict(float)
     for line in log.read_text().splitlines():
         name, value = line.split()
@@ -115,7 +115,7 @@ def tune(task: Task) -> dict[str, Any]:
     settings, out, started = task.settings, task.out, task.started
     name = "-".join(str(settings[key]) for key in ("layer", "strategy", "method", "seed"))
     log, work_dir = out / f"{name}.secs", out / "work" / name
-    # What a stopped run has left there would make this one a continuation.
+    # Files of a stopped run would make this run a continuation.
     log.write_text("")
     shutil.rmtree(work_dir, ignore_errors=True)
     mod, target = make_module(ALL_LAYERS[settings["layer"]]), host_target()

@@ -22,7 +22,7 @@ from typing import Any
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the parser's subcommands; it sets ``run`` to what runs it."""
+    """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
     demo = commands.add_parser(
         "demo",
         help="tune a matmul and a 3x3 convolution for this machine's CPU",
@@ -37,7 +37,10 @@ def add_command(commands: Any) -> None:
         help="measurements per kernel (default: %(default)s)",
     )
     demo.add_argument(
-        "--seed", type=int, default=0, help="of the search and the inputs (default: %(default)s)"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the search and the inputs (default: %(default)s)",
     )
     demo.add_argument(
         "--work-dir",
