@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""How this package and TVM fit: a check of versions, names registered with TVM, patches to TVM.
+"""Compatibility with TVM: a version check, names registered with TVM, patches to TVM.
 
 The names are imported when they are first used, so that importing this package loads no TVM.
 """

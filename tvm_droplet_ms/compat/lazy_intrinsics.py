@@ -113,7 +113,7 @@ class _Patch:
 
 
 def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
-    """Register the tensor intrinsics of a target's backend, and of no other.
+    """Register only the tensor intrinsics of a target's backend.
 
     These include all that the target's default schedule rules name (``GetRuleKindFromTarget`` in
     ``meta_schedule/space_generator/space_generator.cc`` chooses the rules, regardless of the
@@ -131,7 +131,7 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
     Raises
     ------
     ValueError
-        From TVM, if `target` is not a target.
+        Raised by TVM if `target` is not a target.
     """
     names = _modules_of(target)
     with _quick_parsing:
@@ -163,8 +163,8 @@ def fast_tune_contexts() -> Iterator[None]:
     a rule from the names of intrinsics. TVM's own code that needs more (``default_build``, the
     GPU schedules of dlight) imports ``tvm.s_tir.tensor_intrin`` itself.
 
-    The context replaces attributes of TVM's classes. When the last one ends, TVM is as it was, and
-    what was registered stays registered. Contexts nest, and threads may hold one each.
+    The context replaces attributes of TVM's classes. The exit of the last one restores them;
+    registered intrinsics stay registered. Contexts nest, and threads may hold one each.
 
     Notes
     -----
@@ -201,7 +201,7 @@ def fast_start() -> None:
 def restore() -> None:
     """Undo `fast_start`, if it was called: TVM's classes get their own attributes back.
 
-    What was registered stays registered. A `fast_tune_contexts` context that is open goes on.
+    Registered intrinsics stay registered. An open `fast_tune_contexts` context stays in effect.
     """
     with _lock:
         if _process_wide.is_set():
@@ -211,7 +211,7 @@ def restore() -> None:
 
 
 def _lazy_attributes() -> list[_Attribute]:
-    """What `fast_tune_contexts` replaces; nothing where all intrinsics are imported already."""
+    """Attributes that `fast_tune_contexts` replaces; none if all intrinsics are imported."""
     if _PACKAGE in sys.modules:
         return []
     replaced: list[_Attribute] = [

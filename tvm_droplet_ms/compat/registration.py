@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Registers the names by which TVM finds this package, without importing TVM for it."""
+"""Registers this package's names with TVM, without importing TVM."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -40,14 +40,13 @@ _TVM_PIPELINES = "tvm.relax.pipeline"
 def register_with_tvm() -> None:
     """Register the Relax pipeline and the global functions, at once or as soon as TVM is imported.
 
-    What is registered are functions that import the rest of this package when they are first
-    called. So neither ``import tvm`` nor ``import tvm_droplet_ms`` takes longer, and the order of
-    the two does not matter.
+    The registered functions import the rest of this package when they are first called. So neither
+    ``import tvm`` nor ``import tvm_droplet_ms`` takes longer, and their order does not matter.
 
     Raises
     ------
     ValueError
-        From TVM, if another package has registered a pipeline of the same name.
+        Raised by TVM if another package has registered a pipeline of the same name.
     """
     if _TVM_PIPELINES in sys.modules:
         _register()
@@ -93,7 +92,7 @@ def _droplet_tuning(*arguments: Any, **options: Any) -> Any:
 
 
 def _imported_when_called(name: str, module: str) -> Callable[..., Any]:
-    """A global function that imports a module, which replaces it by another, and calls that one."""
+    """A global function that imports the module, which replaces it, and calls the new function."""
 
     def import_and_call(*arguments: Any) -> Any:
         import_module(module)

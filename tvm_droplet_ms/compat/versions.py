@@ -20,7 +20,7 @@ import re
 from importlib import metadata
 
 FIRST_CRASHING_FFI = (0, 1, 15)
-"""From this release on, building a ``TuneContext`` with apache-tvm 0.27 segfaults in
+"""First release with which building a ``TuneContext`` of apache-tvm 0.27 segfaults in
 ``ToJSONGraph``; 0.1.14.post0 and 0.1.14.post1 work."""
 
 

@@ -88,7 +88,7 @@ class Trees:
         Parameters
         ----------
         features : np.ndarray
-            Of shape ``(programs, features)``.
+            Array of shape ``(programs, features)``.
         throughput : np.ndarray
             ``relative_throughput`` of each workload, of shape ``(programs,)``.
         workloads : np.ndarray

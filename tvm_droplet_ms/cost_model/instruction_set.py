@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Instruction sets of targets: what decides whether a cost model of one holds for another."""
+"""Instruction sets of targets; a cost model is valid for targets with the same one."""
 
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
@@ -27,7 +27,7 @@ first."""
 def instruction_set(target: Target) -> str:
     """The instruction set that programs of a target are compiled to.
 
-    The number of cores and the model of the CPU do not count, only what vectorized loops become.
+    The number of cores and the CPU model do not count, only the code of vectorized loops.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class ModelFileError(ValueError):
 
 
 def damaged(path: str | os.PathLike[str], error: Exception) -> ModelFileError:
-    """The error for a file that cannot be read for the reason that another error gives."""
+    """The error for an unreadable file, with another error as its reason."""
     reason = str(error) or type(error).__name__
     return ModelFileError(
         f"{os.fspath(path)} is no cost model: {reason}; make one with droplet-ms pretrain"

@@ -103,7 +103,7 @@ class PretrainedModel:
         Returns
         -------
         represented : np.ndarray
-            Of shape ``(programs, numbers)``, float32.
+            Array of shape ``(programs, numbers)``, float32.
         """
         return self.model.embed(features) if isinstance(self.model, TreeGRU) else features
 

@@ -74,7 +74,7 @@ def throughput_line(scores: np.ndarray, throughput: np.ndarray) -> tuple[float, 
     Parameters
     ----------
     scores, throughput : np.ndarray
-        Of the programs that the model was trained on, of shape ``(programs,)``.
+        Scores and throughputs of the training programs, of shape ``(programs,)``.
 
     Returns
     -------

@@ -44,7 +44,7 @@ from .training.training_data import target_text
 register_error("ModelFileError", ModelFileError)
 
 _ROUNDS = 60
-"""Trees of the local part: few, for few samples."""
+"""Number of trees of the local part; few, because samples are few."""
 
 _GROWTH = 1.2
 """The local part is fitted again when there are this many times as many samples, as TVM's
@@ -91,8 +91,8 @@ class TransferModel(PyCostModel):
     Parameters
     ----------
     pretrained_model : PretrainedModel | None
-        The global part. With None there is none, and scores are random until something was
-        measured, as those of TVM's ``XGBModel``.
+        The global part. With None, scores are random until the first measurement, as in TVM's
+        ``XGBModel``.
     objective : str
         The objective of the local part: "rank" or "regression".
     learns : bool
@@ -267,7 +267,7 @@ class TransferModel(PyCostModel):
         Returns
         -------
         scores : np.ndarray
-            Of shape ``(candidates,)``, float64, not negative.
+            Array of shape ``(candidates,)``, float64, not negative.
         """
         self._check_instruction_set(context.target)
         self._fit()

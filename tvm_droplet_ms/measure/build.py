@@ -31,8 +31,8 @@ def build_scheduled(
 ) -> Module:
     """Build a scheduled module.
 
-    Does what ``default_build`` does (``meta_schedule/builder/local_builder.py``), but imports the
-    tensor intrinsics of the target's backend, not those of every backend, which takes 14 to 20 s.
+    Like ``default_build`` (``meta_schedule/builder/local_builder.py``), but imports only the tensor
+    intrinsics of the target's backend. Those of every backend take 14 to 20 s.
     Most builds need none: ``tensorize`` put an intrinsic's implementation into the module when it
     was scheduled. CUDA's ``mma_store`` looks up a function that its intrinsics register.
 
@@ -48,7 +48,7 @@ def build_scheduled(
     Returns
     -------
     module : Module
-        The built module; raises what TVM raises where it cannot be built.
+        The built module. TVM's errors are passed on if it cannot be built.
     """
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
     from tvm.tirx import build
@@ -96,7 +96,7 @@ def export_shared_library(module: Module) -> str:
 
 
 def prepare_to_build() -> None:
-    """Build something small, so that forked workers find all that building needs started."""
+    """Build a small module, so that forked workers find everything for building initialized."""
     from tvm import te
 
     a = te.placeholder((1,), name="a")

@@ -45,7 +45,7 @@ BuildFunction = Callable[[IRModule, Target, "dict[str, Tensor] | None"], Module]
 ExportFunction = Callable[[Module], str]
 
 _MEMORY_FOLDER = "/dev/shm"
-"""A file system in memory, which has room for a folder when the disk has none."""
+"""A file system in memory, with room for a folder when the disk is full."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class _Built:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A build that was begun, in its folder; without a folder it has failed already."""
+    """A started build and its folder; without a folder it has failed already."""
 
     build_input: BuilderInput
     folder: str
@@ -215,7 +215,7 @@ class WarmBuilder(PyBuilder):
             if self.overlap:
                 return [self._promise(build) for build in pending]
             outcomes = [(build, _outcome(build)) for build in pending]
-            # All are begun again before the first is waited for, so that they are built at once.
+            # All are restarted before the first wait, so that they are built in parallel.
             pending = [self._begin_again(*pair) for pair in outcomes]
             return [self._result(build) for build in pending]
         except KeyboardInterrupt:
@@ -255,7 +255,7 @@ class WarmBuilder(PyBuilder):
         self._pool.close()
 
     def _begin(self, build_input: BuilderInput, folder: str = "") -> _Pending:
-        """Send a build to the workers; a failure to do so is that of the build."""
+        """Send a build to the workers; if that fails, the build fails."""
         future: Future[_Built] = Future()
         params = build_input.params
         try:
@@ -278,14 +278,14 @@ class WarmBuilder(PyBuilder):
         return _Pending(build_input, folder, future)
 
     def _begin_again(self, pending: _Pending, outcome: _Built | Failure) -> _Pending:
-        """Begin a build once more if the machinery failed; otherwise leave it as it is."""
+        """Restart a build if the machinery failed; otherwise leave it unchanged."""
         if not isinstance(outcome, Failure) or outcome.kind != "machinery":
             return pending
         self.stats.retries += 1
         return self._begin(pending.build_input, pending.folder)
 
     def _empty_folder(self, folder: str) -> str:
-        """A new folder, or the one that a build left, emptied."""
+        """A new folder, or the emptied folder of an earlier build."""
         directory = self._pool.directory
         os.makedirs(directory, exist_ok=True)
         if not folder:

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Failures as values, and whose they are: the candidate's or the machinery's.
+"""Failures as values, attributed to the candidate or to the machinery.
 
 A candidate that cannot be built, crashes or takes too long has failed, and need not be tried again.
 A full disk, a worker process that cannot be forked or a builder that was closed says nothing about
@@ -116,7 +116,7 @@ def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
 
 
 def failure_path(folder: str, failure: Failure) -> str:
-    """The path by which a builder hands a machinery failure to a ``PromptRunner``.
+    """Path that passes a machinery failure from a builder to a ``PromptRunner``.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def failure_path(folder: str, failure: Failure) -> str:
 
 
 def failure_at(path: str) -> Failure | None:
-    """The failure that a path of ``failure_path`` stands for.
+    """The failure encoded in a path by ``failure_path``.
 
     Parameters
     ----------

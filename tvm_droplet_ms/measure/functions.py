@@ -30,7 +30,7 @@ def check_functions(
     initializer: Callable[[], None] | None,
     functions: Sequence[str | Callable[..., Any] | None],
 ) -> None:
-    """Check that the workers have the functions that they are to call; close the pool if not.
+    """Check that the workers have the functions to call; close the pool if not.
 
     Parameters
     ----------

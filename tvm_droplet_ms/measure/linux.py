@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Refuse systems other than Linux in words."""
+"""Raise an explained error on systems other than Linux."""
 
 import sys
 

@@ -43,7 +43,7 @@ _CLOCK_SECS = 2e-5
 """Extra seconds of a call that is timed alone: reading the clock, launching a kernel."""
 
 _NUMBER_MARGIN = 1.1
-"""Extra calls in a repeat: TVM starts one again that took less than ``min_repeat_ms``."""
+"""Extra calls in a repeat: TVM restarts repeats shorter than ``min_repeat_ms``."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def prepare_to_time() -> None:
 def time_candidate(
     config: TimingConfig, path: str, device_type: str, args_info: Any, best: float
 ) -> Timing:
-    """Load a candidate and time it, for no longer than it deserves.
+    """Load a candidate and time it, with an early end for slow ones.
 
     Parameters
     ----------

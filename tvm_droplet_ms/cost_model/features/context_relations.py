@@ -14,11 +14,11 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Relations between the loops of a nest, at a length that does not depend on how many there are.
+"""Context relation features of loop nests, of a length independent of the number of loops.
 
-After the context relation features of "Learning to Optimize Tensor Programs" (Chen et al., 2018):
-of two features i and j of the loops k, R_t = max {Z_ki : Z_kj <= beta_t}, at thresholds beta_t that
-do not depend on the workload. Imports no TVM.
+See the context relation features in "Learning to Optimize Tensor Programs" (Chen et al., 2018):
+for two features i and j of the loops k, R_t = max {Z_ki : Z_kj <= beta_t}. The thresholds beta_t do
+not depend on the workload. Imports no TVM.
 """
 
 from collections.abc import Sequence
@@ -97,13 +97,13 @@ def relations(nests: Sequence[_Nest]) -> np.ndarray:
 def _at_each_size(nest: _Nest) -> tuple[np.ndarray, np.ndarray]:
     """The iterations that fit each of ``SIZES``, and the bytes each access moves into it.
 
-    A size holds the outermost loop whose working set fits. Where not even the innermost loop
-    fits, every iteration moves what it touches.
+    A size holds the outermost loop whose working set fits. If not even the innermost loop fits,
+    every iteration moves all bytes that it touches.
 
     Returns
     -------
     iterations : np.ndarray
-        Of shape ``(sizes,)``.
+        Array of shape ``(sizes,)``.
     traffic : np.ndarray
         Bytes, of shape ``(accesses, sizes)``.
     """

@@ -45,7 +45,7 @@ class Access:
         shape ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs" (Chen et
         al., 2018).
     runs : np.ndarray
-        How many of these bytes are contiguous, of the same shape.
+        Number of contiguous bytes among them, of the same shape.
     """
 
     buffer: str
@@ -201,12 +201,12 @@ class _Region:
         )
 
     def touched(self, span: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The bytes covered, and how many of them are contiguous, of shape ``(loops,)`` each.
+        """Covered bytes and contiguous bytes among them, of shape ``(loops,)`` each.
 
         Parameters
         ----------
         span : np.ndarray
-            How far the start moves in each dimension, of shape ``(dimensions, loops)``.
+            Distance that the start moves in each dimension, of shape ``(dimensions, loops)``.
         """
         covered = np.minimum(span + self.extents[:, None], self.lengths[:, None])
         # The run goes on into the next dimension only where this one is covered whole.

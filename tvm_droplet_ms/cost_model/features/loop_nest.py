@@ -47,7 +47,7 @@ def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
     Returns
     -------
     features : np.ndarray
-        Of shape ``(LOOP_NEST_FEATURES,)``, float32; 0 for missing blocks and loops.
+        Array of shape ``(LOOP_NEST_FEATURES,)``, float32; 0 for missing blocks and loops.
     """
     features = np.zeros((BLOCKS, 3 * LOOPS + 2), dtype=np.float32)
     for row, nest in zip(features, nests, strict=False):

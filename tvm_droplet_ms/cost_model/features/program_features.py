@@ -81,7 +81,7 @@ class ProgramFeatures:
         Returns
         -------
         features : np.ndarray
-            Of shape ``(candidates, FEATURES)``, float32.
+            Array of shape ``(candidates, FEATURES)``, float32.
         """
         features = np.zeros((len(candidates), FEATURES), dtype=np.float32)
         if not candidates:
@@ -112,7 +112,7 @@ class LoopTrees:
         Returns
         -------
         features : np.ndarray
-            Of shape ``(candidates, TREE_FEATURES)``, float32.
+            Array of shape ``(candidates, TREE_FEATURES)``, float32.
         """
         features = np.zeros((len(candidates), TREE_FEATURES), dtype=np.float32)
         for row, candidate in zip(features, candidates, strict=True):

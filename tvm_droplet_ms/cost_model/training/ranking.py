@@ -23,20 +23,20 @@ from scipy import stats
 
 
 def pairwise_accuracy(scores: np.ndarray, secs: np.ndarray) -> float:
-    """The share of pairs of programs that scores order as times do.
+    """Share of the pairs of programs that are ordered alike by scores and times.
 
     Parameters
     ----------
     scores : np.ndarray
-        Of shape ``(programs,)``; higher for a program that is predicted to be faster.
+        Array of shape ``(programs,)``; higher for a program that is predicted to be faster.
     secs : np.ndarray
         Their times in seconds, of the same shape; infinity for a failure.
 
     Returns
     -------
     accuracy : float
-        Over the pairs whose times differ; a pair of equal scores counts as half, so that 0.5 is
-        chance. NaN where all times are equal.
+        Share of the pairs with different times; a pair of equal scores counts as half, so that 0.5
+        is chance. NaN if all times are equal.
     """
     if len(np.unique(secs)) < 2:
         return float("nan")

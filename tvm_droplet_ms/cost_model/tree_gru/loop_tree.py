@@ -120,12 +120,12 @@ def loop_tree(nests: Sequence[_Nest]) -> np.ndarray:
     ----------
     nests : Sequence[LoopNest]
         The loop nests of a module, in its order. Where they have more than ``MAX_NODES`` nodes,
-        those of the fewest iterations are left out.
+        the nests with the fewest iterations are left out.
 
     Returns
     -------
     features : np.ndarray
-        Of shape ``(TREE_FEATURES,)``, float32: ``MAX_NODES`` rows of the parent and ``WIDTH``
+        Array of shape ``(TREE_FEATURES,)``, float32: ``MAX_NODES`` rows of the parent and ``WIDTH``
         numbers each, a parent before its children. Row 0 is the module, its own parent; a row
         that is no node has the parent -1.
     """
@@ -148,7 +148,7 @@ def _turns(nest: _Nest) -> float:
 
 
 def _nodes(nests: Sequence[_Nest]) -> list[_Node]:
-    """The module, its loops and its blocks, each before what is within it."""
+    """The module, its loops and its blocks in preorder."""
     nodes = [_Node(0, 1.0)]
     places: dict[int, int] = {}
     for nest in nests:

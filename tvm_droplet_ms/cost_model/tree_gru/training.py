@@ -17,7 +17,7 @@
 """Trains a TreeGRU with JAX. Imports no TVM.
 
 JAX compiles a step for fixed shapes, so that the trees of a step are padded: each level of the
-trees has room for the most nodes that any step has there. What is padded changes no sum.
+trees has room for the largest number of nodes in any step. Padding changes no sum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,10 +46,10 @@ EPOCHS = 12
 not begun to fall."""
 
 MIN_STEPS = 240
-"""Steps at least, where there are few programs."""
+"""Minimum number of steps, for small training sets."""
 
 _PER_EPOCH = 1024
-"""The most programs of a workload in an epoch."""
+"""Maximum number of programs per workload in an epoch."""
 
 GROUP, GROUPS = 64, 4
 """Programs of one workload that are compared with each other, and such groups in a step."""
@@ -167,7 +167,7 @@ def _room(features: np.ndarray, steps: Sequence[Sequence[np.ndarray]]) -> tuple[
 def _padded(features: np.ndarray, room: Sequence[int]) -> tuple[Any, ...]:
     """Trees with room for more nodes: the arrays of a ``TreeBatch``.
 
-    Numbers beyond the last row, which ``_segment_sum`` drops, stand for what is padded.
+    Row numbers beyond the last, which ``_segment_sum`` drops, mark padding.
 
     Returns
     -------
@@ -202,7 +202,7 @@ def _dropped(generator: np.random.Generator) -> np.ndarray:
 def _targets(
     throughput: np.ndarray, groups: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What a step's trees are fitted to.
+    """Training targets of a step.
 
     Returns
     -------
@@ -211,7 +211,7 @@ def _targets(
     places : np.ndarray
         The number of each one's tree, of the same shape.
     present : np.ndarray
-        1 for a program, 0 for what is padded, of the same shape.
+        1 for a program, 0 for padding, of the same shape.
     """
     expected, present = np.zeros((2, GROUPS, GROUP), dtype=np.float32)
     places = np.zeros((GROUPS, GROUP), dtype=np.int32)

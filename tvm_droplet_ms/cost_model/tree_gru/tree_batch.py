@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Batches of loop trees, of which a network reads a level at a time.
+"""Batches of loop trees, read by a network level by level.
 
 Imports no TVM.
 """
@@ -51,7 +51,7 @@ class Level:
 
 @dataclass(frozen=True)
 class TreeBatch:
-    """Trees whose nodes are in one array, the deepest first.
+    """Trees with all nodes in one array, the deepest first.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def memory(
     Returns
     -------
     memory : array
-        Of shape ``(trees, SLOTS * HIDDEN)``.
+        Array of shape ``(trees, SLOTS * HIDDEN)``.
     """
     contexts = (xp.asarray(batch.contexts) - parameters["mean"]) / parameters["scale"]
     given = contexts @ parameters["input"] + parameters["bias"]

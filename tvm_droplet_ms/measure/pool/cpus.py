@@ -39,7 +39,7 @@ def available_cpus() -> frozenset[int]:
         try:
             cpus |= os.sched_getaffinity(thread.id)
         except ProcessLookupError:
-            pass  # The thread has ended meanwhile.
+            pass  # The thread has ended in the meantime.
     return frozenset(cpus)
 
 

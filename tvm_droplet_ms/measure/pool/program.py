@@ -27,10 +27,10 @@ from multiprocessing.connection import Connection
 import psutil
 
 _POLL_SECS = 0.005
-"""Seconds between two looks at whether the program has ended."""
+"""Seconds between two checks whether the program has ended."""
 
 _STDERR_BYTES = 2000
-"""Bytes of the program's standard error that an error message quotes, the last ones."""
+"""Maximum bytes from the end of the program's standard error in an error message."""
 
 
 class Program:
@@ -60,7 +60,7 @@ class Program:
             f"from {__package__}.server import main; "
             f"main({connection.fileno()}, {os.getpid()}, {directory!r})"
         )
-        # A file in memory, since a full disk is a reason to end.
+        # A file in memory, because a full disk may be the reason of the end.
         self._stderr = os.fdopen(os.memfd_create("stderr"), "rb", buffering=0)
         inherited = [connection.fileno(), *([] if worker_stderr is None else [worker_stderr])]
         try:
@@ -133,7 +133,7 @@ class Program:
             self._process.kill()
 
     def describe_end(self) -> str:
-        """The reason why the program ended, after it did: its status and its last words."""
+        """The reason for the program's end: its exit status and its last output."""
         size = os.fstat(self._stderr.fileno()).st_size
         words = os.pread(self._stderr.fileno(), _STDERR_BYTES, max(0, size - _STDERR_BYTES))
         last = words.decode(errors="replace").strip()

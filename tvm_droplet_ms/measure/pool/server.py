@@ -43,14 +43,14 @@ from .protocol import PoolConfig, Reply, Task, WorkerConfig
 from .worker import serve_tasks
 
 _PARENT_SECS = 1.0
-"""Seconds between two looks at whether the user's process is still there."""
+"""Seconds between two checks whether the user's process is alive."""
 
 _FULL_BYTES = 1 << 20
 """Free bytes below which a disk counts as full."""
 
 
 def main(descriptor: int, parent: int, directory: str) -> None:
-    """Serve tasks until the user's process says stop, or is gone.
+    """Serve tasks until the user's process sends stop or ends.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class _Server:
                     self._waiting.appendleft(task)
 
     def _receive(self) -> bool:
-        """Wait for messages and deal with them; returns False when told to stop."""
+        """Wait for messages and handle them; returns False after a stop message."""
         deadlines = [worker.deadline for worker in self._workers if worker.task is not None]
         patience = min([_PARENT_SECS, *(deadline - time.monotonic() for deadline in deadlines)])
         workers: dict[object, _Worker] = {worker.connection: worker for worker in self._workers}
@@ -178,7 +178,7 @@ class _Server:
         has_failed = isinstance(reply.result, Failure)
         self._answer(worker, reply.result)
         is_old = 0 < self._config.max_tasks <= worker.tasks_done
-        # A failed task may leave open files behind, or other things that later tasks trip over.
+        # A failed task may leave open files or other state that breaks later tasks.
         if is_old or has_failed or reply.growth > self._config.max_growth:
             self._retire(worker)
 
@@ -191,7 +191,7 @@ class _Server:
                 self._answer(worker, Failure("timeout", message))
 
     def _bury(self, worker: _Worker) -> None:
-        """Deal with a worker that ended by itself."""
+        """Handle a worker that ended by itself."""
         code = self._retire(worker)
         if worker.task is not None:
             self._answer(worker, Failure("crash", _describe_exit(code, self._config.worker)))
@@ -204,7 +204,7 @@ class _Server:
         worker.task = None
 
     def _blame_a_full_disk(self, failure: Failure) -> Failure:
-        """Turn a failure on a full disk, which breaks any build, into the machinery's."""
+        """Attribute a failure to the machinery if the disk is full, which breaks any build."""
         if not _is_full(self._directory):
             return failure
         message = f"{failure.message}; the disk of {self._directory} is full"
@@ -215,7 +215,7 @@ class _Server:
         return worker.end()
 
     def _fork_missing_workers(self) -> None:
-        """Have as many workers as configured; without any, the waiting tasks fail."""
+        """Start missing workers; if none can be started, the waiting tasks fail."""
         while len(self._workers) < self._config.workers:
             try:
                 self._fork()
@@ -240,7 +240,7 @@ class _Server:
         self._workers.append(_Worker(pid, ours))
 
     def _become_worker(self, ours: Connection, theirs: Connection) -> NoReturn:
-        # It must hold no end of a connection but its own: an end is only seen once all are closed.
+        # It must hold only its own end of a connection: EOF needs all copies to be closed.
         ours.close()
         self._connection.close()
         for worker in self._workers:

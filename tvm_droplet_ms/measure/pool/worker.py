@@ -39,7 +39,7 @@ _MACHINERY_ERRORS = (
     errno.ENFILE,
     errno.EAGAIN,
 )
-"""Errors of the system that say nothing about a candidate: no disk space, no processes."""
+"""System errors unrelated to the candidate: no disk space, no processes."""
 
 
 def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> NoReturn:
@@ -86,7 +86,7 @@ def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
     Returns
     -------
     result : bytes | Failure
-        The pickled value that the function returned, or the traceback of what it raised.
+        The pickled return value of the function, or the traceback of its exception.
     """
     try:
         if initializer is not None:
@@ -105,7 +105,7 @@ def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
 
 
 def _is_of_the_system(error: BaseException | None) -> bool:
-    """Whether an exception, or one that it came from, is the system's and not the task's."""
+    """Whether an exception or one of its causes is the system's and not the task's."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in _MACHINERY_ERRORS:
@@ -116,13 +116,13 @@ def _is_of_the_system(error: BaseException | None) -> bool:
 
 
 def _own_memory() -> int:
-    """The resident memory that is not a file's, in bytes."""
+    """Resident memory not backed by files, in bytes."""
     memory = psutil.Process().memory_info()
     return int(memory.rss - memory.shared)
 
 
 def _set_up(config: WorkerConfig, server: int) -> None:
-    # A group of its own lets the server end what a build started: a linker, nvcc.
+    # With its own group, the server can end child processes of a build: a linker, nvcc.
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _die_with_parent(server)
@@ -140,7 +140,7 @@ def _set_up(config: WorkerConfig, server: int) -> None:
 
 
 def _die_with_parent(server: int) -> None:
-    """Have the kernel end this process when the server ends, however that happens."""
+    """Let the kernel end this process when the server ends for any reason."""
     set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
     ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
     if os.getppid() != server:
