@@ -373,6 +373,8 @@ def test_failed_runs_are_recorded_reported_and_repeated(
 def test_finished_runs_survive_an_interruption(spaces: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = (
+        # A job in the background ignores SIGINT, and so would its child.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import sys; from pathlib import Path; import test_compare as tests\n"
         f"spaces = [Path(path) for path in {[str(path) for path in spaces]!r}]\n"
         f"status, text = tests.compare(spaces, Path({str(out)!r}), run=tests.hang_second)\n"
