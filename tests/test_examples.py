@@ -72,7 +72,6 @@ def test_database_example_shows_records_of_resumed_run(run, tmp_path: Path):
     assert "SamplePerfectTile" in printed
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="DropletStrategy does not take prior= yet")
 def test_cost_model_example_runs(run, tmp_path: Path):
     model = tmp_path / "cpu.model"
     run("own_cost_model", "--trials", 4, "--work-dir", tmp_path / "logs", "--out", model)

@@ -33,7 +33,7 @@ from tvm_droplet_ms.search_strategy.log import Event, Phase, SearchProgress, log
 def _say(
     event: Event, phase: Phase, trials: int, best_secs: float, best_trace: Any, text: str = "..."
 ) -> None:
-    progress = SearchProgress("task", event, phase, trials, best_secs, best_trace)
+    progress = SearchProgress("task", event, phase, trials, best_secs, best_trace, {})
     logger.info(text, extra={"progress": progress})
 
 
