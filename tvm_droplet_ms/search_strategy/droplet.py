@@ -61,8 +61,8 @@ EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
 DESCENTS = ("surrogate", "coordinate")
 
 EXPLORE_TRIALS = {"surrogate": 8, "coordinate": 64}
-"""The default of ``explore_trials`` for each descent: 8 is the best that was measured, 64 is one batch
-of TVM's. The paper explores 300 trials of each task."""
+"""The default of ``explore_trials`` for each descent: 8 is the best that was measured, 64 is one
+batch of TVM's. The paper explores 300 trials of each task."""
 
 MIN_BATCH = 4
 """The smallest batch of a surrogate descent, unless ``descent_batch_size`` is smaller."""
