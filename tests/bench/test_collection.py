@@ -18,21 +18,25 @@
 
 import json
 import math
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conformance.workloads import make_context, matmul, tile_two
 from replaying import annotated
 
 from tvm import IRModule, te
+from tvm.s_tir.meta_schedule.builder import BuilderResult
 from tvm_droplet_ms.bench import building
 from tvm_droplet_ms.bench.building import SpaceBuilder, build_space, console_progress
 from tvm_droplet_ms.bench.collection import Collection
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.work_directory import CollectionError
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import fast_start
+from tvm_droplet_ms.measure import BuildStats, Failure, TaskFailed, fast_start
 
 SIZE = 4
 
@@ -126,6 +130,24 @@ def test_failures_have_a_class(tmp_path: Path):
     assert [math.isinf(module.time) for module in measured] == [True, True, False]
     resumed = Collection(tmp_path, mod, host_target())
     assert [resumed.measured(name) for name in modules] == measured
+
+
+def test_machinery_failure_ends_the_build_and_is_not_recorded(tmp_path: Path):
+    """A full disk says nothing about the modules: they are built when the build is resumed."""
+    mod = matmul(SIZE, SIZE, SIZE)
+    collection = Collection(tmp_path, mod, host_target())
+    message = str(Failure("machinery", "no space left"))
+    builder = SimpleNamespace(
+        stats=BuildStats(), build=lambda inputs: [BuilderResult(None, message) for _ in inputs]
+    )
+    with pytest.raises(CollectionError, match="no space left.*the same command goes on"):
+        collection._build_batch(builder, [1], {1: lambda: mod})
+    failed: Future[None] = Future()
+    failed.set_exception(TaskFailed("machinery", "cannot fork"))
+    with pytest.raises(CollectionError, match="cannot fork"):
+        collection._time(SimpleNamespace(submit=lambda *_: failed), 1, 0)
+    resumed = Collection(tmp_path, mod, host_target())
+    assert not resumed.failures and not resumed.builds and not resumed.times
 
 
 def test_build_error_is_compile_failure(tmp_path: Path):

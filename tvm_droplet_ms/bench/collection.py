@@ -37,10 +37,12 @@ from tvm.target import Target
 from ..cost_model.training.training_data import target_text
 from ..measure import (
     TIME_LIMIT,
+    Failure,
     TaskFailed,
     WarmBuilder,
     WorkerPool,
     export_shared_library,
+    is_machinery_failure,
     prepare_to_time,
 )
 from .kernel_timing import Shape, Timed, time_module
@@ -200,6 +202,8 @@ class Collection:
             }
             if result.artifact_path is None:
                 message = str(result.error_msg)
+                if is_machinery_failure(message):
+                    raise _machine_failed(message)
                 timed_out = TIME_LIMIT in message
                 entry["failure"] = "timeout" if timed_out else "compile"
                 entry["message"] = message[:500]
@@ -222,6 +226,8 @@ class Collection:
         try:
             timed: Timed = future.result()
         except TaskFailed as error:
+            if Failure(error.kind, str(error)).is_machinery:
+                raise _machine_failed(str(error)) from error
             entry["failure"] = "timeout" if error.kind == "timeout" else "runtime"
             entry["message"] = str(error)[:500]
         else:
@@ -248,6 +254,13 @@ class Collection:
     def _read(self) -> None:
         for entry in read_lines(self._log):
             self._take(entry)
+
+
+def _machine_failed(message: str) -> CollectionError:
+    """The error for a failure that is not the module's, and must not be recorded as one."""
+    return CollectionError(
+        f"the machine failed, and not a module: {message}; mend it, and the same command goes on"
+    )
 
 
 def _move(artifact: str, path: Path) -> None:
