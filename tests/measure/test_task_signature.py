@@ -29,7 +29,12 @@ from tvm import te, topi
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms.measure import fast_start
-from tvm_droplet_ms.measure.task_signature import read_task, task_signature, write_task
+from tvm_droplet_ms.measure.task_signature import (
+    arguments_signature,
+    read_task,
+    task_signature,
+    write_task,
+)
 
 LLVM = Target({"kind": "llvm", "num-cores": 2})
 AVX512 = Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
@@ -177,3 +182,39 @@ def test_signature_is_stored_beside_artefact(tmp_path):
     write_task(str(tmp_path), "name")
 
     assert read_task(str(tmp_path)) == "name"
+
+
+def packed_arguments(seed: int):
+    """The arguments of a sampled dense layer whose weights the schedule packs."""
+    a = te.placeholder((16, 64), name="a")
+    weights = te.placeholder((64, 32), name="weights")
+    function = te.create_prim_func([a, weights, topi.nn.matmul(a, weights)])
+    mod = tvm.IRModule({"main": function.with_attr("layout_free_buffers", [1])})
+    context = ms.TuneContext(
+        mod, target=LLVM, space_generator="post-order-apply", rand_state=seed, num_threads=1
+    )
+    schedule = context.generate_design_space()[0]
+    sampled = tvm.s_tir.Schedule(context.mod, seed=seed)
+    tvm.s_tir.Trace(schedule.trace.insts, {}).apply_to_schedule(sampled, remove_postproc=True)
+    sampled.enter_postproc()
+    assert all(postproc.apply(sampled) for postproc in context.space_generator.postprocs)
+    infos = ms.arg_info.ArgInfo.from_entry_func(sampled.mod, remove_preproc=True)
+    return [info.as_json() for info in infos]
+
+
+def test_packed_weights_have_another_shape_and_the_same_signature():
+    fast_start()
+    sampled = [packed_arguments(seed) for seed in range(1, 7)]
+    assert len({str(arguments) for arguments in sampled}) > 1
+    assert len({arguments_signature(arguments) for arguments in sampled}) == 1
+
+
+def test_arguments_of_another_size_type_or_output_differ():
+    arguments = [["TENSOR", "float32", [2, 6]], ["TENSOR", "float32", [4, 4]]]
+    others = [
+        [["TENSOR", "float32", [2, 7]], ["TENSOR", "float32", [4, 4]]],
+        [["TENSOR", "int32", [2, 6]], ["TENSOR", "float32", [4, 4]]],
+        [["TENSOR", "float32", [2, 6]], ["TENSOR", "float32", [2, 8]]],
+        [["TENSOR", "float32", [2, 6]]],
+    ]
+    assert arguments_signature(arguments) not in map(arguments_signature, others)

@@ -42,7 +42,7 @@ from .failures import Failure, failure_at
 from .functions import check_functions
 from .linux import require_linux
 from .pool import TaskFailed, WorkerPool
-from .task_signature import read_task
+from .task_signature import arguments_signature, read_task
 from .timing import Allocate, Evaluate, Timing, TimingConfig, prepare_to_time, time_candidate
 
 
@@ -321,7 +321,8 @@ class PromptRunner(PyRunner):
         return self._time_artefact(item, path)
 
     def _time_artefact(self, item: "_Item", path: str) -> Timing | Failure:
-        task = (item.device_type, repr(item.args_info), read_task(os.path.dirname(path)))
+        arguments = arguments_signature(item.args_info)
+        task = (item.device_type, arguments, read_task(os.path.dirname(path)))
         best = self._best.get(task, math.inf)
         outcome = self._run_in_worker(item, path, best)
         if isinstance(outcome, Failure) and outcome.kind == "machinery":

@@ -18,6 +18,8 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,25 @@ def read_task(folder: str) -> str:
     """The signature in a candidate's folder; empty where another builder made the artefact."""
     path = Path(folder, _FILE)
     return path.read_text() if path.is_file() else ""
+
+
+def arguments_signature(args_info: Sequence[Any]) -> str:
+    """What no schedule changes of a candidate's arguments.
+
+    Parameters
+    ----------
+    args_info : Sequence[Any]
+        The arguments, as ``ArgInfo.as_json`` gives them.
+
+    Returns
+    -------
+    signature : str
+        The type and the number of elements of each, and the shape of the last one, the output. A
+        schedule may change the layout of weights (``layout_free_buffers``), and so their shape.
+    """
+    sizes = [(str(dtype), prod(map(int, shape))) for _, dtype, shape in args_info]
+    output = [int(extent) for extent in args_info[-1][2]] if args_info else []
+    return json.dumps([sizes, output])
 
 
 def task_signature(mod: IRModule, target: Target) -> str:
