@@ -34,6 +34,8 @@ from tvm.target import Target
 
 from .compat import fast_tune_contexts
 from .database import open_database
+from .model.kernels.registration import legalize_map, register_schedule_rules
+from .model.prepare import prepare_graph
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
 
@@ -220,6 +222,23 @@ def _records_of_target(database: ms.Database, target: Target) -> ms.Database:
     return records
 
 
+def _prepare_bound_graph() -> tvm.transform.Pass:
+    """``prepare_graph`` for modules whose weights are constants. Others are left as they are.
+
+    A layout of weights that are parameters would have to be changed in each run of the model.
+    """
+
+    def prepare(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
+        functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+        for function in functions:
+            inputs = (function.attrs or {}).get("num_input", len(function.params))
+            if int(inputs) < len(function.params):
+                return mod
+        return prepare_graph()(mod)
+
+    return tvm.transform.module_pass(prepare, opt_level=0, name="PrepareBoundGraph")
+
+
 def droplet_tuning_pipeline(
     total_trials: int,
     target: str | Mapping[str, Any] | Target,
@@ -237,10 +256,12 @@ def droplet_tuning_pipeline(
 ) -> tvm.transform.Pass:
     """Make a pipeline that tunes a static-shape model with ``DropletStrategy``.
 
-    Like ``relax.pipeline.static_shape_tuning_pipeline``, but with another strategy. The pipeline
-    legalises, fuses, tunes every kernel and applies the best schedule of each. The module is then
-    ready for ``tvm.compile``. Unlike TVM's, it applies only the records of `target`, and only those
-    in `work_dir`. ``relax.get_pipeline("droplet_tuning", ...)`` makes the same pipeline.
+    Like ``relax.pipeline.static_shape_tuning_pipeline``, but with another strategy. On a CPU, a
+    model whose weights are constants is prepared first (``model.prepare.prepare_graph``): batch
+    norms are folded into weights, and convolutions computed in NHWC. The pipeline legalises, fuses,
+    tunes every kernel and applies the best schedule of each. The module is then ready for
+    ``tvm.compile``. Unlike TVM's, it applies only the records of `target`, and only those in
+    `work_dir`. ``relax.get_pipeline("droplet_tuning", ...)`` makes the same pipeline.
 
     Parameters
     ----------
@@ -288,9 +309,15 @@ def droplet_tuning_pipeline(
         seed=seed,
         strategy_options=strategy_options,
     )
+    for_this_target = []
+    if target.kind.name == "llvm":
+        register_schedule_rules()
+        for_this_target = [_prepare_bound_graph(), relax.transform.LegalizeOps(legalize_map())]
     before_tuning = [
+        *for_this_target[:1],
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
+        *for_this_target[1:],
         relax.pipeline.zero_pipeline(),
     ]
     after_applying = []

@@ -1,0 +1,215 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A NumPy interpreter of Relax functions, against which the graph passes are tested.
+
+It computes in float64, so that it shows what a pass changed and not what rounding did.
+"""
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.tirx import IntImm
+
+
+def axes_to(layout, wanted):
+    return [layout.index(letter) for letter in wanted]
+
+
+def windows(data, kernel, strides, dilation):
+    """Windows of the last two axes of NCHW data: N, C, output height, output width, kernel."""
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    view = sliding_window_view(data, reach, axis=(2, 3))
+    view = view[:, :, :: strides[0], :: strides[1]]
+    return view[..., :: dilation[0], :: dilation[1]]
+
+
+def pad2d(data, padding, value):
+    top, left, bottom, right = padding
+    return np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=value)
+
+
+def ints(values):
+    return [int(value) for value in values]
+
+
+def conv2d(attrs, data, weight):
+    data = data.transpose(axes_to(attrs.data_layout, "NCHW"))
+    weight = weight.transpose(axes_to(attrs.kernel_layout, "OIHW"))
+    data = pad2d(data, ints(attrs.padding), 0)
+    view = windows(data, weight.shape[2:], ints(attrs.strides), ints(attrs.dilation))
+    groups = int(attrs.groups)
+    outputs = [
+        np.tensordot(view_of_group, weight_of_group, ([1, 4, 5], [1, 2, 3]))
+        for view_of_group, weight_of_group in zip(
+            np.split(view, groups, axis=1), np.split(weight, groups)
+        )
+    ]
+    result = np.concatenate(outputs, axis=3)
+    return result.transpose(axes_to("NHWC", attrs.out_layout))
+
+
+def pool2d(attrs, data, reduce_windows, padding_value):
+    data = data.transpose(axes_to(attrs.layout, "NCHW"))
+    kernel, strides, dilation = (
+        ints(extents) for extents in (attrs.pool_size, attrs.strides, attrs.dilation)
+    )
+    top, left, bottom, right = ints(attrs.padding)
+    if attrs.ceil_mode:
+        bottom, right = bottom + strides[0] - 1, right + strides[1] - 1
+        for axis, (before, after) in enumerate([(top, bottom), (left, right)]):
+            # The last window starts inside the image or the padding in front of it.
+            extent = data.shape[2 + axis] + before
+            last = (extent + after - kernel[axis]) // strides[axis] * strides[axis]
+            assert last < extent
+    data = pad2d(data, (top, left, bottom, right), padding_value)
+    result = reduce_windows(windows(data, kernel, strides, dilation))
+    return result.transpose(axes_to("NCHW", attrs.out_layout))
+
+
+def average(attrs, data):
+    assert not attrs.ceil_mode or attrs.count_include_pad or not any(ints(attrs.padding))
+    if attrs.count_include_pad and not attrs.ceil_mode:
+        return pool2d(attrs, data, lambda view: view.mean(axis=(4, 5)), 0)
+    return pool2d(attrs, data, lambda view: np.nanmean(view, axis=(4, 5)), np.nan)
+
+
+def batch_norm(attrs, data, gamma, beta, mean, variance):
+    assert not attrs.training
+    shape = [1] * data.ndim
+    shape[int(attrs.axis)] = -1
+    gamma, beta, wide_mean, wide_variance = (
+        v.reshape(shape) for v in (gamma, beta, mean, variance)
+    )
+    result = (data - wide_mean) / np.sqrt(wide_variance + float(attrs.epsilon))
+    result = result * gamma if attrs.scale else result
+    return (result + beta if attrs.center else result), mean, variance
+
+
+def layer_norm(attrs, data, gamma, beta):
+    axes = tuple(axis % data.ndim for axis in ints(attrs.axes))
+    shape = [extent if axis in axes else 1 for axis, extent in enumerate(data.shape)]
+    assert list(axes) == sorted(axes)
+    centred = data - data.mean(axis=axes, keepdims=True)
+    spread = np.sqrt(data.var(axis=axes, keepdims=True) + float(attrs.epsilon))
+    return centred / spread * gamma.reshape(shape) + beta.reshape(shape)
+
+
+def split(attrs, data):
+    sections = attrs.indices_or_sections
+    sections = int(sections) if isinstance(sections, IntImm) else ints(sections)
+    return tuple(np.split(data, sections, axis=int(attrs.axis)))
+
+
+def reduction(function):
+    def reduce(attrs, data):
+        axes = None if attrs.axis is None else tuple(ints(attrs.axis))
+        return function(data, axis=axes, keepdims=bool(attrs.keepdims))
+
+    return reduce
+
+
+def softmax(attrs, data):
+    powers = np.exp(data - data.max(axis=int(attrs.axis), keepdims=True))
+    return powers / powers.sum(axis=int(attrs.axis), keepdims=True)
+
+
+def pad(attrs, data):
+    assert attrs.pad_mode == "constant"
+    widths = np.reshape(ints(attrs.pad_width), (-1, 2))
+    return np.pad(data, widths, constant_values=float(attrs.pad_value))
+
+
+def plain(function):
+    return lambda _attrs, *arrays: function(*arrays)
+
+
+OPERATORS = {
+    "relax.nn.conv2d": conv2d,
+    "relax.nn.max_pool2d": lambda attrs, x: pool2d(attrs, x, lambda v: v.max(axis=(4, 5)), -np.inf),
+    "relax.nn.avg_pool2d": average,
+    "relax.nn.batch_norm": batch_norm,
+    "relax.nn.dropout": lambda _attrs, x: (x, np.ones_like(x)),
+    "relax.nn.relu": plain(lambda x: np.maximum(x, 0)),
+    "relax.nn.softmax": softmax,
+    "relax.nn.pad": pad,
+    "relax.add": plain(np.add),
+    "relax.subtract": plain(np.subtract),
+    "relax.multiply": plain(np.multiply),
+    "relax.divide": plain(np.divide),
+    "relax.power": plain(np.power),
+    "relax.maximum": plain(np.maximum),
+    "relax.minimum": plain(np.minimum),
+    "relax.greater": plain(np.greater),
+    "relax.where": plain(np.where),
+    "relax.nn.leakyrelu": lambda attrs, x: np.where(x > 0, x, float(attrs.alpha) * x),
+    "relax.negative": plain(np.negative),
+    "relax.sqrt": plain(np.sqrt),
+    "relax.sigmoid": plain(lambda x: 1 / (1 + np.exp(-x))),
+    "relax.clip": plain(np.clip),
+    "relax.matmul": plain(np.matmul),
+    "relax.sum": reduction(np.sum),
+    "relax.mean": reduction(np.mean),
+    "relax.max": reduction(np.max),
+    "relax.min": reduction(np.min),
+    "relax.concat": lambda attrs, xs: np.concatenate(xs, axis=int(attrs.axis)),
+    "relax.stack": lambda attrs, xs: np.stack(xs, axis=int(attrs.axis or 0)),
+    "relax.permute_dims": lambda attrs, x: x.transpose(
+        None if attrs.axes is None else ints(attrs.axes)
+    ),
+    "relax.reshape": plain(np.reshape),
+    "relax.broadcast_to": plain(np.broadcast_to),
+    "relax.squeeze": lambda attrs, x: np.squeeze(
+        x, None if attrs.axis is None else tuple(ints(attrs.axis))
+    ),
+    "relax.nn.layer_norm": layer_norm,
+    "relax.split": split,
+    "relax.expand_dims": lambda attrs, x: np.expand_dims(x, tuple(ints(attrs.axis))),
+}
+
+
+class Evaluator:
+    """The values of the variables of a function for some inputs."""
+
+    def __init__(self, func, inputs):
+        self.values = dict(zip(func.params, inputs))
+        for block in func.body.blocks:
+            for binding in block.bindings:
+                self.values[binding.var] = self.value(binding.value)
+        self.result = self.value(func.body.body)
+
+    def value(self, expr):
+        if isinstance(expr, GenericConst):
+            array = expr.value.numpy()
+            return array.astype("float64") if array.dtype == np.float32 else array
+        if isinstance(expr, relax.Var):
+            return self.values[expr]
+        if isinstance(expr, relax.Tuple):
+            return tuple(self.value(item) for item in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            return self.value(expr.tuple_value)[expr.index]
+        if isinstance(expr, relax.ShapeExpr):
+            return tuple(ints(expr))
+        if isinstance(expr, relax.Call):
+            return OPERATORS[expr.op.name](expr.attrs, *map(self.value, expr.args))
+        return float(expr.value)
+
+
+def evaluate(mod, *inputs, name="main"):
+    """Run a function of a module on float64 copies of some arrays."""
+    return Evaluator(mod[name], [array.astype("float64") for array in inputs]).result

@@ -1,0 +1,79 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Channel shuffles rewritten so that they shuffle the innermost axis."""
+
+import tvm
+from tvm import relax
+
+from .bindings import Bindings, Expr, Var, operator_name, static_shape
+from .rewriting import Emit, Rewrite, binding_pass
+from .transposes import axes_of
+
+RESHAPE, TRANSPOSE = "relax.reshape", "relax.permute_dims"
+
+
+def _shuffled(bindings: Bindings, value: Expr) -> tuple[Expr, int] | None:
+    """Return what a value shuffles the channels of, and in how many groups.
+
+    None if the value is no (N, C, H, W) -> (N, g, C / g, H, W) -> (N, C / g, g, H, W) ->
+    (N, C, H, W).
+    """
+    transpose = bindings.call_of(value.args[0], TRANSPOSE)
+    split = None if transpose is None else bindings.call_of(transpose.args[0], RESHAPE)
+    if transpose is None or split is None:
+        return None
+    source = split.args[0]
+    shape, grouped = static_shape(source), static_shape(split)
+    if shape is None or grouped is None or len(shape) != 4 or len(grouped) != 5:
+        return None
+    kept = (grouped[0], *grouped[3:]) == (shape[0], *shape[2:])
+    swaps = axes_of(transpose, 5) == (0, 2, 1, 3, 4)
+    return (source, grouped[1]) if kept and swaps and static_shape(value) == shape else None
+
+
+def _rewrite(bindings: Bindings) -> Rewrite:
+    def rewrite(_var: Var, value: Expr, emit: Emit) -> Expr | None:
+        shuffled = _shuffled(bindings, value) if operator_name(value) == RESHAPE else None
+        if shuffled is None:
+            return None
+        source, groups = shuffled
+        batch, channels, height, width = static_shape(source) or ()
+        inner = (batch, height, width, groups, channels // groups)
+        result = emit(relax.op.permute_dims(source, (0, 2, 3, 1)))
+        result = emit(relax.op.reshape(result, inner))
+        result = emit(relax.op.permute_dims(result, (0, 1, 2, 4, 3)))
+        result = emit(relax.op.reshape(result, (batch, height, width, channels)))
+        return relax.op.permute_dims(result, (0, 3, 1, 2))
+
+    return rewrite
+
+
+def shuffle_innermost() -> tvm.transform.Pass:
+    """Make a pass that shuffles channels in NHWC, between two transposes.
+
+    A channel shuffle (ShuffleNet; Zhang et al., 2018) reshapes (N, C, H, W) to
+    (N, g, C / g, H, W), swaps the two axes of channels, and reshapes back. ``ConvertLayout`` has no
+    rule for reshapes, so it turns the activation to NCHW before and to NHWC after it. With the
+    shuffle in NHWC, those transposes and the ones that this pass puts around it cancel each other
+    (:func:`~tvm_droplet_ms.model.transposes.merge_transposes`).
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass. It is for models whose convolutions become NHWC next.
+    """
+    return binding_pass("ShuffleInnermost", _rewrite, [TRANSPOSE])

@@ -1,0 +1,136 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The legalisation of grouped NHWC convolutions, with an axis for the groups."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, te, topi
+
+
+def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalise ``relax.nn.conv2d``; for ``LegalizeOps(customize_legalize_map=...)``.
+
+    A grouped convolution in NHWC with HWIO weights becomes `grouped_convolution`. Everything else
+    is legalised by TVM: one group, other layouts, and groups of one input channel (depthwise),
+    which TVM's form suits.
+
+    Parameters
+    ----------
+    builder : relax.BlockBuilder
+        The builder that emits the kernel.
+    call : relax.Call
+        A call of ``relax.nn.conv2d``.
+
+    Returns
+    -------
+    ret : relax.Call
+        A ``call_tir``, or the call itself where TVM cannot legalise it.
+    """
+    attributes = call.attrs
+    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
+    groups = int(attributes.groups)
+    if (
+        groups == 1
+        or tuple(map(str, layouts)) != ("NHWC", "HWIO", "NHWC")
+        or attributes.out_dtype
+        or not all(_has_constant_shape(argument) for argument in call.args)
+        or int(call.args[1].ty.shape[2]) == 1
+    ):
+        return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
+    return builder.call_te(
+        grouped_convolution,
+        *call.args,
+        groups,
+        strides=[int(stride) for stride in attributes.strides],
+        padding=[int(pad) for pad in attributes.padding],
+        dilation=[int(step) for step in attributes.dilation],
+        primfunc_name_hint="grouped_conv2d",
+    )
+
+
+def grouped_convolution(
+    data: te.Tensor,
+    weights: te.Tensor,
+    groups: int,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> te.Tensor:
+    """Convolve group by group.
+
+    TOPI computes the input channel from the output channel by a division
+    (``topi/nn/conv2d.py``, ``conv``), so a tile of output channels may read from several groups.
+    With an axis for the groups, a tile lies in one group and its loop can be vectorised.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Of shape (batch, height, width, in_channels).
+    weights : te.Tensor
+        Of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
+    groups : int
+        Divides the input and the output channels.
+    strides, dilation : Sequence[int]
+        For the height and the width.
+    padding : Sequence[int]
+        Zeros at the top, left, bottom and right.
+
+    Returns
+    -------
+    output : te.Tensor
+        Of shape (batch, out_height, out_width, out_channels).
+    """
+    batch, height, width, _ = topi.utils.get_const_tuple(data.shape)
+    kernel_height, kernel_width, inputs, out_channels = topi.utils.get_const_tuple(weights.shape)
+    outputs = out_channels // groups
+    top, left, bottom, right = padding
+    out_height = (height + top + bottom - (kernel_height - 1) * dilation[0] - 1) // strides[0] + 1
+    out_width = (width + left + right - (kernel_width - 1) * dilation[1] - 1) // strides[1] + 1
+    padded = data
+    if any(padding):
+        padded = topi.nn.pad(data, (0, top, left, 0), (0, bottom, right, 0), name="pad_temp")
+    ry = te.reduce_axis((0, kernel_height), name="ry")
+    rx = te.reduce_axis((0, kernel_width), name="rx")
+    rc = te.reduce_axis((0, inputs), name="rc")
+
+    def product(n: Any, y: Any, x: Any, g: Any, f: Any) -> Any:
+        row, column = y * strides[0] + ry * dilation[0], x * strides[1] + rx * dilation[1]
+        return te.sum(
+            padded[n, row, column, g * inputs + rc] * weights[ry, rx, rc, g * outputs + f],
+            axis=[ry, rx, rc],
+        )
+
+    grouped = te.compute(
+        (batch, out_height, out_width, groups, outputs), product, name="grouped_conv2d_nhwc"
+    )
+    return te.compute(
+        (batch, out_height, out_width, out_channels),
+        lambda n, y, x, c: grouped[n, y, x, c // outputs, c % outputs],
+        name="join_groups",
+    )
+
+
+def _has_constant_shape(expr: Any) -> bool:
+    type_ = expr.ty
+    return (
+        isinstance(type_, relax.TensorType)
+        and isinstance(type_.shape, relax.ShapeExpr)
+        and all(isinstance(extent, tvm.tirx.IntImm) for extent in type_.shape)
+    )

@@ -1,0 +1,148 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Design spaces of pooling layers, for MetaSchedule on a CPU.
+
+TOPI annotates its pools with names of schedule rules, such as ``meta_schedule.pool_max``
+(``include/tvm/topi/nn/pooling.h``). MetaSchedule looks for a global function of that name for each
+of the target's keys (``src/s_tir/meta_schedule/schedule_rule/apply_custom_rule.cc``). TVM 0.27 has
+none: it warns, and schedules a pool like any other reduction.
+"""
+
+from collections.abc import Callable
+
+import tvm_ffi
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import IntImm, IterVar
+
+RULE_NAMES = ("pool_max", "pool_avg", "adaptive_pool_max", "adaptive_pool_avg")
+"""The rules that TOPI's pools ask for, without the prefix ``meta_schedule.``."""
+
+_ANNOTATION = "schedule_rule"
+_MAX_VECTOR = 64
+_VECTORS = (8, 16, 32, 64)
+
+
+def register_pool_rules() -> None:
+    """Register design spaces for pools under the names that TVM asks for.
+
+    Call it before a task's design space is generated. It may be called again, and leaves rules
+    that are already registered as they are. TVM looks a rule up by the target's keys: ``cpu`` is
+    among those of every CPU target, ``gpu`` among those of every GPU target.
+
+    On a CPU, a pool whose channels are innermost (NHWC) gets one design space: the channels of a
+    vector are a tile, the window is reduced for one vector at a time, and padding is computed where
+    it is read. Other pools, and all on a GPU, keep TVM's design space, without TVM's warning.
+    """
+    cpu_rules = dict(zip(RULE_NAMES, (_tile_maximum, _tile_average) * 2, strict=True))
+    for name, rule in cpu_rules.items():
+        _register_if_missing("cpu", name, rule)
+        _register_if_missing("gpu", name, _keep_default)
+
+
+def _register_if_missing(
+    key: str, name: str, rule: Callable[[Schedule, SBlockRV], list[Schedule]]
+) -> None:
+    full_name = f"s_tir.meta_schedule.{key}.meta_schedule.{name}"
+    if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
+        tvm_ffi.register_global_func(full_name, rule)
+
+
+def _keep_default(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
+    """The default design space: other rules apply to blocks without the annotation only."""
+    schedule.unannotate(block, _ANNOTATION)
+    return [schedule]
+
+
+def _tile_maximum(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
+    """The rule of a pool that is one block: the reduction."""
+    if not _has_innermost_channels(schedule, block):
+        return _keep_default(schedule, block)
+    _tile_reduction(schedule, block)
+    return [schedule]
+
+
+def _tile_average(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
+    """The rule of the division in an average pool, whose producer is the reduction."""
+    producers = schedule.get_producers(block)
+    if len(producers) != 1 or not _has_innermost_channels(schedule, producers[0]):
+        return _keep_default(schedule, block)
+    reduction = producers[0]
+    # The annotation keeps the rules for general reductions away from the tiled loops.
+    schedule.annotate(reduction, _ANNOTATION, "None")
+    tile = _tile_reduction(schedule, reduction)
+    if schedule.get_consumers(block):
+        return _keep_default(schedule, block)  # TVM inlines the division into the consumer.
+    schedule.reverse_compute_at(block, tile, preserve_unit_loops=True)
+    return [schedule]
+
+
+def _has_innermost_channels(schedule: Schedule, reduction: SBlockRV) -> bool:
+    """Whether the input's last axis is not pooled, and all axes have constant extents."""
+    block = schedule.get(reduction)
+    if not all(isinstance(axis.dom.extent, IntImm) for axis in block.iter_vars):
+        return False  # An adaptive pool whose windows differ in size.
+    spatial = [axis for axis in block.iter_vars if axis.iter_type == IterVar.DataPar]
+    return bool(spatial) and all(
+        read.region[-1].min.same_as(spatial[-1].var) for read in block.reads
+    )
+
+
+def _tile_reduction(schedule: Schedule, reduction: SBlockRV) -> LoopRV:
+    """Move a vector of channels inside the window's loops.
+
+    Returns
+    -------
+    loop : LoopRV
+        The loop over the vectors, right outside the window's loops.
+    """
+    for producer in schedule.get_producers(reduction):
+        if schedule.get(producer).name_hint.startswith("pad_temp"):
+            schedule.compute_inline(producer)
+    axes = schedule.get(reduction).iter_vars
+    loops = list(zip(axes, schedule.get_loops(reduction), strict=True))
+    spatial = [loop for axis, loop in loops if axis.iter_type == IterVar.DataPar]
+    window = [loop for axis, loop in loops if axis.iter_type != IterVar.DataPar]
+    factors = vector_extents(int(schedule.get(spatial[-1]).extent))
+    factor = schedule.sample_categorical(factors, [1.0 / len(factors)] * len(factors))
+    outer, vector = schedule.split(spatial[-1], [None, factor])
+    schedule.reorder(*spatial[:-1], outer, *window, vector)
+    return outer
+
+
+def vector_extents(channels: int) -> list[int]:
+    """The extents to choose a vector loop's from, which divide the channels.
+
+    Powers of two from 8 to 64 where there are any: LLVM splits a vector of, for example, 24
+    elements into pieces, which took an average pool ten times as long. Otherwise all divisors of up
+    to 64.
+
+    Parameters
+    ----------
+    channels : int
+        Number of channels.
+
+    Returns
+    -------
+    extents : list[int]
+        In ascending order; not empty.
+    """
+    vectors = [extent for extent in _VECTORS if channels % extent == 0]
+    return vectors or [
+        extent for extent in range(1, min(channels, _MAX_VECTOR) + 1) if channels % extent == 0
+    ]

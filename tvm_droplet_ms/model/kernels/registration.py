@@ -1,0 +1,47 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a pipeline needs to use the kernels: a map for ``LegalizeOps``, and schedule rules."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .concatenation import legalize_concatenation, register_concatenation_rule
+from .grouped_convolution import legalize_convolution
+from .pool_rules import register_pool_rules
+from .winograd_rules import register_winograd_rules
+
+
+def legalize_map() -> dict[str, Callable[..., Any]]:
+    """The legalisations that replace TVM's on a CPU.
+
+    Returns
+    -------
+    functions : dict[str, Callable[..., Any]]
+        By operator, for ``relax.transform.LegalizeOps(customize_legalize_map=...)``. Calls that a
+        function has no better form for are legalised by TVM.
+    """
+    return {"relax.concat": legalize_concatenation, "relax.nn.conv2d": legalize_convolution}
+
+
+def register_schedule_rules() -> None:
+    """Register the schedule rules that the kernels ask for.
+
+    Call it before MetaSchedule generates design spaces. It may be called again.
+    """
+    register_pool_rules()
+    register_concatenation_rule()
+    register_winograd_rules()

@@ -1,0 +1,109 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Convolutions and dense layers with constant weights: their axes and how to rebuild them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+
+from .bindings import Expr, array_of, constant, is_float32, operator_name, static_shape
+
+CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A float32 convolution or dense layer with a constant weight.
+
+    Attributes
+    ----------
+    call : relax.Call
+        The call.
+    weight : Array
+        A view of the weight.
+    input_axis, output_axis : int
+        Axis of the channels in the input and in the output.
+    weight_input_axis, weight_output_axis : int
+        Axes of the weight: the input channels of a group, and the output channels.
+    groups : int
+        Number of groups.
+    padded : bool
+        Whether zeros are put around the input.
+    """
+
+    call: relax.Call
+    weight: "np.ndarray[Any, Any]"
+    input_axis: int
+    output_axis: int
+    weight_input_axis: int
+    weight_output_axis: int
+    groups: int
+    padded: bool
+
+    @property
+    def data(self) -> Expr:
+        """The input."""
+        return self.call.args[0]
+
+    def rebuild(self, data: Expr, weight: "np.ndarray[Any, Any]") -> relax.Call:
+        """Make the same layer with another input, and a copy of another weight."""
+        return relax.Call(self.call.op, [data, constant(weight)], self.call.attrs)
+
+
+def layer_of(value: Expr) -> Layer | None:
+    """Return the layer that a value is.
+
+    Parameters
+    ----------
+    value : Expr
+        The value of a binding.
+
+    Returns
+    -------
+    ret : Layer or None
+        The layer. None if the value is no convolution or matrix product, if it is not float32 or
+        of unknown shape, if its weight is no constant, or if a layout is packed.
+    """
+    name = operator_name(value)
+    if name not in (*CONVOLUTIONS, "relax.matmul"):
+        return None
+    data, weight = value.args[0], array_of(value.args[1])
+    shape = static_shape(data)
+    typed = is_float32(data) and is_float32(value.args[1]) and is_float32(value)
+    if weight is None or array_of(data) is not None or shape is None or not typed:
+        return None
+    if name == "relax.matmul":
+        if len(shape) < 2 or weight.ndim != 2:
+            return None
+        return Layer(value, weight, len(shape) - 1, len(shape) - 1, 0, 1, 1, False)
+    attrs = value.attrs
+    layouts = [attrs.data_layout, attrs.kernel_layout, attrs.out_layout]
+    if not all(layout.isalpha() and layout.isupper() for layout in layouts):
+        return None
+    return Layer(
+        value,
+        weight,
+        attrs.data_layout.index("C"),
+        attrs.out_layout.index("C"),
+        attrs.kernel_layout.index("I"),
+        attrs.kernel_layout.index("O"),
+        int(attrs.groups),
+        any(int(extent) != 0 for extent in attrs.padding),
+    )

@@ -1,0 +1,72 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The passes that prepare the graph of a whole float32 model for tuning on a CPU."""
+
+import tvm
+from tvm import relax
+
+from .affine import fold_affine
+from .channel_shuffle import shuffle_innermost
+from .clip import expand_clips
+from .constants import place_constants
+from .dropout import drop_dropouts
+from .layout import convert_layout
+from .numpy_folding import fold_constants
+from .pads import fold_pads
+from .stacks import concatenate_stacks, unstack_reductions
+
+
+def prepare_graph() -> tvm.transform.Pass:
+    """Make the pass that prepares a Relax model for tuning on a CPU.
+
+    It removes dropouts, folds constants and batch norms, and computes convolutions in NHWC. The
+    parameters and results of the functions keep their shapes and layouts. The weights have to be
+    constants (``relax.transform.BindParams``): what depends on a parameter is not folded.
+
+    Next come ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``, ``FuseTIR``
+    and ``AttachAttrLayoutFreeBuffers``, and then the tuning.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass. What it does not know it leaves as it is.
+    """
+    canonicalize = relax.transform.CanonicalizeBindings
+    return tvm.transform.Sequential(
+        [
+            canonicalize(),
+            relax.transform.ConvertToDataflow(),
+            drop_dropouts(),
+            unstack_reductions(),
+            canonicalize(),
+            relax.transform.DeadCodeElimination(),
+            concatenate_stacks(),
+            fold_constants(),
+            canonicalize(),
+            fold_pads(),
+            expand_clips(),
+            place_constants(),
+            shuffle_innermost(),
+            relax.transform.DeadCodeElimination(),
+            fold_affine(),
+            canonicalize(),
+            relax.transform.DeadCodeElimination(),
+            convert_layout(),
+            relax.transform.DeadCodeElimination(),
+        ],
+        name="PrepareGraph",
+    )

@@ -1,0 +1,117 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Stacks of tensors as concatenations, and their reductions as operations on pairs."""
+
+import tvm_ffi
+
+import tvm
+from tvm import relax
+
+from .bindings import Bindings, Expr, Var, operator_name
+from .rewriting import Emit, Rewrite, binding_pass
+
+STACK = "relax.stack"
+
+PAIRWISE = {
+    "relax.sum": relax.op.add,
+    "relax.max": relax.op.maximum,
+    "relax.min": relax.op.minimum,
+}
+
+
+def _operands(bindings: Bindings, stack: relax.Call) -> list[Expr] | None:
+    """Return the tensors that are stacked. None if they are not known one by one."""
+    tensors = bindings.value_of(stack.args[0])
+    return list(tensors.fields) if isinstance(tensors, relax.Tuple) else None
+
+
+def _stacked(bindings: Bindings, call: relax.Call) -> list[Expr] | None:
+    """Return the tensors that a call reduces. None if it reduces anything but a stack of some."""
+    attrs = call.attrs
+    if attrs.axis is None or [int(axis) for axis in attrs.axis] != [0] or attrs.keepdims:
+        return None
+    stack = bindings.call_of(call.args[0], STACK)
+    if stack is None or int(stack.attrs.axis or 0) != 0:
+        return None
+    return _operands(bindings, stack)
+
+
+def _unbroadcast(bindings: Bindings, expr: Expr) -> Expr:
+    """Return what a tensor is broadcast from, or the tensor itself."""
+    call = bindings.call_of(expr, "relax.broadcast_to")
+    return expr if call is None else call.args[0]
+
+
+def _rewrite_reductions(bindings: Bindings) -> Rewrite:
+    def rewrite(_var: Var, value: Expr, emit: Emit) -> Expr | None:
+        operator = PAIRWISE.get(operator_name(value))
+        tensors = None if operator is None else _stacked(bindings, value)
+        if operator is None or tensors is None:
+            return None
+        sources = [_unbroadcast(bindings, tensor) for tensor in tensors]
+        # A broadcast of all tensors that no operation on pairs would do is kept.
+        shapes = [source.ty.shape for source in sources]
+        if not any(tvm_ffi.structural_equal(shape, value.ty.shape) for shape in shapes):
+            sources = [tensors[0], *sources[1:]]
+        result = sources[0]
+        for source in sources[1:-1]:
+            result = emit(operator(result, source))
+        return operator(result, sources[-1]) if len(sources) > 1 else result
+
+    return rewrite
+
+
+def unstack_reductions() -> tvm.transform.Pass:
+    """Make a pass that replaces the sum, maximum or minimum of stacked tensors.
+
+    TVM's ONNX importer broadcasts the inputs of ``Sum``, ``Max`` and ``Min``, stacks them, and
+    reduces the stack over its new axis: two kernels, which fuse with nothing, and an operation at
+    which ``ConvertLayout`` stops with an error. Additions, maxima and minima of two tensors fuse
+    with the convolution before them.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass. The results are the same to the last bit, as the tensors are added up in the same
+        order. The stacks are left as dead code.
+    """
+    return binding_pass("UnstackReductions", _rewrite_reductions, [STACK])
+
+
+def _rewrite_stacks(bindings: Bindings) -> Rewrite:
+    def rewrite(_var: Var, value: Expr, emit: Emit) -> Expr | None:
+        tensors = _operands(bindings, value) if operator_name(value) == STACK else None
+        if tensors is None:
+            return None
+        axis = int(value.attrs.axis or 0)
+        expanded = [emit(relax.op.expand_dims(tensor, axis)) for tensor in tensors]
+        return relax.op.concat(expanded, axis=axis)
+
+    return rewrite
+
+
+def concatenate_stacks() -> tvm.transform.Pass:
+    """Make a pass that replaces each stack by a concatenation of tensors with one more axis.
+
+    ``ConvertLayout`` stops at a stack of activations: "Invalid SLayout: can't find S".
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass.
+    """
+    return binding_pass("ConcatenateStacks", _rewrite_stacks, [STACK])
