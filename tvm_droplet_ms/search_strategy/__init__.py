@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .droplet import DropletStrategy
-    from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer
+    from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SeededExplorer
     from .log import SearchProgress
 else:
 
@@ -40,6 +40,7 @@ __all__ = [
     "Explorer",
     "RandomExplorer",
     "SearchProgress",
+    "SeededExplorer",
 ]
 
 _MODULES = {
@@ -48,4 +49,5 @@ _MODULES = {
     "Explorer": "explorers",
     "RandomExplorer": "explorers",
     "SearchProgress": "log",
+    "SeededExplorer": "explorers",
 }

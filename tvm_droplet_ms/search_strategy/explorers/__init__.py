@@ -19,6 +19,7 @@
 from .base import Exploration, Explorer, SearchContext
 from .evolutionary import EvolutionaryExplorer
 from .random_sampling import RandomExplorer
+from .seeded import SeededExplorer
 
 __all__ = [
     "EvolutionaryExplorer",
@@ -26,4 +27,5 @@ __all__ = [
     "Explorer",
     "RandomExplorer",
     "SearchContext",
+    "SeededExplorer",
 ]
