@@ -39,10 +39,12 @@ if TYPE_CHECKING:
         relax,
         report,
         search_strategy,
+        tuning,
     )
     from .database import open_database
     from .relax import DropletTuneIRMod, droplet_tuning_pipeline
     from .search_strategy import DropletStrategy
+    from .tuning import tune
 else:
 
     def __getattr__(name: str) -> Any:
@@ -56,13 +58,20 @@ else:
         return sorted({*__all__, *_modules()})
 
 
-__all__ = ["DropletStrategy", "DropletTuneIRMod", "droplet_tuning_pipeline", "open_database"]
+__all__ = [
+    "DropletStrategy",
+    "DropletTuneIRMod",
+    "droplet_tuning_pipeline",
+    "open_database",
+    "tune",
+]
 
 _MODULES_OF_NAMES = {
     "DropletStrategy": "search_strategy",
     "DropletTuneIRMod": "relax",
     "droplet_tuning_pipeline": "relax",
     "open_database": "database",
+    "tune": "tuning",
 }
 
 

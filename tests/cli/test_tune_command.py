@@ -1,0 +1,67 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command ``droplet-ms tune``."""
+
+import pytest
+
+from tvm_droplet_ms.cli import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shape", "x=1,0"], "'x=1,0' is no shape: expected a name and positive extents"),
+        (["--shape", "1,3"], "'1,3' is no shape"),
+        (["--minutes", "0"], "'0' is not a positive number of minutes"),
+        (["--minutes", "soon"], "'soon' is not a positive number of minutes"),
+        (["--trials", "-1"], "'-1' is not a number of trials"),
+        (["--threads", "0"], "'0' is not a positive integer"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", "model.onnx", "=".join(arguments)])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_model_is_named(capsys, tmp_path):
+    missing = str(tmp_path / "model.onnx")
+    assert main(["tune", missing, "--work-dir", str(tmp_path)]) == 1
+    assert f"model {missing!r} does not exist" in capsys.readouterr().err
+
+
+def test_a_model_is_tuned_from_the_shell(capsys, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", kind, ["batch", 8])],
+        [helper.make_tensor_value_info("y", kind, ["batch", 8])],
+    )
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
+    onnx.save(model, tmp_path / "relu.onnx")
+    arguments = ["tune", str(tmp_path / "relu.onnx"), "--work-dir", str(tmp_path / "logs")]
+    assert main([*arguments, "--trials", "0"]) == 1
+    assert "--shape x=1,8" in capsys.readouterr().err
+    library = tmp_path / "relu.so"
+    status = main([*arguments, "--trials", "0", "--shape", "x=4,8", "--out", str(library)])
+    assert status == 0
+    printed = capsys.readouterr().out
+    assert "latency" in printed and "relu" in printed
+    assert library.stat().st_size > 0

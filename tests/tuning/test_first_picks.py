@@ -1,0 +1,285 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""First picks: the best predicted schedule of every task, and the database that applies them."""
+
+import numpy as np
+import pytest
+from tvm_ffi import structural_hash
+
+import tvm
+from tvm import relax, te, topi
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
+from tvm.target import Target
+from tvm_droplet_ms.tuning.application import database_to_apply
+from tvm_droplet_ms.tuning.first_picks import is_tunable, pick_schedules
+from tvm_droplet_ms.tuning.pick_file import PickFile
+from tvm_droplet_ms.tuning.roofline import MachineRates
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+RATES = MachineRates(100e9, (1000,), (10e9,))
+QUICK = {"rates": RATES, "most": 6, "least": 2}
+
+
+@derived_object
+class HashModel(ms.cost_model.PyCostModel):
+    """A cost model that is a fixed function of the module."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def load(self, path):
+        pass
+
+    def save(self, path):
+        pass
+
+    def update(self, context, candidates, results):
+        raise AssertionError("a pick is no measurement")
+
+    def predict(self, context, candidates):
+        self.asked += len(candidates)
+        return np.array([score(candidate.sch.mod) for candidate in candidates])
+
+
+def score(mod):
+    return structural_hash(mod) % 1009 / 1009
+
+
+def network():
+    """A dense layer with an activation, then another of other extents."""
+    builder = relax.BlockBuilder()
+    image = relax.Var("image", relax.TensorType((4, 16), "float32"))
+    weights = [
+        relax.Var(f"weight{index}", relax.TensorType(shape, "float32"))
+        for index, shape in enumerate([(16, 32), (32, 8)])
+    ]
+    with builder.function("main", [image, *weights]):
+        with builder.dataflow():
+            hidden = builder.emit(relax.op.nn.relu(relax.op.matmul(image, weights[0])))
+            out = builder.emit_output(relax.op.matmul(hidden, weights[1]))
+        builder.emit_func_output(out)
+    with TARGET:
+        return relax.get_pipeline("zero")(builder.get())
+
+
+def dense(n, target=TARGET, weight=1, name="dense"):
+    lhs, rhs = te.placeholder((8, 16), name="lhs"), te.placeholder((n, 16), name="rhs")
+    mod = tvm.IRModule({"main": te.create_prim_func([lhs, rhs, topi.nn.dense(lhs, rhs)])})
+    return ms.ExtractedTask(name, mod, target, [mod], weight)
+
+
+@pytest.fixture(scope="module")
+def module():
+    return network()
+
+
+@pytest.fixture(scope="module")
+def tasks(module):
+    return ms.relax_integration.extract_tasks(module, TARGET)
+
+
+def run(mod, arguments):
+    machine = relax.VirtualMachine(tvm.compile(mod, TARGET), tvm.cpu())
+    return machine["main"](*[tvm.runtime.tensor(argument) for argument in arguments]).numpy()
+
+
+def apply(module, database):
+    with TARGET, database:
+        return relax.transform.MetaScheduleApplyDatabase()(module)
+
+
+def naive(module):
+    return [
+        variable.name_hint
+        for variable, function in module.functions.items()
+        if isinstance(function, tvm.tirx.PrimFunc)
+        and not (function.attrs or {}).get("tirx.is_scheduled", False)
+    ]
+
+
+def test_no_kernel_is_left_naive(module, tasks):
+    picks = pick_schedules(tasks, prior=HashModel(), **QUICK)
+    assert len(picks) == len(tasks) == 2
+    applied = apply(module, database_to_apply(MemoryDatabase(), picks, TARGET))
+    assert len(naive(module)) == 2
+    assert naive(applied) == []
+    rng = np.random.default_rng(0)
+    arguments = [rng.standard_normal(s, dtype="float32") for s in ((4, 16), (16, 32), (32, 8))]
+    image, first, second = arguments
+    expected = np.maximum(image @ first, 0) @ second
+    np.testing.assert_allclose(run(applied, arguments), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_pick_is_best_predicted_of_distinct_samples(tasks):
+    model = HashModel()
+    picks = pick_schedules(tasks, prior=model, **QUICK | {"least": 6})
+    assert model.asked == 6 * len(tasks)
+    for pick in picks:
+        assert list(pick.predicted) == sorted(pick.predicted, reverse=True)
+        assert len(set(pick.points)) == 6
+        schedule = Schedule(pick.mod)
+        pick.trace.apply_to_schedule(schedule, remove_postproc=False)
+        assert score(schedule.mod) == pick.predicted[0] == max(pick.predicted)
+
+
+def test_pick_of_a_task_does_not_depend_on_the_others(tasks):
+    together = pick_schedules(tasks, prior=HashModel(), **QUICK | {"least": 6})
+    for task in tasks:
+        alone = pick_schedules([task], prior=HashModel(), **QUICK | {"least": 6})
+        mod = task.dispatched[0]
+        assert alone.find(mod, TARGET).points == together.find(mod, TARGET).points
+
+
+def test_without_a_model_one_schedule_is_drawn():
+    picks = pick_schedules([dense(8)], prior=None, **QUICK)
+    (pick,) = picks
+    assert pick.predicted == ()
+    assert pick.points
+
+
+def test_late_tasks_get_a_schedule_without_being_asked_about(tmp_path):
+    model = HashModel()
+    late = pick_schedules([dense(8)], prior=model, work_dir=tmp_path, is_late=lambda: True, **QUICK)
+    assert len(late) == 1
+    assert model.asked == 0
+    pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
+    assert model.asked == 6
+
+
+def test_kept_picks_are_used_again(tmp_path):
+    model = HashModel()
+    tasks = [dense(8, weight=30), dense(24)]
+    made = pick_schedules(tasks, prior=model, work_dir=tmp_path, **QUICK)
+    asked = model.asked
+    again = pick_schedules(tasks, prior=model, work_dir=tmp_path, seed=1, **QUICK)
+    assert model.asked == asked == 6 + 2
+    for task in tasks:
+        before, after = (picks.find(task.dispatched[0], TARGET) for picks in (made, again))
+        assert before.points == after.points
+        assert str(before.trace) == str(after.trace)
+    assert len(PickFile(tmp_path).path.read_text().splitlines()) == 2
+
+
+def test_torn_pick_is_made_anew(tmp_path):
+    model = HashModel()
+    pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
+    path = PickFile(tmp_path).path
+    path.write_bytes(path.read_bytes()[:-40])
+    picks = pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
+    assert len(picks) == 1
+    assert model.asked == 12
+    assert len(PickFile(tmp_path).read()) == 1
+
+
+def test_pick_of_another_workload_or_target_is_not_used(tmp_path):
+    model = HashModel()
+    pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
+    other = Target({"kind": "llvm", "num-cores": 2})
+    pick_schedules([dense(24)], prior=model, work_dir=tmp_path, **QUICK)
+    pick_schedules([dense(8, other)], prior=model, work_dir=tmp_path, **QUICK)
+    assert model.asked == 18
+
+
+def test_trace_that_no_longer_replays_is_made_anew(tmp_path):
+    model = HashModel()
+    pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
+    file = PickFile(tmp_path)
+    file.path.write_text(file.path.read_text().replace("T_matmul_NT", "T_other"))
+    # The block's name is in the trace alone.
+    assert len(file.read()) == 1
+    assert len(pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)) == 1
+    assert model.asked == 12
+
+
+@derived_object
+class RejectAll(ms.postproc.PyPostproc):
+    def _initialize_with_tune_context(self, context):
+        pass
+
+    def apply(self, sch):
+        return False
+
+    def clone(self):
+        return RejectAll()
+
+
+def test_task_without_a_valid_schedule_is_named_and_left(caplog):
+    space = ms.space_generator.ScheduleFn(
+        lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
+    )
+    picks = pick_schedules([dense(8, name="rejected")], space=space, prior=None, **QUICK)
+    assert len(picks) == 0
+    assert list(picks.unscheduled) == ["rejected"]
+    assert "PyPostproc" in picks.unscheduled["rejected"]
+    assert "rejected: no valid schedule was found" in caplog.text
+
+
+def test_task_whose_space_fails_does_not_stop_the_others():
+    def make(sch):
+        if sch.get(sch.get_loops(sch.get_sblock("T_matmul_NT"))[1]).extent == 24:
+            raise ValueError("made-up fault")
+
+    space = ms.space_generator.ScheduleFn(make, sch_rules=[], postprocs=[], mutator_probs={})
+    tasks = [dense(24, name="faulty"), dense(8, name="sound")]
+    picks = pick_schedules(tasks, space=space, prior=None, **QUICK)
+    assert list(picks.unscheduled) == ["faulty"]
+    assert "made-up fault" in picks.unscheduled["faulty"]
+    assert picks.find(tasks[1].dispatched[0], TARGET) is not None
+
+
+def test_scheduled_task_is_left_out():
+    task = dense(8)
+    mod = task.mod.with_attr("tirx.is_scheduled", True)
+    scheduled = ms.ExtractedTask("scheduled", mod, TARGET, [mod], 1)
+    assert is_tunable(task) and not is_tunable(scheduled)
+    assert len(pick_schedules([scheduled], prior=None, **QUICK)) == 0
+
+
+@pytest.mark.parametrize("name", ["most", "least"])
+def test_no_sample_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} is 0"):
+        pick_schedules([], **QUICK | {name: 0})
+
+
+def test_database_has_measured_records_where_there_are_valid_ones():
+    other = Target({"kind": "llvm", "num-cores": 64})
+    tasks = {n: dense(n) for n in (8, 16, 24, 32)}
+    picks = pick_schedules(list(tasks.values()), prior=None, **QUICK)
+    measured = MemoryDatabase()
+    records = {
+        8: [([3e-3, 3e-3], TARGET), ([2e-3], TARGET), ([1e10], TARGET), ([1e-3], other)],
+        16: [([1e10], TARGET)],
+        24: [([1e-3], other)],
+    }
+    for n, entries in records.items():
+        mod = tasks[n].dispatched[0]
+        workload = measured.commit_workload(mod)
+        for secs, target in entries:
+            trace = picks.find(mod, TARGET).trace
+            measured.commit_tuning_record(TuningRecord(trace, workload, secs, target))
+    database = database_to_apply(measured, picks, TARGET)
+    for n, task in tasks.items():
+        mod = task.dispatched[0]
+        (record,) = database.get_top_k(database.commit_workload(mod), 10)
+        # TVM asks for a time of each record; a pick has none.
+        assert [float(sec) for sec in record.run_secs] == ([2e-3] if n == 8 else [1.0])
+        assert str(record.trace) == str(picks.find(mod, TARGET).trace)
+    assert len(measured.get_all_tuning_records()) == 6

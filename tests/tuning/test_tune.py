@@ -1,0 +1,134 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""One call from a model to a tuned, checked executable."""
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend import nn
+from tvm_droplet_ms.tuning import ModelError, tune
+from tvm_droplet_ms.tuning.summary import summary
+
+
+class SmallNet(nn.Module):
+    """A network of a convolution, a maximum and a dense layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(3, 8, 3, padding=1)
+        self.dense = nn.Linear(8, 10)
+
+    def forward(self, image):
+        return self.dense(nn.op.max(nn.op.relu(self.conv(image)), axis=[2, 3]))
+
+
+@pytest.fixture(scope="module")
+def model():
+    spec = {"forward": {"image": nn.spec.Tensor((1, 3, 12, 12), "float32")}}
+    mod, params = SmallNet().export_tvm(spec)
+    generator = np.random.default_rng(0)
+    arrays = {
+        name: generator.standard_normal([int(extent) for extent in parameter.shape])
+        for name, parameter in params
+    }
+    return mod, {name: array.astype("float32") for name, array in arrays.items()}
+
+
+@pytest.fixture(scope="module")
+def image():
+    return np.random.default_rng(1).standard_normal((1, 3, 12, 12)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def expected(model, image):
+    """The output by NumPy."""
+    params = {name.partition(".")[0] + name.rpartition(".")[2]: a for name, a in model[1].items()}
+    padded = np.pad(image[0], ((0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    layer = np.einsum("chwij,ocij->ohw", windows, params["convweight"])
+    layer = np.maximum(layer + params["convbias"][:, None, None], 0).max(axis=(1, 2))
+    return (params["denseweight"] @ layer + params["densebias"])[None]
+
+
+@pytest.fixture(scope="module")
+def tuned(model, tmp_path_factory):
+    return tune(model, trials=8, time_budget_s=600, work_dir=tmp_path_factory.mktemp("work"))
+
+
+class TestTune:
+    def test_the_result_computes_what_the_model_does(self, tuned, image, expected):
+        np.testing.assert_allclose(tuned(image), expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(tuned(image=image), expected, rtol=1e-4, atol=1e-4)
+
+    def test_every_kernel_has_a_schedule_and_its_trials_are_counted(self, tuned):
+        assert {row.schedule for row in tuned.kernels} <= {"measured", "predicted"}
+        assert sum(row.trials for row in tuned.kernels) == tuned.trials > 0
+        assert all(row.secs > 0 for row in tuned.kernels)
+
+    def test_the_summary_names_every_kernel(self, tuned):
+        text = summary(tuned)
+        assert all(row.name in text for row in tuned.kernels)
+        assert "1 thread(s)" in text and "untouched model" in text
+
+    def test_the_directory_holds_the_executable(self, tuned, image, expected):
+        executable = tvm.runtime.load_module(str(tuned.work_dir / "model.so"))
+        machine = relax.VirtualMachine(executable, tvm.cpu())
+        output = machine["main"](tvm.runtime.tensor(image)).numpy()
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+
+    def test_an_export_loads(self, tuned, image, expected, tmp_path):
+        tuned.export(tmp_path / "network.so")
+        executable = tvm.runtime.load_module(str(tmp_path / "network.so"))
+        output = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(image))
+        np.testing.assert_allclose(output.numpy(), expected, rtol=1e-4, atol=1e-4)
+        assert [path.name for path in tmp_path.iterdir()] == ["network.so"]
+
+    def test_no_trials_apply_what_the_directory_knows(self, tuned, model, image, expected):
+        again = tune(model, trials=0, work_dir=tuned.work_dir)
+        assert again.trials == 0
+        origin = {row.name: (row.schedule, row.trials) for row in tuned.kernels}
+        assert {row.name: (row.schedule, row.trials) for row in again.kernels} == origin
+        np.testing.assert_allclose(again(image), expected, rtol=1e-4, atol=1e-4)
+
+    def test_inputs_are_checked(self, tuned, image):
+        with pytest.raises(ModelError, match=r"'image' has the shape \(1, 3, 12\): .* \(1, 3, 12"):
+            tuned(image[:, :, :, 0])
+        with pytest.raises(ModelError, match="expected image"):
+            tuned()
+        with pytest.raises(ModelError, match="expected image"):
+            tuned(picture=image)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"threads": 0}, "threads=0: expected an int of at least 1"),
+            ({"time_budget_s": 0}, "time_budget_s=0: expected a positive number"),
+            ({"trials": -1}, "trials=-1: expected None or an int of at least 0"),
+            ({"tolerance": 0.0}, "tolerance=0.0: expected a positive number"),
+            ({"target": "cuda"}, "whole models are tuned for CPUs"),
+            ({"shapes": {"x": (1,)}}, "shapes names the input 'x': the model has image"),
+            ({"time_budget_s": 0.1}, "the time is too short: .* pass a larger time_budget_s"),
+        ],
+    )
+    def test_is_named_before_anything_is_tuned(self, model, options, message, tmp_path):
+        with pytest.raises(ModelError, match=message):
+            tune(model, work_dir=tmp_path, **options)
+        assert not (tmp_path / "model.so").exists()

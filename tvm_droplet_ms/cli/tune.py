@@ -1,0 +1,147 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command ``droplet-ms tune``."""
+
+import argparse
+import logging
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from .arguments import positive
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
+    tune = commands.add_parser(
+        "tune",
+        help="tune a whole model for this machine's CPU",
+        description="Tune an ONNX model, or an exported PyTorch program, for this machine's CPU. "
+        "There is a complete executable before the first measurement; Ctrl-C ends the tuning and "
+        "keeps the best so far. The outputs are checked against the untouched model.",
+    )
+    tune.add_argument("model", help="a file .onnx, or .pt2 of torch.export.save")
+    tune.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        type=_shape,
+        metavar="NAME=1,3,224,224",
+        help="the shape of an input that the model leaves open; may be repeated",
+    )
+    tune.add_argument(
+        "--minutes",
+        type=_minutes,
+        default=5.0,
+        help="wall-clock time of everything together (default: %(default)s)",
+    )
+    tune.add_argument("--trials", type=_trials, help="the most measurements (default: no limit)")
+    tune.add_argument(
+        "--threads", type=positive, default=1, help="threads of the model (default: %(default)s)"
+    )
+    tune.add_argument("--seed", type=int, default=0, help="seed of the search and the inputs")
+    tune.add_argument(
+        "--allow-winograd",
+        action="store_true",
+        help="allow Winograd convolutions where they are faster and the outputs stay within the "
+        "tolerance; they round differently",
+    )
+    tune.add_argument(
+        "--tolerance",
+        type=float,
+        help="the largest difference of an output from the untouched model's, relative to the "
+        "largest output",
+    )
+    tune.add_argument("--out", metavar="MODEL.so", help="write the executable here too")
+    tune.add_argument(
+        "--against",
+        choices=["onnxruntime", "pytorch"],
+        help="time the model beside what it came from",
+    )
+    tune.add_argument(
+        "--work-dir",
+        help="directory of the database and the executable; the same one again goes on "
+        "(default: a new temporary directory, which is kept)",
+    )
+    tune.set_defaults(run=_run)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, extents = text.rpartition("=")
+    try:
+        shape = tuple(int(extent) for extent in extents.split(",")) if extents else ()
+    except ValueError:
+        shape = (0,)
+    if not name or not equals or any(extent < 1 for extent in shape):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no shape: expected a name and positive extents, such as x=1,3,224,224"
+        )
+    return name, shape
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0.0 < minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
+    return minutes
+
+
+def _trials(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of trials: expected an integer of at least 0"
+        )
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if not sys.platform.startswith("linux"):
+        return _fail(f"it needs Linux, because its builder and runner do; this is {sys.platform}")
+    package = {"onnxruntime": "onnxruntime", "pytorch": "torch"}.get(options.against)
+    if package is not None and find_spec(package) is None:
+        return _fail(f"--against {options.against} needs the package {package}: pip install it")
+    from ..tuning import ModelError, tune
+    from ..tuning.summary import summary
+
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("tvm_droplet_ms.tuning").setLevel(logging.INFO)
+    try:
+        result = tune(
+            options.model,
+            shapes=dict(options.shape) or None,
+            threads=options.threads,
+            time_budget_s=60.0 * options.minutes,
+            trials=options.trials,
+            work_dir=options.work_dir,
+            exact=not options.allow_winograd,
+            tolerance=options.tolerance,
+            seed=options.seed,
+        )
+        if options.out is not None:
+            result.export(options.out)
+    except ModelError as error:
+        return _fail(str(error))
+    print(summary(result, result.beside_reference() if options.against else None))
+    return 0
+
+
+def _fail(reason: str) -> int:
+    print(f"droplet-ms tune: error: {reason}", file=sys.stderr)
+    return 1

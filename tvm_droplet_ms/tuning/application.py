@@ -1,0 +1,90 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The records to apply to a model: measured ones, and first picks where nothing was measured."""
+
+from tvm_ffi import structural_hash
+
+from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
+from tvm.target import Target
+
+from ..search_strategy.history import is_for_target, mean, valid_secs
+from .picks import FirstPicks
+
+_UNMEASURED_SECS = 1.0
+"""The time of a pick's record: TVM applies none without a time, and ranks by it."""
+
+
+def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRecord, float]]:
+    """The best valid record of each workload.
+
+    Parameters
+    ----------
+    measured : Database
+        Measured records, of any target and validity.
+    target : Target
+        The target of the records to choose from.
+
+    Returns
+    -------
+    best : dict[int, tuple[TuningRecord, float]]
+        The record of the least mean time and that time in seconds, by the structural hash of the
+        workload.
+    """
+    best: dict[int, tuple[TuningRecord, float]] = {}
+    hashes: dict[object, int] = {}
+    for record in measured.get_all_tuning_records():
+        secs = valid_secs(record.run_secs)
+        if not secs or not is_for_target(record, target):
+            continue
+        if record.workload not in hashes:
+            hashes[record.workload] = structural_hash(record.workload.mod)
+        workload = hashes[record.workload]
+        if workload not in best or mean(secs) < best[workload][1]:
+            best[workload] = record, mean(secs)
+    return best
+
+
+def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
+    """What ``MetaScheduleApplyDatabase`` should apply: measured records, and picks where none is.
+
+    Parameters
+    ----------
+    measured : Database
+        Measured records, of any target and validity.
+    picks : FirstPicks
+        The picks.
+    target : Target
+        The target to apply for: TVM queries a database without regard to the target.
+
+    Returns
+    -------
+    database : MemoryDatabase
+        For each workload its best valid record of the target, or its pick. The time of a pick is
+        made up.
+    """
+    best = best_records(measured, target)
+    database = MemoryDatabase()
+    for record, _ in best.values():
+        database.commit_workload(record.workload.mod)
+        database.commit_tuning_record(record)
+    for pick in picks:
+        if structural_hash(pick.mod) not in best:
+            workload = database.commit_workload(pick.mod)
+            database.commit_tuning_record(
+                TuningRecord(pick.trace, workload, [_UNMEASURED_SECS], target)
+            )
+    return database

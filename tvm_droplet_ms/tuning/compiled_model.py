@@ -1,0 +1,168 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A compiled model: runs it, and times its kernels inside it."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+import tvm
+from tvm import relax
+
+from ..compat.quiet import without_lines
+from .frontends.imported import Arrays
+
+
+class CompiledModel:
+    """A model as a shared library, on this machine's CPU.
+
+    Parameters
+    ----------
+    executable : VMExecutable
+        With the function ``main``. It is written as a library, and that is loaded: an executable
+        that was just compiled has no machine code yet. TVM makes it for the library, and would make
+        it a second time to run the executable from memory.
+
+    Attributes
+    ----------
+    executable : VMExecutable
+        The library, for ``relax.VirtualMachine``.
+    """
+
+    def __init__(self, executable: relax.VMExecutable) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="droplet_model_")
+        library = Path(self._folder.name) / "model.so"
+        # TVM says once for each constant that it does not save its memory scope.
+        with without_lines("Scope Saving"):
+            executable.export_library(str(library))
+        self._open(library)
+
+    @classmethod
+    def load(cls, library: Path) -> "CompiledModel":
+        """Load a library that ``export`` has written."""
+        model = cls.__new__(cls)
+        model._open(library)
+        return model
+
+    def _open(self, library: Path) -> None:
+        with without_lines("Scope Loaded"):
+            self.executable = relax.VMExecutable(tvm.runtime.load_module(str(library)))
+        self._library = library
+        self._start()
+
+    def _start(self) -> None:
+        self._machine = relax.VirtualMachine(self.executable, tvm.cpu())
+        self._main = self._machine["main"]
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
+        """Run the model.
+
+        Parameters
+        ----------
+        inputs : Sequence[np.ndarray]
+            The inputs in the order of ``main``'s parameters.
+
+        Returns
+        -------
+        outputs : list[np.ndarray]
+            The outputs; those of nested tuples one after the other.
+        """
+        return _arrays(self._main(*_tensors(inputs)))
+
+    def timer(self, inputs: Sequence[np.ndarray]) -> Callable[[], float]:
+        """A function that runs the model once and returns the seconds.
+
+        The inputs are copied to the device before.
+        """
+        tensors = _tensors(inputs)
+
+        def run() -> float:
+            start = time.perf_counter()
+            self._main(*tensors)
+            return time.perf_counter() - start
+
+        return run
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the executable as a shared library. The file appears when it is complete."""
+        final = Path(path)
+        partial = final.with_name(f".{final.name}.part")
+        try:
+            shutil.copyfile(self._library, partial)
+            partial.replace(final)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def kernel_secs(self, inputs: Sequence[np.ndarray], runs: int) -> dict[str, list[float]]:
+        """The seconds of each kernel inside the model.
+
+        Parameters
+        ----------
+        inputs : Sequence[np.ndarray]
+            The inputs.
+        runs : int
+            Runs of the model, after one that is not counted.
+
+        Returns
+        -------
+        secs : dict[str, list[float]]
+            By the name of the function: the seconds of all its calls, added up, in each run.
+        """
+        tensors = _tensors(inputs)
+        totals: list[dict[str, float]] = []
+        started = 0.0
+
+        def instrument(_function: Any, symbol: Any, before: Any, _result: Any, *_args: Any) -> None:
+            nonlocal started
+            if before:
+                started = time.perf_counter()
+            else:
+                totals[-1][str(symbol)] += time.perf_counter() - started
+
+        self._main(*tensors)
+        self._machine.set_instrument(instrument)
+        try:
+            for _ in range(runs):
+                totals.append(defaultdict(float))
+                self._main(*tensors)
+        finally:
+            # A machine keeps its instrument for good.
+            self._start()
+        return _by_name(totals)
+
+
+def _by_name(totals: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    names = {name for run in totals for name in run if not name.startswith("vm.builtin.")}
+    return {name: [run.get(name, 0.0) for run in totals] for name in sorted(names)}
+
+
+def _tensors(inputs: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
+    return [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs]
+
+
+def _arrays(output: Any) -> Arrays:
+    if isinstance(output, tvm_ffi.Array | tuple | list):
+        return [array for part in output for array in _arrays(part)]
+    return [output.numpy()]

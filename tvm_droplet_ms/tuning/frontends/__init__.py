@@ -1,0 +1,95 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""From an ONNX, PyTorch or Relax model to a Relax module with its parameters bound."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm.ir import IRModule
+
+from ..errors import ModelError
+from .imported import ImportedModel
+
+Shapes = Mapping[str, Sequence[int]]
+
+_KINDS = (
+    "the path of an .onnx or .pt2 file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
+    "tuple (torch.nn.Module, example inputs), a Relax IRModule or a tuple (IRModule, parameters)"
+)
+
+
+def import_model(model: Any, shapes: Shapes | None = None, threads: int = 1) -> ImportedModel:
+    """Import a model of any supported kind.
+
+    Parameters
+    ----------
+    model : Any
+        The path of an ``.onnx`` or ``.pt2`` file, an ``onnx.ModelProto``, a
+        ``torch.export.ExportedProgram``, a tuple of a ``torch.nn.Module`` and its example inputs, a
+        Relax ``IRModule``, or a tuple of an ``IRModule`` and a mapping of names to parameters.
+    shapes : Mapping[str, Sequence[int]] | None
+        Shapes of the inputs by name. Needed where the model leaves an extent open.
+    threads : int
+        Threads that the reference may use.
+
+    Returns
+    -------
+    model : ImportedModel
+        The Relax module, the inputs, and the reference to check against.
+
+    Raises
+    ------
+    ModelError
+        If the model is of no supported kind, or cannot be tuned.
+    """
+    if isinstance(model, str | os.PathLike):
+        return _import_file(os.fspath(model), shapes, threads)
+    rest: Any = None
+    if isinstance(model, tuple) and len(model) == 2:
+        model, rest = model
+    if isinstance(model, IRModule):
+        from .relax import import_relax
+
+        return import_relax(model, rest, shapes)
+    origin = type(model).__module__.partition(".")[0]
+    if origin == "onnx" and rest is None:
+        from .onnx import import_onnx
+
+        return import_onnx(model, shapes, threads)
+    if _is_torch(model):
+        from .torch import import_torch
+
+        return import_torch(model, rest, shapes, threads)
+    raise ModelError(f"model is a {type(model).__qualname__}: expected {_KINDS}")
+
+
+def _import_file(path: str, shapes: Shapes | None, threads: int) -> ImportedModel:
+    if not os.path.exists(path):
+        raise ModelError(f"model {path!r} does not exist: expected a file .onnx or .pt2")
+    if path.endswith(".pt2"):
+        from .torch import import_torch, load_exported_program
+
+        return import_torch(load_exported_program(path), None, shapes, threads)
+    from .onnx import import_onnx, load_onnx
+
+    return import_onnx(load_onnx(path), shapes, threads)
+
+
+def _is_torch(model: Any) -> bool:
+    """Whether this is an object of PyTorch. Asks the classes' modules, to import no PyTorch."""
+    return any(base.__module__.partition(".")[0] == "torch" for base in type(model).__mro__)

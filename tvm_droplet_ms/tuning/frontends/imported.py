@@ -1,0 +1,163 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A model as Relax, with what a tuning run must know of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+
+from ..errors import ModelError
+
+Arrays = list[np.ndarray]
+
+_UNSUPPORTED = ("float16", "bfloat16", "float64", "int8", "uint8", "float8")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """An input of a model.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter of the Relax function.
+    shape : tuple[int, ...]
+        The extents.
+    dtype : str
+        The element type, such as "float32".
+    high : int | None
+        For integers: random inputs are below it. None for two, which every table holds.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    high: int | None = None
+
+    def random(self, generator: np.random.Generator) -> np.ndarray:
+        """A random input: standard normal, or integers from 0, or booleans."""
+        if self.dtype.startswith("float"):
+            return generator.standard_normal(self.shape).astype(self.dtype)
+        return generator.integers(0, self.high or 2, self.shape).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Another implementation of the model, to check the tuned one against.
+
+    Parameters
+    ----------
+    name : str
+        What it is, such as "ONNX Runtime".
+    run : Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+        Maps the inputs to the outputs.
+    """
+
+    name: str
+    run: Callable[[Sequence[np.ndarray]], Arrays]
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as Relax.
+
+    Parameters
+    ----------
+    mod : IRModule
+        Module with one Relax function ``main``, its parameters bound, its shapes static.
+    inputs : tuple[InputSpec, ...]
+        The parameters of ``main``.
+    reference : Reference | None
+        The framework that the model came from, where it is installed. None: the module itself is
+        run as it was imported.
+    original : IRModule | None
+        The module to run then, where nodes were rewritten before the import. None for ``mod``.
+    """
+
+    mod: IRModule
+    inputs: tuple[InputSpec, ...]
+    reference: Reference | None = None
+    original: IRModule | None = None
+
+
+def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
+    """The inputs of ``main``. All parameters must be bound and all shapes static.
+
+    Raises
+    ------
+    ModelError
+        If an input has an open extent or is not a tensor, or the model computes in a type that is
+        not supported. Names it.
+    """
+    function = mod["main"]
+    count = int((function.attrs or {}).get("num_input", len(function.params)))
+    if unbound := [parameter.name for parameter in function.params[count:]]:
+        raise ModelError(
+            f"parameter {unbound[0]!r} is not bound, {len(unbound)} in all: pass "
+            "(module, {name: array}), or import the model with its parameters as constants"
+        )
+    specs = tuple(_input_spec(parameter) for parameter in function.params)
+    _check_types(function)
+    return specs
+
+
+def _input_spec(parameter: relax.Var) -> InputSpec:
+    name, kind = parameter.name, parameter.ty
+    if not isinstance(kind, relax.TensorType):
+        raise ModelError(f"input {name!r} is {kind}: expected a tensor")
+    if not isinstance(kind.shape, relax.ShapeExpr):
+        raise ModelError(f"input {name!r} has no shape: pass shapes={{{name!r}: (1, ...)}}")
+    extents = list(kind.shape)
+    if not all(map(_is_known, extents)):
+        shown = ", ".join(
+            str(extent.value) if _is_known(extent) else str(extent) for extent in extents
+        )
+        example = ", ".join(str(e.value) if _is_known(e) else "1" for e in extents)
+        raise ModelError(
+            f"input {name!r} has the symbolic shape ({shown}): pass the extents to tune for, such "
+            f"as shapes={{{name!r}: ({example})}}"
+        )
+    return InputSpec(name, tuple(int(extent) for extent in extents), str(kind.dtype))
+
+
+def _check_types(function: relax.Function) -> None:
+    """Refuse models that compute in other types than float32: their kernels are other ones."""
+
+    wrong: list[str] = []
+
+    def check(expression: Any) -> None:
+        kind = getattr(expression, "ty", None)
+        if isinstance(expression, relax.Call) and isinstance(kind, relax.TensorType):
+            if str(kind.dtype) in _UNSUPPORTED:
+                wrong.append(f"{kind.dtype} ({getattr(expression.op, 'name', expression.op)})")
+
+    # An error raised in the visitor would come out as TVM's.
+    relax.analysis.post_order_visit(function.body, check)
+    if wrong:
+        raise ModelError(
+            f"the model computes in {wrong[0]}: expected float32, export it in that type"
+        )
+
+
+def _is_known(extent: Any) -> bool:
+    return isinstance(extent, tvm.tirx.IntImm)

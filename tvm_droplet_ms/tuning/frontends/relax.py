@@ -1,0 +1,123 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A Relax module as a model to tune."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+
+from ..errors import ModelError
+from .imported import ImportedModel, check_inputs
+
+
+def import_relax(
+    mod: IRModule,
+    params: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> ImportedModel:
+    """Check a Relax module, and bind its parameters.
+
+    Parameters
+    ----------
+    mod : IRModule
+        Module with the Relax function ``main``, or with only one Relax function.
+    params : Mapping[str, Any] | None
+        Values of the parameters by name: NumPy arrays or TVM tensors.
+    shapes : Mapping[str, Sequence[int]] | None
+        Extents of the inputs whose shapes are symbolic.
+
+    Returns
+    -------
+    model : ImportedModel
+        The model.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is unknown or not bound, or a shape is missing.
+    """
+    mod = _with_main(mod)
+    names = [parameter.name for parameter in mod["main"].params]
+    if params:
+        if unknown := sorted(set(params) - set(names)):
+            raise ModelError(
+                f"parameter {unknown[0]!r} is not one of the module's: expected {', '.join(names)}"
+            )
+        mod = relax.transform.BindParams("main", {k: _tensor(v) for k, v in params.items()})(mod)
+    mod = bind_shapes(mod, shapes or {})
+    return ImportedModel(mod, check_inputs(mod))
+
+
+def bind_shapes(mod: IRModule, shapes: Mapping[str, Sequence[int]]) -> IRModule:
+    """Put extents in the place of the symbolic ones of the inputs named.
+
+    Raises
+    ------
+    ModelError
+        If an input is unknown, or its shape is another one.
+    """
+    parameters = {parameter.name: parameter for parameter in mod["main"].params}
+    values: dict[Any, int] = {}
+    for name, shape in shapes.items():
+        if name not in parameters:
+            raise ModelError(
+                f"shapes names the input {name!r}: the model has {', '.join(parameters)}"
+            )
+        declared = getattr(parameters[name].ty, "shape", None)
+        if not isinstance(declared, relax.ShapeExpr) or len(declared) != len(shape):
+            raise ModelError(
+                f"shapes gives {name!r} the shape {tuple(shape)}: the model has {declared}"
+            )
+        for extent, value in zip(declared, shape, strict=True):
+            if isinstance(extent, tvm.tirx.Var):
+                if values.setdefault(extent, int(value)) != int(value):
+                    raise ModelError(
+                        f"shapes gives the symbolic extent {extent} two values: "
+                        f"{values[extent]} and {value}"
+                    )
+            elif isinstance(extent, tvm.tirx.IntImm) and int(extent) != int(value):
+                raise ModelError(
+                    f"shapes gives {name!r} the shape {tuple(shape)}: the model has {declared}"
+                )
+    return relax.transform.BindSymbolicVars(values)(mod) if values else mod
+
+
+def _with_main(mod: IRModule) -> IRModule:
+    """The module with its one Relax function under the name ``main``."""
+    functions = {v.name_hint: f for v, f in mod.functions_items() if isinstance(f, relax.Function)}
+    if "main" in functions:
+        return mod
+    if len(functions) != 1:
+        raise ModelError(
+            f"the module has the Relax functions {', '.join(functions) or '(none)'}: expected "
+            "main, or only one"
+        )
+    (name,) = functions
+    changed = IRModule(
+        {v.name_hint: f for v, f in mod.functions_items() if v.name_hint != name}, attrs=mod.attrs
+    )
+    changed["main"] = functions[name].with_attr("global_symbol", "main")
+    return changed
+
+
+def _tensor(value: Any) -> tvm.runtime.Tensor:
+    return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(value))

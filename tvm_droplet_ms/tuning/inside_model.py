@@ -1,0 +1,91 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Tells near-best schedules apart by their times inside the model."""
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.target import Target
+
+from .alternation import time_in_alternation
+from .alternatives import fastest_variant, near_best, with_ranks
+from .compiled_model import CompiledModel
+from .kernel_table import secs_by_workload
+from .model_kernels import ModelKernels
+
+ROUNDS = 15
+"""Runs of each variant."""
+
+
+def faster_inside(
+    kernels: ModelKernels,
+    last: CompiledModel,
+    database: Database,
+    target: Target,
+    inputs: Sequence[np.ndarray],
+) -> CompiledModel | None:
+    """Compile the model with those near-best schedules that are fastest inside it.
+
+    Parameters
+    ----------
+    kernels : ModelKernels
+        The kernels of the model.
+    last : CompiledModel
+        The model with the schedules that were measured as the best.
+    database : Database
+        Measured records.
+    target : Target
+        The target.
+    inputs : Sequence[np.ndarray]
+        The inputs to time with.
+
+    Returns
+    -------
+    faster : CompiledModel | None
+        The new model, where it is faster than ``last`` in alternating runs. None otherwise.
+    """
+    schedules = kernels.schedules()
+    ranked = near_best(database, target)
+    variants = [last]
+    for rank in range(1, max((len(records) for records in ranked.values()), default=0)):
+        ranks = dict.fromkeys(ranked, rank)
+        variants.append(kernels.compile(with_ranks(schedules, ranked, ranks)))
+    ranks = fastest_variant(_secs_inside(kernels, variants, inputs))
+    if not any(ranks.values()):
+        return None
+    chosen = kernels.compile(with_ranks(schedules, ranked, ranks))
+    timers = {"last": last.timer(inputs), "chosen": chosen.timer(inputs)}
+    secs = time_in_alternation(timers, ROUNDS)
+    return chosen if median(secs["chosen"]) < median(secs["last"]) else None
+
+
+def _secs_inside(
+    kernels: ModelKernels, variants: Sequence[CompiledModel], inputs: Sequence[np.ndarray]
+) -> list[dict[int, list[float]]]:
+    """The seconds of each workload in each variant, measured in alternation."""
+    if len(variants) == 1:
+        return [{}]
+    rounds = [[variant.kernel_secs(inputs, runs=1) for variant in variants] for _ in range(ROUNDS)]
+    secs = []
+    for runs in zip(*rounds, strict=True):
+        names = set(runs[0]).intersection(*runs[1:])
+        merged = {name: [run[name][0] for run in runs] for name in names}
+        secs.append(secs_by_workload(kernels.lowered, merged))
+    return secs

@@ -1,0 +1,150 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The kernels of a tuned model, a row each."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from tvm_ffi import get_global_func, structural_hash
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from ..search_strategy.history import is_for_target, valid_secs
+from .model_kernels import ModelKernels
+from .result import KernelRow
+from .roofline import MachineRates, task_bound, task_work
+from .winograd_choice import implementation_of_mod
+
+_PACKED = "_prepacked"
+"""What SplitLayoutRewritePreproc adds to the name of a function whose weights it packs."""
+
+
+def kernel_rows(
+    kernels: ModelKernels,
+    kernel_secs: Mapping[str, Sequence[float]],
+    database: Database,
+    target: Target,
+    rates: MachineRates,
+) -> tuple[KernelRow, ...]:
+    """Describe the kernels of a model.
+
+    Parameters
+    ----------
+    kernels : ModelKernels
+        The kernels. Several functions may be one task.
+    kernel_secs : Mapping[str, Sequence[float]]
+        Seconds of each function inside the model, in each run; see ``CompiledModel.kernel_secs``.
+    database : Database
+        The measured records.
+    target : Target
+        The target.
+    rates : MachineRates
+        What the core can do.
+
+    Returns
+    -------
+    rows : tuple[KernelRow, ...]
+        The kernels with the most seconds first.
+    """
+    secs_of = secs_by_workload(kernels.lowered, kernel_secs)
+    trials, measured = _count_trials(database, target)
+    rows = []
+    for task in kernels.tasks:
+        mod = task.dispatched[0]
+        key = structural_hash(mod)
+        secs = median(secs_of[key]) if key in secs_of else 0.0
+        weight = int(task.weight)
+        bound = task_bound(mod, rates) or 0.0
+        rows.append(
+            KernelRow(
+                name=str(task.task_name),
+                weight=weight,
+                secs=secs,
+                gflops=weight * _written_flops(mod) / secs / 1e9 if secs else 0.0,
+                roofline_share=weight * bound / secs if secs else 0.0,
+                trials=trials.get(key, 0),
+                schedule=_origin(kernels, task, key in measured, target),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: -row.secs))
+
+
+def secs_by_workload(
+    lowered: IRModule, kernel_secs: Mapping[str, Sequence[float]]
+) -> dict[int, list[float]]:
+    """The seconds of each workload inside the model.
+
+    Parameters
+    ----------
+    lowered : IRModule
+        The lowered module.
+    kernel_secs : Mapping[str, Sequence[float]]
+        Seconds of each compiled function in each run.
+
+    Returns
+    -------
+    secs : dict[int, list[float]]
+        By the structural hash of the workload: the seconds of all its functions in each run.
+    """
+    normalize = get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
+    secs: dict[int, list[float]] = {}
+    for variable, function in lowered.functions_items():
+        if not isinstance(function, PrimFunc):
+            continue
+        for name in (variable.name_hint, variable.name_hint + _PACKED):
+            if name in kernel_secs:
+                key = structural_hash(normalize(function))
+                before = secs.get(key, [0.0] * len(kernel_secs[name]))
+                secs[key] = [a + b for a, b in zip(before, kernel_secs[name], strict=True)]
+    return secs
+
+
+def _written_flops(mod: IRModule) -> float:
+    """The operations of a kernel as the model has it: those of the direct convolution."""
+    what = implementation_of_mod(mod)
+    if what is not None:
+        return float(what._replace(tile=None).flops)
+    # TVM raises errors of many types for a statement that it cannot count.
+    try:
+        return task_work(mod).flops
+    except Exception:
+        return 0.0
+
+
+def _count_trials(database: Database, target: Target) -> tuple[dict[int, int], set[int]]:
+    """Records of each workload, and the workloads that have a valid one."""
+    trials: dict[int, int] = {}
+    measured: set[int] = set()
+    for record in database.get_all_tuning_records():
+        if is_for_target(record, target):
+            key = structural_hash(record.workload.mod)
+            trials[key] = trials.get(key, 0) + 1
+            if valid_secs(record.run_secs):
+                measured.add(key)
+    return trials, measured
+
+
+def _origin(kernels: ModelKernels, task: ExtractedTask, is_measured: bool, target: Target) -> str:
+    if task.task_name in kernels.untouched:
+        return "untouched"
+    if is_measured:
+        return "measured"
+    return "untouched" if kernels.picks.find(task.dispatched[0], target) is None else "predicted"

@@ -1,0 +1,93 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""From a Relax graph to kernels, and from kernels to an executable."""
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from ..model.kernels.registration import legalize_map
+
+
+def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRModule:
+    """Turn the operators of a graph into kernels, and fuse them.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The prepared graph.
+    target : Target
+        The target.
+    is_reference : bool
+        Whether to take TVM's own kernels only, to compare others with.
+
+    Returns
+    -------
+    lowered : IRModule
+        Relax functions that call TIR functions, one for each kernel to tune. Arguments that are
+        constants are marked, so that schedules may change their layout
+        (``AttachAttrLayoutFreeBuffers``). The mark is part of a workload's hash: extract tasks from
+        this module, and apply a database to this module.
+    """
+    transform = relax.transform
+    passes = [
+        transform.LegalizeOps({} if is_reference else legalize_map()),
+        transform.AnnotateTIROpPattern(),
+        transform.FoldConstant(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+        transform.DeadCodeElimination(),
+        transform.AttachAttrLayoutFreeBuffers(),
+    ]
+    with target:
+        return tvm.transform.Sequential(passes)(mod)
+
+
+def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VMExecutable:
+    """Compile a lowered module with the best schedule of each kernel.
+
+    Weights are packed as the schedules want them, once, while this compiles
+    (``SplitLayoutRewritePreproc`` splits the packing off, ``FoldConstant`` runs it).
+
+    Parameters
+    ----------
+    lowered : IRModule
+        The result of ``lower``.
+    database : Database
+        Records of the kernels. A kernel without one is compiled as it is.
+    target : Target
+        The target.
+
+    Returns
+    -------
+    executable : VMExecutable
+        For ``relax.VirtualMachine``.
+    """
+    transform = relax.transform
+    passes = [
+        transform.SplitLayoutRewritePreproc(),
+        transform.LiftTransformParams(),
+        transform.FoldConstant(),
+        transform.DeadCodeElimination(),
+    ]
+    with target:
+        with database:
+            scheduled = transform.MetaScheduleApplyDatabase()(lowered)
+        scheduled = tvm.transform.Sequential(passes)(scheduled)
+    return tvm.compile(scheduled, target)

@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The kernels of a prepared model: their tasks, their schedules, and what is compiled of them."""
+
+import os
+from collections.abc import Callable
+
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase
+from tvm.target import Target
+
+from .application import database_to_apply
+from .compiled_model import CompiledModel
+from .diagnosis import kernel_deviation
+from .first_picks import pick_schedules
+from .lowering import build, lower
+from .picks import FirstPicks
+from .roofline import MachineRates
+
+
+class ModelKernels:
+    """The kernels of a model.
+
+    Parameters
+    ----------
+    graph : IRModule
+        The prepared graph.
+    target : Target
+        The target.
+    database : Database
+        Measured records, which are looked up whenever something is compiled.
+
+    Attributes
+    ----------
+    lowered : IRModule
+        The graph's operators as kernels.
+    tasks : list[ExtractedTask]
+        The different ones.
+    picks : FirstPicks
+        Schedules before anything is measured; empty before ``pick``.
+    untouched : set[str]
+        Names of tasks that are not scheduled, because their schedules gave other outputs.
+    """
+
+    def __init__(self, graph: IRModule, target: Target, database: Database) -> None:
+        self.lowered = lower(graph, target)
+        self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
+        self.picks = FirstPicks()
+        self.untouched: set[str] = set()
+        self._target = target
+        self._database = database
+
+    def pick(
+        self,
+        work_dir: str | os.PathLike[str],
+        rates: MachineRates,
+        seed: int,
+        is_late: Callable[[], bool],
+    ) -> None:
+        """Pick a schedule for every task; see ``pick_schedules``."""
+        self.picks = pick_schedules(
+            self.tasks, work_dir=work_dir, rates=rates, seed=seed, is_late=is_late
+        )
+
+    def schedules(self) -> MemoryDatabase:
+        """The best schedule that is known of each task: measured, or picked."""
+        database = database_to_apply(self._database, self.picks, self._target)
+        if not self.untouched:
+            return database
+        untouched = {
+            structural_hash(task.dispatched[0])
+            for task in self.tasks
+            if task.task_name in self.untouched
+        }
+        kept = MemoryDatabase()
+        for record in database.get_all_tuning_records():
+            if structural_hash(record.workload.mod) not in untouched:
+                kept.commit_workload(record.workload.mod)
+                kept.commit_tuning_record(record)
+        return kept
+
+    def compile(self, schedules: Database | None = None) -> CompiledModel:
+        """Compile the model with some schedules; None for the best that are known."""
+        schedules = self.schedules() if schedules is None else schedules
+        return CompiledModel(build(self.lowered, schedules, self._target))
+
+    def wrong(self, tolerance: float) -> list[str]:
+        """The names of the tasks whose schedules give other outputs.
+
+        Parameters
+        ----------
+        tolerance : float
+            The largest deviation that is rounding.
+        """
+        schedules = self.schedules()
+        names = []
+        for task in self.tasks:
+            workload = schedules.commit_workload(task.dispatched[0])
+            for record in schedules.get_top_k(workload, 1):
+                if kernel_deviation(record, self._target) > tolerance:
+                    names.append(str(task.task_name))
+        return names

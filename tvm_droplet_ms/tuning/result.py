@@ -1,0 +1,223 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What ``tune`` returns."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import numpy as np
+
+from tvm.target import Target
+
+from .alternation import time_in_alternation
+from .compiled_model import CompiledModel
+from .errors import ModelError
+from .frontends.imported import Arrays, InputSpec
+from .output_check import OutputCheck
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """A kernel of the tuned model.
+
+    Parameters
+    ----------
+    name : str
+        Name of the TIR function.
+    weight : int
+        Calls of it in one run of the model.
+    secs : float
+        Seconds of all its calls in one run, measured inside the model; the median over runs.
+    gflops : float
+        Rate in GFLOP/s: the arithmetic of the model, also where Winograd's algorithm needs less,
+        over ``secs``.
+    roofline_share : float
+        The least seconds that this core needs for its arithmetic and its memory, over ``secs``.
+    trials : int
+        Schedules of it that were measured, in this run and in earlier ones of the directory.
+    schedule : str
+        How its schedule was found: "measured", "predicted" by the cost model, or "untouched".
+    """
+
+    name: str
+    weight: int
+    secs: float
+    gflops: float
+    roofline_share: float
+    trials: int
+    schedule: str
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Times of a whole model.
+
+    Parameters
+    ----------
+    secs : tuple[float, ...]
+        Seconds of single runs.
+    """
+
+    secs: tuple[float, ...]
+
+    @property
+    def quartiles(self) -> tuple[float, float, float]:
+        """The lower quartile, the median and the upper quartile in seconds."""
+        if len(self.secs) == 1:
+            return (self.secs[0],) * 3
+        low, middle, high = quantiles(self.secs, n=4, method="inclusive")
+        return low, middle, high
+
+    @property
+    def median(self) -> float:
+        """The median in seconds."""
+        return self.quartiles[1]
+
+    def __str__(self) -> str:
+        low, middle, high = (1e3 * secs for secs in self.quartiles)
+        return f"{middle:.4g} ms ({low:.4g} to {high:.4g})"
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """A tuned model. Call it with NumPy arrays.
+
+    Parameters
+    ----------
+    compiled : CompiledModel
+        The compiled model on this machine.
+    inputs : tuple[InputSpec, ...]
+        Its inputs.
+    target : Target
+        The target that it was compiled for.
+    threads : int
+        Threads that it was tuned, checked and timed with.
+    latency : Latency
+        Times of single runs.
+    deviation : float
+        The largest difference from the reference over several random inputs, relative to the
+        largest output.
+    check : OutputCheck
+        What it was compared with.
+    kernels : tuple[KernelRow, ...]
+        The kernels, those with the most seconds first.
+    trials : int
+        Schedules that this run measured.
+    secs_of : Mapping[str, float]
+        Seconds of the run's parts.
+    work_dir : Path
+        Directory of the database and the executable. Another call with it goes on.
+    notes : tuple[str, ...]
+        What a user should know: kernels without a schedule, what was left out for a mismatch.
+    """
+
+    compiled: CompiledModel
+    inputs: tuple[InputSpec, ...]
+    target: Target
+    threads: int
+    latency: Latency
+    deviation: float
+    check: OutputCheck
+    kernels: tuple[KernelRow, ...]
+    trials: int
+    secs_of: Mapping[str, float]
+    work_dir: Path
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def executable(self) -> Any:
+        """The ``relax.VMExecutable``, for ``relax.VirtualMachine``."""
+        return self.compiled.executable
+
+    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | Arrays:
+        """Run the model.
+
+        Parameters
+        ----------
+        *arrays, **named : np.ndarray
+            The inputs by position or by name.
+
+        Returns
+        -------
+        output : np.ndarray | list[np.ndarray]
+            The output; a list where there are several.
+
+        Raises
+        ------
+        ModelError
+            If an input is missing, unknown, or of another shape.
+        """
+        outputs = self.compiled(self._in_order(arrays, named))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the executable as a shared library, for ``tvm.runtime.load_module(path)``.
+
+        Parameters
+        ----------
+        path : str | os.PathLike[str]
+            The file, such as ``model.so``. It appears when it is complete.
+        """
+        self.compiled.export(path)
+
+    def beside_reference(self, rounds: int = 15) -> dict[str, Latency]:
+        """Time the model and its reference in alternation.
+
+        Parameters
+        ----------
+        rounds : int
+            Runs of each.
+
+        Returns
+        -------
+        latencies : dict[str, Latency]
+            Of "tuned" and of the reference, by its name.
+        """
+        inputs = self.check.inputs[0]
+        reference = self.check.reference
+
+        def run_reference() -> float:
+            start = time.perf_counter()
+            reference.run(inputs)
+            return time.perf_counter() - start
+
+        timers = {"tuned": self.compiled.timer(inputs), reference.name: run_reference}
+        secs = time_in_alternation(timers, rounds)
+        return {name: Latency(tuple(runs)) for name, runs in secs.items()}
+
+    def _in_order(
+        self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        names = [spec.name for spec in self.inputs]
+        given = dict(zip(names, arrays, strict=False)) | dict(named)
+        if len(arrays) + len(named) != len(names) or set(given) != set(names):
+            raise ModelError(
+                f"{len(arrays)} inputs by position and {', '.join(named) or 'none'} by name: "
+                f"expected {', '.join(names)}"
+            )
+        for spec in self.inputs:
+            if tuple(np.shape(given[spec.name])) != spec.shape:
+                raise ModelError(
+                    f"input {spec.name!r} has the shape {np.shape(given[spec.name])}: the model "
+                    f"was tuned for {spec.shape}"
+                )
+        return [np.asarray(given[spec.name], dtype=spec.dtype) for spec in self.inputs]

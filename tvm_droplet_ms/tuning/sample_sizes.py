@@ -1,0 +1,48 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How many schedules of each task to sample before any trial. Imports no TVM."""
+
+from collections.abc import Sequence
+
+HEAVY_SHARE = 0.9
+"""The heaviest tasks that hold this share of the model's time at stake get the most points."""
+
+
+def sample_sizes(stakes: Sequence[float], most: int, least: int) -> list[int]:
+    """Share out sampled schedules: sampling and asking cost the same for a light task.
+
+    Parameters
+    ----------
+    stakes : Sequence[float]
+        The seconds at stake of each task: its weight times its roofline.
+    most, least : int
+        Schedules of a task among the heaviest ones, and of any other.
+
+    Returns
+    -------
+    sizes : list[int]
+        `most` for the heaviest tasks that hold ``HEAVY_SHARE`` of all stakes together, and `least`
+        for the others; in the order of the stakes.
+    """
+    sizes = [least] * len(stakes)
+    held, total = 0.0, sum(stakes)
+    for task in sorted(range(len(stakes)), key=lambda task: -stakes[task]):
+        if held >= HEAVY_SHARE * total:
+            break
+        sizes[task] = most
+        held += stakes[task]
+    return sizes

@@ -1,0 +1,197 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""ClockScheduler: a MetaSchedule task scheduler that knows how much time is left."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderResult
+from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.s_tir.meta_schedule.task_scheduler import PyTaskScheduler, TaskScheduler
+
+from ..search_strategy.history import mean, valid_secs
+from .priorities import Priorities
+
+END = -1
+"""What ``next_task_id`` returns to end the run (``task_scheduler.cc``)."""
+
+
+@dataclass
+class TaskEffort:
+    """What was spent on one task in a run.
+
+    Parameters
+    ----------
+    trials : int
+        The candidates that were measured, failures included.
+    batches : int
+        The batches that they came in.
+    secs : float
+        The seconds of wall clock that proposing, building and measuring them took.
+    """
+
+    trials: int = 0
+    batches: int = 0
+    secs: float = 0.0
+
+
+class TuningClock:
+    """Times the batches of a run, and says when it ends.
+
+    Parameters
+    ----------
+    priorities : Priorities
+        The rule that chooses the task of each batch; it is told the results.
+    tasks : int
+        The number of tasks.
+    deadline : float
+        When to end, by `clock`. A batch that is expected to take longer than what is left is not
+        begun.
+    should_stop : Callable[[], bool]
+        Asked before each batch; once it says True, the run ends.
+    clock : Callable[[], float]
+        Tells the time in seconds.
+
+    Attributes
+    ----------
+    efforts : list[TaskEffort]
+        What was spent on each task.
+    why_ended : str
+        Why the run ended: "time", "stopped", or "converged" where no task was left to measure;
+        empty while it goes on, and where the trials were spent.
+    """
+
+    def __init__(
+        self,
+        priorities: Priorities,
+        tasks: int,
+        *,
+        deadline: float = math.inf,
+        should_stop: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.efforts = [TaskEffort() for _ in range(tasks)]
+        self.why_ended = ""
+        self._priorities = priorities
+        self._deadline = deadline
+        self._should_stop = should_stop
+        self._clock = clock
+        self._began = math.nan
+
+    def next(self) -> int | None:
+        """The task of the next batch, whose time begins to run; None at the end of the run."""
+        left = self._deadline - self._clock()
+        if self._should_stop():
+            self.why_ended = "stopped"
+            return None
+        if left <= 0:
+            self.why_ended = "time"
+            return None
+        task = self._priorities.next(left)
+        if task is None:
+            is_out_of_time = self._priorities.next() is not None
+            self.why_ended = "time" if is_out_of_time else "converged"
+            return None
+        self._began = self._clock()
+        return task
+
+    def finish(self, task: int, results: Sequence[RunnerResult]) -> None:
+        """Take the results of the batch that began last."""
+        cost = self._clock() - self._began
+        effort = self.efforts[task]
+        effort.trials += len(results)
+        effort.batches += 1
+        effort.secs += cost
+        times = [secs for result in results if (secs := valid_secs(result.run_secs))]
+        self._priorities.tell(task, min(map(mean, times), default=math.inf), cost)
+
+    def end(self, task: int) -> None:
+        """Leave out a task whose search has ended."""
+        self._priorities.end(task)
+
+
+@derived_object
+class ClockScheduler(PyTaskScheduler):
+    """Measures the kernels of a model in the order that a ``TuningClock`` says.
+
+    The loop is TVM's own: only the choice of the next task is overridden. (A ``tune`` or a
+    ``join_running_task`` in Python would not work in TVM 0.27: the first is not given the size of
+    a batch, and the second calls itself.) The results come in through ``callback``, which must be
+    among the callbacks of the run.
+
+    Parameters
+    ----------
+    clock : TuningClock
+        Chooses the tasks.
+    """
+
+    def __init__(self, clock: TuningClock) -> None:
+        """Constructor"""
+        super().__init__()
+        self._timing = clock
+        self._running: int | None = None
+
+    def next_task_id(self) -> int:
+        """Wait for the running batch, and choose the task of the next.
+
+        Returns
+        -------
+        task : int
+            The index of the task; -1 ends the run.
+        """
+        scheduler: TaskScheduler = self._outer()
+        if self._running is not None:
+            # TVM terminates a task whose strategy has nothing more to propose.
+            if scheduler.tasks_[self._running].is_terminated:
+                self._timing.end(self._running)
+            else:
+                scheduler.join_running_task(self._running)
+        self._running = self._timing.next()
+        return END if self._running is None else self._running
+
+
+@derived_object
+class TellClock(PyMeasureCallback):
+    """Tells a ``TuningClock`` the results of each batch.
+
+    Parameters
+    ----------
+    clock : TuningClock
+        The clock.
+    """
+
+    def __init__(self, clock: TuningClock) -> None:
+        """Constructor"""
+        super().__init__()
+        self._timing = clock
+
+    def apply(
+        self,
+        task_scheduler: Any,
+        task_id: int,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
+    ) -> None:
+        """Take the results of a batch; see ``MeasureCallback.apply``."""
+        self._timing.finish(int(task_id), list(runner_results))

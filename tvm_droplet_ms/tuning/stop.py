@@ -1,0 +1,86 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Ctrl-C and the clock: what ends a run before its trials do."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class StopRequest:
+    """Whether a run should end: at a deadline, or because it was asked to.
+
+    Parameters
+    ----------
+    deadline : float
+        The moment of ``clock`` to end at, in seconds; infinity for none.
+    clock : Callable[[], float]
+        Counts seconds.
+    """
+
+    def __init__(
+        self, deadline: float = float("inf"), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.deadline = deadline
+        self._clock = clock
+        self._asked = threading.Event()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether Ctrl-C asked for the end."""
+        return self._asked.is_set()
+
+    @property
+    def left(self) -> float:
+        """The seconds to the deadline; at least 0."""
+        return max(0.0, self.deadline - self._clock())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the run should end now."""
+        return self.is_asked or self._clock() >= self.deadline
+
+    def earlier(self, secs: float) -> "StopRequest":
+        """A request that ends so many seconds before this one, and is asked when this one is."""
+        other = StopRequest(self.deadline - secs, self._clock)
+        other._asked = self._asked
+        return other
+
+    @contextmanager
+    def on_interrupt(self) -> Iterator[None]:
+        """Within it, a first Ctrl-C asks for the end. A second one interrupts as ever.
+
+        Signals are left alone where they are ignored, and outside the main thread.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            yield
+            return
+
+        def ask(_number: int, _frame: FrameType | None) -> Any:
+            self._asked.set()
+            signal.signal(signal.SIGINT, before)
+
+        before = signal.signal(signal.SIGINT, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)

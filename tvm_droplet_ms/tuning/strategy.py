@@ -1,0 +1,69 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The search strategy of a whole model's tasks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.target import Target
+
+from ..search_strategy import DropletStrategy
+from ..search_strategy.explorers import RandomExplorer, SeededExplorer
+from .picks import FirstPicks
+from .transfer import TaskSeeds
+
+DRAWN = 8
+"""Random schedules to choose from beside the seeds of a task. The picks were chosen from many
+already: to draw and to encode them once more would take longer than to measure the batch."""
+
+
+def model_strategy(
+    tasks: Sequence[ExtractedTask],
+    database: Database,
+    target: Target,
+    picks: FirstPicks | None = None,
+    **options: Any,
+) -> DropletStrategy:
+    """Make the strategy that each task of a model gets a clone of.
+
+    A task's first batch has its best predicted schedules, the decisions of the nearest tuned tasks
+    and a few random schedules. A task ends at a local optimum, and leaves its time to the others.
+
+    Parameters
+    ----------
+    tasks : Sequence[ExtractedTask]
+        All tasks of the model.
+    database : Database
+        The database that the run measures into.
+    target : Target
+        The target of the run.
+    picks : FirstPicks | None
+        The first picks; None for none.
+    **options
+        Keyword arguments of ``DropletStrategy``, which replace those made here.
+
+    Returns
+    -------
+    strategy : DropletStrategy
+        The strategy.
+    """
+    seeds = TaskSeeds([task.dispatched[0] for task in tasks], database, target, picks)
+    explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN))
+    defaults: dict[str, Any] = {"explorer": explorer, "stop_when_converged": True}
+    return DropletStrategy(**defaults | options)

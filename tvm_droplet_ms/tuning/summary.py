@@ -1,0 +1,91 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A result as text."""
+
+from collections.abc import Mapping
+from statistics import median
+
+from ..report import align, format_profile
+from .result import Latency, TuneResult
+
+MOST_ROWS = 12
+
+
+def summary(result: TuneResult, beside: Mapping[str, Latency] | None = None) -> str:
+    """Describe a result for a person.
+
+    Parameters
+    ----------
+    result : TuneResult
+        The result.
+    beside : Mapping[str, Latency] | None
+        What ``TuneResult.beside_reference`` returns.
+
+    Returns
+    -------
+    text : str
+        Lines without a final newline.
+    """
+    reference = result.check.reference.name
+    lines = [
+        f"latency    {result.latency} on {result.threads} thread(s)",
+        *_beside(beside or {}),
+        f"deviation  {result.deviation:.1e} of the largest output, from {reference}",
+        f"trials     {result.trials}",
+        f"work_dir   {result.work_dir}",
+        *(f"note       {note}" for note in result.notes),
+        "",
+        _kernels(result),
+        "",
+        format_profile(dict(result.secs_of)),
+    ]
+    return "\n".join(lines)
+
+
+def _beside(beside: Mapping[str, Latency]) -> list[str]:
+    if not beside:
+        return []
+    tuned = beside["tuned"]
+    (name, other), *_ = ((name, it) for name, it in beside.items() if name != "tuned")
+    ratios = sorted(theirs / ours for ours, theirs in zip(tuned.secs, other.secs, strict=True))
+    low, high = ratios[len(ratios) // 4], ratios[(3 * len(ratios)) // 4]
+    return [
+        f"in turns   {tuned}; {name} {other}",
+        f"           that many times as fast: {median(ratios):.2f} ({low:.2f} to {high:.2f})",
+    ]
+
+
+def _kernels(result: TuneResult) -> str:
+    header = ("kernel", "calls", "ms", "GFLOP/s", "of roofline", "trials", "schedule")
+    rows = [
+        (
+            row.name,
+            str(row.weight),
+            f"{1e3 * row.secs:.3f}",
+            f"{row.gflops:.1f}",
+            f"{100 * row.roofline_share:.0f}%",
+            str(row.trials),
+            row.schedule,
+        )
+        for row in result.kernels[:MOST_ROWS]
+    ]
+    rest = result.kernels[MOST_ROWS:]
+    if rest:
+        others = (f"{len(rest)} others", str(sum(row.weight for row in rest)))
+        secs = f"{1e3 * sum(row.secs for row in rest):.3f}"
+        rows.append((*others, secs, "", "", str(sum(row.trials for row in rest)), ""))
+    return align([header, *rows])

@@ -1,0 +1,129 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Tune a whole model: from ONNX, PyTorch or Relax to a checked executable."""
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm.target import Target
+
+from .errors import ModelError
+from .frontends import import_model
+from .memory import check_memory
+from .model_tuning import ModelTuning
+from .output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, make_check
+from .parts import Parts
+from .result import TuneResult
+from .stop import StopRequest
+from .target import cpu_target
+from .threads import set_own_threads, set_worker_threads
+from .work_dir import open_work_dir
+
+
+def tune(
+    model: Any,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    target: str | Mapping[str, Any] | Target = "auto",
+    threads: int = 1,
+    time_budget_s: float = 300.0,
+    trials: int | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    exact: bool = True,
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> TuneResult:
+    """Tune a whole model for a CPU of this machine.
+
+    Parameters
+    ----------
+    model : Any
+        The path of an ``.onnx`` or ``.pt2`` file, an ``onnx.ModelProto``, a
+        ``torch.export.ExportedProgram``, a tuple of a ``torch.nn.Module`` and its example inputs, a
+        Relax ``IRModule``, or a tuple of an ``IRModule`` and a mapping of names to parameters.
+    shapes : Mapping[str, Sequence[int]] | None
+        Shapes of the inputs by name, for those whose extents the model leaves open.
+    target : str | Mapping[str, Any] | Target
+        "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs.
+    threads : int
+        Threads that the model runs on. It is tuned, checked and timed with as many.
+    time_budget_s : float
+        Seconds of wall clock for everything, from the import to the last check. A batch that has
+        begun is finished.
+    trials : int | None
+        The most schedules to measure. None for no limit. 0 applies what `work_dir` knows, and what
+        the pretrained cost model predicts.
+    work_dir : str | os.PathLike[str] | None
+        Directory of the database and of the executable, ``model.so``, which is there before the
+        first measurement. Another call with the same directory goes on. None for a new temporary
+        one.
+    exact : bool
+        Whether convolutions must be computed as they are written. Otherwise Winograd's algorithm
+        is taken where it is faster.
+    tolerance : float | None
+        The largest deviation of an output from the untouched model's, relative to the largest
+        output. None for 1e-4, or 1e-3 with ``exact=False``.
+    seed : int
+        Seed of all random choices.
+
+    Returns
+    -------
+    result : TuneResult
+        Callable on NumPy arrays. Ctrl-C, too, ends the tuning and returns the best so far.
+
+    Raises
+    ------
+    ModelError
+        If the model, a shape, the target, the directory or a number is not as expected. It is
+        raised before anything is tuned, and says what to pass.
+    RuntimeError
+        If this is not Linux.
+    """
+    started = time.monotonic()
+    _check_numbers(threads, time_budget_s, trials, tolerance)
+    if tolerance is None:
+        tolerance = EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
+    parts = Parts()
+    set_worker_threads(threads)
+    cpu = cpu_target(target, threads)
+    directory = open_work_dir(work_dir, cpu, threads)
+    with parts("import"):
+        imported = import_model(model, shapes, threads)
+        check_memory(imported)
+    with parts("check"):
+        set_own_threads(threads)
+        check = make_check(imported, cpu, tolerance, seed)
+    tuning = ModelTuning(imported, cpu, threads, directory, check, exact, parts, seed)
+    stop = StopRequest(started + time_budget_s)
+    with stop.on_interrupt():
+        return tuning.run(stop, trials)
+
+
+def _check_numbers(
+    threads: int, time_budget_s: float, trials: int | None, tolerance: float | None
+) -> None:
+    if threads < 1:
+        raise ModelError(f"threads={threads!r}: expected an int of at least 1")
+    if not time_budget_s > 0:
+        raise ModelError(f"time_budget_s={time_budget_s!r}: expected a positive number of seconds")
+    if trials is not None and trials < 0:
+        raise ModelError(f"trials={trials!r}: expected None or an int of at least 0")
+    if tolerance is not None and not (tolerance > 0 and math.isfinite(tolerance)):
+        raise ModelError(f"tolerance={tolerance!r}: expected a positive number")

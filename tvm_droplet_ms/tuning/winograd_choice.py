@@ -1,0 +1,164 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Chooses between a direct convolution and Winograd's algorithm, layer by layer."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+from ..model.kernels.winograd import ConvolutionShape
+
+TILES = (2, 4)
+"""The tiles of Winograd's algorithm that are tried: F(2, 3) and F(4, 3)."""
+
+_TILE_OF = {3: None, 4: 2, 6: 4}
+"""The tile by the size of the weights: 3x3, or transformed to 4x4 or 6x6."""
+
+
+class Layer(NamedTuple):
+    """The extents of a convolution, in NHWC."""
+
+    batch: int
+    in_height: int
+    in_width: int
+    in_channels: int
+    height: int
+    width: int
+    channels: int
+
+    @staticmethod
+    def of_shape(shape: ConvolutionShape) -> "Layer":
+        """The layer of a convolution in a graph."""
+        top, left, bottom, right = shape.padding
+        return Layer(
+            shape.batch,
+            shape.height + 2 - top - bottom,
+            shape.width + 2 - left - right,
+            shape.in_channels,
+            shape.height,
+            shape.width,
+            shape.out_channels,
+        )
+
+
+class Implementation(NamedTuple):
+    """A layer, and the tile that it is computed with; None for the direct convolution."""
+
+    layer: Layer
+    tile: int | None
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, without those of Winograd's transforms."""
+        layer, tile = self
+        outputs = layer.batch * layer.height * layer.width
+        points = 3**2
+        if tile is not None:
+            outputs = layer.batch * -(-layer.height // tile) * -(-layer.width // tile)
+            points = (tile + 2) ** 2
+        return 2 * points * outputs * layer.in_channels * layer.channels
+
+
+def implementation(task: ExtractedTask) -> Implementation | None:
+    """What a task computes; None where it is no convolution of 3x3 weights."""
+    return implementation_of_mod(task.dispatched[0])
+
+
+def implementation_of_mod(mod: IRModule) -> Implementation | None:
+    """What a workload computes; None where it is no convolution of 3x3 weights."""
+    return implementation_of([_shape(info) for info in ArgInfo.from_entry_func(mod)])
+
+
+def implementation_of(shapes: Sequence[tuple[int, ...]]) -> Implementation | None:
+    """Recognise a convolution by the shapes of its kernel's buffers.
+
+    Parameters
+    ----------
+    shapes : Sequence[tuple[int, ...]]
+        Those of the arguments, the output last.
+
+    Returns
+    -------
+    implementation : Implementation | None
+        None where no argument can be the weights.
+    """
+    *arguments, output = shapes
+    if len(output) != 4:
+        return None
+    for weights in arguments:
+        if len(weights) != 4 or weights[0] != weights[1] or weights[0] not in _TILE_OF:
+            continue
+        for data in arguments:
+            if data is not weights and len(data) == 4 and data[3] == weights[2]:
+                if weights[3] == output[3] and data[0] == output[0]:
+                    return Implementation(Layer(*data, *output[1:]), _TILE_OF[weights[0]])
+    return None
+
+
+def fastest_tiles(
+    timed: Iterable[tuple[Implementation, float, float]],
+) -> dict[Layer, int]:
+    """The layers for which a Winograd convolution is fastest.
+
+    Parameters
+    ----------
+    timed : Iterable[tuple[Implementation, float, float]]
+        For each task that computes a layer: what it is, how often the model runs it, and its best
+        seconds. A layer may be several tasks that differ in what is fused to it.
+
+    Returns
+    -------
+    tiles : dict[Layer, int]
+        The tile of those layers. The direct convolution wins ties, and layers with a task that has
+        no time.
+    """
+    totals: dict[Implementation, float] = {}
+    for what, weight, secs in timed:
+        totals[what] = totals.get(what, 0.0) + weight * secs
+    tiles: dict[Layer, int] = {}
+    for (layer, tile), secs in totals.items():
+        rivals = [totals.get(Implementation(layer, other), inf) for other in (None, *TILES)]
+        if tile is not None and secs == min(rivals) < rivals[0] < inf:
+            tiles.setdefault(layer, tile)
+    return tiles
+
+
+class TileChoice:
+    """``choose`` of ``WinogradConvolutions``: the same tile for all, or what was measured.
+
+    Parameters
+    ----------
+    tiles : int | Mapping[Layer, int]
+        A tile for every layer, or the tile of each layer that has one.
+    """
+
+    def __init__(self, tiles: int | Mapping[Layer, int]) -> None:
+        self._tiles = tiles
+
+    def __call__(self, shape: ConvolutionShape) -> int | None:
+        """The tile of a convolution; None for the direct one."""
+        if isinstance(self._tiles, int):
+            return self._tiles
+        return self._tiles.get(Layer.of_shape(shape))
+
+
+def _shape(info: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in info.shape)

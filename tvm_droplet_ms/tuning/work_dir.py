@@ -1,0 +1,82 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The directory of a tuning run."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from tvm.target import Target
+
+from .errors import ModelError
+
+_SETTINGS = "settings.json"
+
+
+def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threads: int) -> Path:
+    """Make the directory, or check that an earlier run had the same target and threads.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str] | None
+        The directory. None for a new temporary one, which is kept.
+    target : Target
+        The target.
+    threads : int
+        Threads of the runtime.
+
+    Returns
+    -------
+    directory : Path
+        The directory, with its settings in ``settings.json``.
+
+    Raises
+    ------
+    ModelError
+        If it was made for another target or number of threads, or is no directory.
+    """
+    if work_dir is None:
+        work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
+    directory = Path(work_dir)
+    if directory.exists() and not directory.is_dir():
+        raise ModelError(f"work_dir {str(directory)!r} is a file: expected a directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = {"target": dict(target.export()), "threads": threads}
+    settings = json.loads(json.dumps(settings, default=str))
+    path = directory / _SETTINGS
+    if path.exists():
+        _check(path, settings)
+    else:
+        partial = path.with_suffix(".part")
+        partial.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        partial.replace(path)
+    return directory
+
+
+def _check(path: Path, settings: dict[str, object]) -> None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is no settings file: {error}; pass another work_dir") from error
+    for name, value in settings.items():
+        if not isinstance(found, dict) or found.get(name) != value:
+            was = found.get(name) if isinstance(found, dict) else found
+            raise ModelError(
+                f"work_dir {str(path.parent)!r} was made for {name} {was}, and this run has "
+                f"{value}: pass another work_dir"
+            )
