@@ -14,13 +14,13 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Tune an ONNX model for the host CPU.
+"""Tune an ONNX model for the host CPU, and time it beside ONNX Runtime if that is installed.
 
-    pip install '.[onnx]'
-    python examples/tune_onnx.py --model squeezenet --trials 480 --work-dir tuning_logs
+    pip install '.[onnx]' onnxruntime
+    python examples/tune_onnx.py --model squeezenet --minutes 5 --work-dir tuning_logs
 
-The model is one of those that the ``onnx`` package brings without their weights. It is tuned by the
-pipeline "droplet_tuning". 480 trials reach every kernel of SqueezeNet, in a quarter of an hour.
+The model is one of those that the ``onnx`` package brings without weights. ``droplet-ms tune``
+does the same with a file of yours.
 """
 
 import argparse
@@ -31,11 +31,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-import tvm
-import tvm_droplet_ms  # noqa: F401  registers the pipeline "droplet_tuning"
-from tvm import relax
-from tvm.relax.frontend.onnx import from_onnx
-from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms import tune
+from tvm_droplet_ms.tuning.summary import summary
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 MODELS = sorted(path.stem.removeprefix("light_") for path in FOLDER.glob("light_*.onnx"))
@@ -60,39 +57,22 @@ def fill_weights(model: onnx.ModelProto) -> None:
 
 
 def main() -> None:
-    """Import, tune, compile, check and time."""
+    """Tune, check and time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, default="squeezenet")
-    parser.add_argument("--trials", type=int, default=480, help="of all kernels together")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--trials", type=int, help="of all kernels together")
     parser.add_argument("--work-dir", default=tempfile.mkdtemp())
     args = parser.parse_args()
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("tvm_droplet_ms").setLevel(logging.INFO)
+    logging.getLogger("tvm_droplet_ms.tuning").setLevel(logging.INFO)
 
     model = onnx.load(FOLDER / f"light_{args.model}.onnx")
     fill_weights(model)
-    mod = from_onnx(model)
-    target = host_target()
-    tune = relax.get_pipeline(
-        "droplet_tuning", total_trials=args.trials, target=target, work_dir=args.work_dir
+    result = tune(
+        model, time_budget_s=60 * args.minutes, trials=args.trials, work_dir=args.work_dir
     )
-    networks = {
-        name: relax.VirtualMachine(tvm.compile(module, target), tvm.cpu())
-        for name, module in {"untuned": mod, "tuned": tune(mod)}.items()
-    }
-
-    (parameter,) = mod["main"].params
-    shape = [int(extent) for extent in parameter.ty.shape]
-    rng = np.random.default_rng(0)
-    image = tvm.runtime.tensor(rng.standard_normal(shape, dtype="float32"))
-    outputs = {name: network["main"](image).numpy() for name, network in networks.items()}
-    # The sums are added up in another order, which float32 shows in its last digits.
-    tolerance = 1e-4 * np.abs(outputs["untuned"]).max()
-    np.testing.assert_allclose(outputs["tuned"], outputs["untuned"], rtol=0, atol=tolerance)
-    print("The outputs agree within 1e-4 of the largest.")
-    for name, network in networks.items():
-        timer = network.time_evaluator("main", tvm.cpu(), min_repeat_ms=50, repeat=5)
-        print(f"{name}: {1e3 * timer(image).median:.2f} ms")
+    print(summary(result, result.beside_reference()))
 
 
 if __name__ == "__main__":

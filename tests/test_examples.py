@@ -55,8 +55,9 @@ def test_relax_example_runs(run, tmp_path: Path):
 @pytest.mark.slow
 def test_onnx_example_runs(run, tmp_path: Path):
     pytest.importorskip("onnx")
-    printed = run("tune_onnx", "--trials", 8, "--work-dir", tmp_path)
-    assert "The outputs agree" in printed
+    printed = run("tune_onnx", "--trials", 8, "--minutes", 10, "--work-dir", tmp_path)
+    assert "times as fast" in printed
+    assert (tmp_path / "model.so").stat().st_size > 0
 
 
 def test_export_example_runs(run, tmp_path: Path):

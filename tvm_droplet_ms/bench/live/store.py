@@ -37,7 +37,15 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[2]
 
-SOURCE_FOLDERS = ("autotvm", "compat", "cost_model", "measure", "search_strategy")
+SOURCE_FOLDERS = (
+    "autotvm",
+    "compat",
+    "cost_model",
+    "measure",
+    "model",
+    "search_strategy",
+    "tuning",
+)
 """Folders of the package whose code determines a tuning run."""
 
 _CHILD = "--child"

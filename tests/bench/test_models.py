@@ -1,0 +1,51 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The comparison of whole models: what is data in, text out."""
+
+import pytest
+
+from tvm_droplet_ms.bench.live.model_zoo import MODELS, torch_model
+from tvm_droplet_ms.bench.live.models import model_rows
+
+
+def test_rows_give_ratios_to_the_reference_in_the_same_round():
+    runs = {"tune, 2 min, seed 0": {"trials": 7, "secs": 118.4}}
+    timed = {
+        "secs": {
+            "ONNX Runtime": [0.001, 0.010, 0.002],
+            "tune, 2 min, seed 0": [0.002, 0.005, 0.002],
+        },
+        "deviations": {"tune, 2 min, seed 0": 1.5e-6},
+    }
+    reference, tuned = model_rows("small", runs, timed)
+    assert reference[1:5] == ("ONNX Runtime", "2.00", "1.50 to 6.00", "1.00")
+    # Ratios of 0.5, 2 and 1: the medians' ratio would be 1 too, the mean would not.
+    assert tuned[1:5] == ("tune, 2 min, seed 0", "2.00", "2.00 to 3.50", "1.00")
+    assert tuned[5:] == ("1.5e-06", "7", "118")
+
+
+def test_every_model_has_a_name_of_its_own():
+    assert len(set(MODELS)) == len(MODELS) == 8
+
+
+def test_mobilenet_has_the_weights_of_the_paper():
+    pytest.importorskip("torch")
+    module, (image,) = torch_model("mobilenet_v2")
+    weights = sum(parameter.numel() for parameter in module.parameters())
+    # 3.4 million in table 4 of the paper; 3,504,872 with the affine batch norms.
+    assert weights == 3_504_872
+    assert module(image).shape == (1, 1000)

@@ -1,0 +1,137 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Models that need no download, with random weights."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ONNX_MODELS = (
+    "resnet50",
+    "vgg19",
+    "densenet121",
+    "inception_v2",
+    "squeezenet",
+    "shufflenet",
+)
+"""Those that the ``onnx`` package brings without their weights."""
+
+TORCH_MODELS = ("mobilenet_v2", "bert_4_layers")
+"""Those that are defined here, in PyTorch."""
+
+MODELS = (*ONNX_MODELS, *TORCH_MODELS)
+
+
+def load_model(name: str) -> Any:
+    """Make a model, as ``tune`` takes it.
+
+    Parameters
+    ----------
+    name : str
+        One of ``MODELS``.
+    """
+    return light_onnx(name) if name in ONNX_MODELS else torch_model(name)
+
+
+def light_onnx(name: str) -> Any:
+    """A model of the ``onnx`` package with random weights, different ones everywhere.
+
+    The softmax at its end is left out: it hides wrong outputs.
+    """
+    import onnx
+
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    model = onnx.load(folder / f"light_{name}.onnx")
+    generator = np.random.default_rng(0)
+    constants = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
+    for node in model.graph.node:
+        if node.op_type == "ConstantOfShape":
+            shape = constants[node.input[0]]
+            # A variance of 1 / fan-in keeps the scale from layer to layer; a vector is a bias or a
+            # variance, which has to be positive.
+            values = generator.uniform(0.5, 1.5, shape)
+            if len(shape) > 1:
+                values = generator.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+            tensor = onnx.numpy_helper.from_array(values.astype("float32"))
+            node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, value=tensor))
+        elif node.op_type == "Softmax":
+            node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output))
+    return model
+
+
+def torch_model(name: str) -> Any:
+    """A PyTorch module in inference mode, and its example inputs."""
+    import torch
+
+    torch.manual_seed(0)
+    if name == "bert_4_layers":
+        layer = torch.nn.TransformerEncoderLayer(
+            256, nhead=4, dim_feedforward=1024, activation="gelu", batch_first=True
+        )
+        encoder = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+        return encoder.eval(), (torch.randn(1, 128, 256),)
+    return _mobilenet_v2(torch).eval(), (torch.randn(1, 3, 224, 224),)
+
+
+_MOBILENET_V2 = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""Expansion, output channels, blocks and stride of each stage ("MobileNetV2: Inverted Residuals and
+Linear Bottlenecks", Sandler et al., 2018, table 2)."""
+
+
+def _mobilenet_v2(torch: Any) -> Any:
+    nn = torch.nn
+
+    def layer(inputs: int, outputs: int, size: int, stride: int, groups: int = 1) -> list[Any]:
+        padding = size // 2
+        convolution = nn.Conv2d(inputs, outputs, size, stride, padding, groups=groups, bias=False)
+        return [convolution, nn.BatchNorm2d(outputs)]
+
+    class Block(nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
+            super().__init__()
+            hidden = inputs * expansion
+            expand = [*layer(inputs, hidden, 1, 1), nn.ReLU6()] if expansion > 1 else []
+            self.layers = nn.Sequential(
+                *expand,
+                *layer(hidden, hidden, 3, stride, groups=hidden),
+                nn.ReLU6(),
+                *layer(hidden, outputs, 1, 1),
+            )
+            self.has_residual = stride == 1 and inputs == outputs
+
+        def forward(self, x: Any) -> Any:
+            return x + self.layers(x) if self.has_residual else self.layers(x)
+
+    layers = [*layer(3, 32, 3, 2), nn.ReLU6()]
+    inputs = 32
+    for expansion, outputs, blocks, stride in _MOBILENET_V2:
+        for number in range(blocks):
+            layers.append(Block(inputs, outputs, stride if number == 0 else 1, expansion))
+            inputs = outputs
+    layers += [*layer(inputs, 1280, 1, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(1280, 1000))

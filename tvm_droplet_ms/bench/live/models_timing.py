@@ -1,0 +1,93 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Times the libraries of a model and what it came from in turns: a child of ``models``."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...tuning.alternation import time_in_alternation
+from ...tuning.compiled_model import CompiledModel
+from ...tuning.deviation import largest_deviation
+from ...tuning.frontends import import_model
+from ...tuning.threads import set_own_threads
+from .environment import environment
+from .model_zoo import TORCH_MODELS, load_model
+from .store import Task, serve
+
+
+def time_libraries(task: Task) -> dict[str, Any]:
+    """Time every library of a model, and its references, once a round.
+
+    Returns
+    -------
+    result : dict[str, Any]
+        ``secs``, the seconds of each round by the program's name; ``deviations``, those of the
+        libraries from the reference; ``environment``.
+    """
+    settings = task.settings
+    set_own_threads(1)
+    model = load_model(settings["model"])
+    imported = import_model(model)
+    generator = np.random.default_rng(0)
+    inputs = [spec.random(generator) for spec in imported.inputs]
+    references = _references(settings["model"], model, imported)
+    expected = next(iter(references.values()))(inputs)
+    timers: dict[str, Callable[[], float]] = {
+        name: _timer(run, inputs) for name, run in references.items()
+    }
+    deviations = {}
+    for name, library in settings["libraries"].items():
+        compiled = CompiledModel.load(task.out / library)
+        deviations[name] = largest_deviation(compiled(inputs), expected)
+        timers[name] = compiled.timer(inputs)
+    secs = time_in_alternation(timers, settings["rounds"])
+    return {"secs": secs, "deviations": deviations, "environment": environment()}
+
+
+def _references(name: str, model: Any, imported: Any) -> dict[str, Callable[..., Any]]:
+    if imported.reference is None:
+        raise SystemExit("pip install onnxruntime, or torch: there is nothing to compare with")
+    references = {imported.reference.name: imported.reference.run}
+    if name in TORCH_MODELS:
+        import torch
+
+        torch.set_num_threads(1)
+        module, _ = model
+        compiled = torch.compile(module)
+
+        def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            with torch.no_grad():
+                return [compiled(*map(torch.from_numpy, inputs)).numpy()]
+
+        references["torch.compile"] = run
+    return references
+
+
+def _timer(run: Callable[..., Any], inputs: list[np.ndarray]) -> Callable[[], float]:
+    def timed() -> float:
+        start = time.perf_counter()
+        run(inputs)
+        return time.perf_counter() - start
+
+    return timed
+
+
+if __name__ == "__main__":
+    serve(time_libraries)
