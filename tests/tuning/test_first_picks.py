@@ -16,6 +16,8 @@
 # under the License.
 """First picks: the best predicted schedule of every task, and the database that applies them."""
 
+from concurrent.futures import Future
+
 import numpy as np
 import pytest
 from tvm_ffi import structural_hash
@@ -27,9 +29,11 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
+from tvm_droplet_ms.measure.pool import TaskFailed
 from tvm_droplet_ms.tuning.application import database_to_apply
 from tvm_droplet_ms.tuning.first_picks import is_tunable, pick_schedules
 from tvm_droplet_ms.tuning.pick_file import PickFile
+from tvm_droplet_ms.tuning.pick_workers import PickWorkers
 from tvm_droplet_ms.tuning.roofline import MachineRates
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -283,3 +287,40 @@ def test_database_has_measured_records_where_there_are_valid_ones():
         assert [float(sec) for sec in record.run_secs] == ([2e-3] if n == 8 else [1.0])
         assert str(record.trace) == str(picks.find(mod, TARGET).trace)
     assert len(measured.get_all_tuning_records()) == 6
+
+
+class TestWorkers:
+    def test_pick_the_same(self, tasks):
+        options = {"rates": RATES, "most": 4, "least": 2}
+        workers = PickWorkers(2)
+        try:
+            theirs = pick_schedules(tasks, workers=workers, **options)
+        finally:
+            workers.close()
+        ours = pick_schedules(tasks, **options)
+        assert len(theirs) == len(ours) == len(tasks)
+        for their, our in zip(theirs, ours, strict=True):
+            assert their.points == our.points
+            assert their.predicted == our.predicted != ()
+            assert str(their.trace) == str(our.trace)
+
+    def test_are_done_without_where_they_cannot_run(self):
+        picks = pick_schedules([dense(8)], workers=FailingWorkers("machinery"), **QUICK)
+        assert len(picks) == 1
+
+    def test_cost_a_crash_only_its_task(self):
+        picks = pick_schedules([dense(8)], workers=FailingWorkers("crash"), **QUICK)
+        assert len(picks) == 0
+        assert picks.unscheduled == {"dense": "it ended"}
+
+
+class FailingWorkers:
+    """Workers without an answer."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def submit(self, key, request, is_asked):
+        future = Future()
+        future.set_exception(TaskFailed(self.kind, "it ended"))
+        return future

@@ -66,6 +66,20 @@ def run(mod, *arrays):
     return machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
 
 
+def byte_module(is_product):
+    builder = relax.BlockBuilder()
+    image = relax.Var("image", relax.TensorType((4, 4), "float32"))
+    with builder.function("main", [image]):
+        with builder.dataflow():
+            mask = builder.emit(relax.op.astype(relax.op.isnan(image), "int8"))
+            if is_product:
+                mask = builder.emit(relax.op.matmul(mask, mask, out_dtype="int32"))
+            rows = builder.emit(relax.op.max(mask, axis=[-1], keepdims=True))
+            out = builder.emit_output(relax.op.astype(rows, "float32"))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
 class TestRelax:
     def test_parameters_are_bound_and_the_only_function_becomes_main(self):
         weight = np.arange(12, dtype="float32").reshape(4, 3)
@@ -101,6 +115,14 @@ class TestRelax:
 
 
 class TestOther:
+    def test_a_product_of_bytes_is_named(self):
+        with pytest.raises(ModelError, match=r"computes in int8 \(relax.matmul\)"):
+            import_model(byte_module(is_product=True))
+
+    def test_a_mask_of_bytes_is_no_quantized_model(self):
+        """PyTorch exports the softmax of attention with one."""
+        assert len(import_model(byte_module(is_product=False)).inputs) == 1
+
     def test_something_else_is_named(self):
         with pytest.raises(ModelError, match="model is a int: expected the path of an .onnx"):
             import_model(3)

@@ -20,31 +20,26 @@ A kernel without a record runs as naive loops, orders of magnitude too slow.
 """
 
 import os
-import random
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 
-import numpy as np
-
-from tvm.ir import IRModule
-from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator, TuneContext
-from tvm.s_tir.meta_schedule.cost_model import CostModel
-from tvm.target import Target
+from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
 
 from ..compat import fast_tune_contexts
-from ..cost_model.training.training_data import target_text
-from ..search_strategy.candidates import Candidate, Replayer
-from ..search_strategy.design_spaces import DesignSpaces
-from ..search_strategy.explorers.random_sampling import RandomExploration
-from ..search_strategy.history import History
+from ..measure.pool import TaskFailed
 from ..search_strategy.logger import logger
-from ..search_strategy.prior import CostModelPrior, PriorLike, find_prior
-from .pick_file import PickFile
-from .picks import FirstPick, FirstPicks, last_line, restore, task_key
+from ..search_strategy.prior import PriorLike
+from .pick_file import PickFile, StoredPick
+from .pick_sampling import PickRequest
+from .pick_workers import LocalSampler, Models, PickWorkers
+from .picks import FirstPicks, last_line, restore, task_key
 from .roofline import MachineRates, measure_machine, task_bound
 from .sample_sizes import sample_sizes
 
-KEPT = 8
-"""The best predicted points of a task that are kept for the search to start with."""
+AHEAD = 4
+"""The tasks that are handed to the worker processes before the answer to the first is awaited."""
 
 
 def is_tunable(task: ExtractedTask) -> bool:
@@ -64,6 +59,7 @@ def pick_schedules(
     num_threads: int = 1,
     seed: int = 0,
     is_late: Callable[[], bool] = lambda: False,
+    workers: PickWorkers | None = None,
 ) -> FirstPicks:
     """Pick a schedule for every task, the heaviest task first.
 
@@ -92,6 +88,9 @@ def pick_schedules(
     is_late : Callable[[], bool]
         Asked before each task. Once it says True, a task gets its first valid schedule, and no
         model is asked.
+    workers : PickWorkers | None
+        The processes that sample and ask, with the same `prior`. None for this process. The picks
+        are the same.
 
     Returns
     -------
@@ -112,109 +111,73 @@ def pick_schedules(
     stakes = [int(task.weight) * bound for task, bound in zip(tasks, bounds, strict=True)]
     file = None if work_dir is None else PickFile(work_dir)
     stored = {} if file is None else file.read()
-    picks = FirstPicks()
-    models: dict[str, CostModel | None] = {}
+    models = Models(prior)
+    local = LocalSampler(models)
     sizes = sample_sizes(stakes, most, least)
+    picks = FirstPicks()
+    asked: set[str] = set()
+    running: deque[_Sampled] = deque()
     with fast_tune_contexts():
         for index in sorted(range(len(tasks)), key=lambda index: -stakes[index]):
             task = tasks[index]
             mod, target = task.dispatched[0], task.target
             key = task_key(mod, target)
-            if picks.find(mod, target) is not None:
+            if key in asked:
                 continue
-            kind = target_text(target)
-            if kind not in models:
-                models[kind] = find_prior(prior, target)
-            model = models[kind]
-            known = restore(mod, stored.get(key), model is not None)
+            asked.add(key)
+            has_model = models.find(target) is not None
+            known = restore(mod, stored.get(key), has_model)
             if known is not None:
                 picks.add(key, known)
                 continue
             late = is_late()
-            sampling = _Sampling(mod, target, space, num_threads, seed)
-            try:
-                pick = sampling.pick(1 if late else sizes[index], None if late else model)
-            # A task whose space TVM cannot make, or whose features it cannot extract, raises errors
-            # of many types. The other tasks are not to suffer from it.
-            except Exception as error:
-                picks.unscheduled[task.task_name] = last_line(error)
-                continue
-            if pick is None:
-                picks.unscheduled[task.task_name] = sampling.why_empty()
-                continue
-            picks.add(key, pick)
-            # A pick that was made in a hurry is made again by the next run.
-            if file is not None and not late:
-                file.append([pick.to_line(key)])
+            count = 1 if late else sizes[index]
+            request = PickRequest(mod, target, count, space, num_threads, seed)
+            ask = has_model and not late
+            future = (workers or local).submit(key, request, ask)
+            running.append(_Sampled(task.task_name, key, request, ask, late, future))
+            if len(running) >= (AHEAD if workers else 1):
+                _settle(running.popleft(), local, picks, file)
+        while running:
+            _settle(running.popleft(), local, picks, file)
     for name, reason in picks.unscheduled.items():
         logger.warning("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
     return picks
 
 
-class _Sampling:
-    """Samples one task's design spaces.
+@dataclass(frozen=True)
+class _Sampled:
+    """A task that is being sampled."""
 
-    Parameters
-    ----------
-    mod, target, space, num_threads, seed
-        As of ``pick_schedules``.
-    """
+    name: str
+    key: str
+    request: PickRequest
+    is_asked: bool
+    is_late: bool
+    future: "Future[StoredPick]"
 
-    def __init__(
-        self,
-        mod: IRModule,
-        target: Target,
-        space: SpaceGenerator | str,
-        num_threads: int,
-        seed: int,
-    ) -> None:
-        self._mod = mod
-        self._target = target
-        self._space = space
-        self._num_threads = num_threads
-        self._seed = seed
-        self._replayer: Replayer | None = None
 
-    def pick(self, count: int, model: CostModel | None) -> FirstPick | None:
-        """The best predicted of some samples; the first one without a model."""
-        context = TuneContext(
-            self._mod,
-            target=self._target,
-            space_generator=self._space,
-            rand_state=self._seed + 1,
-            num_threads=self._num_threads,
-        )
-        schedules = context.generate_design_space()
-        postprocs = context.space_generator.postprocs or []
-        self._replayer = Replayer(self._mod, list(postprocs), random.Random(self._seed))
-        history = History(self._mod, self._target)
-        candidates = RandomExploration(self._replayer, schedules, history).ask(count)
-        if not candidates:
-            return None
-        predicted: list[float] = []
-        # One schedule is picked whatever is predicted of it.
-        if model is not None and len(candidates) > 1:
-            scores = self._predict(model, candidates)
-            order = np.argsort(-scores, kind="stable")
-            candidates = [candidates[index] for index in order]
-            predicted = [float(scores[index]) for index in order]
-        spaces = DesignSpaces([schedule.trace for schedule in schedules])
-        points = [spaces.find(candidate.trace) for candidate in candidates[:KEPT]]
-        found = [index for index, point in enumerate(points) if point is not None]
-        return FirstPick(
-            self._mod,
-            candidates[0].trace,
-            tuple(point for point in points if point is not None),
-            tuple(predicted[index] for index in found) if predicted else (),
-        )
-
-    def _predict(self, model: CostModel, candidates: Sequence[Candidate]) -> np.ndarray:
-        prior = CostModelPrior(model, self._mod, self._target, self._num_threads)
-        scores = prior.predict(candidates)
-        return np.where(np.isfinite(scores), scores, 0.0)
-
-    def why_empty(self) -> str:
-        """What dropped the samples."""
-        dropped = {} if self._replayer is None else self._replayer.dropped
-        reasons = ", ".join(f"{count} by {reason}" for reason, count in dropped.items())
-        return f"all samples were dropped: {reasons}" if reasons else "its design space is empty"
+def _settle(
+    sampled: _Sampled, local: LocalSampler, picks: FirstPicks, file: PickFile | None
+) -> None:
+    """Wait for a pick, and keep it or the reason why there is none."""
+    try:
+        try:
+            line = sampled.future.result()
+        except TaskFailed as failure:
+            if not failure.failure.is_machinery:
+                raise
+            line = local.submit(sampled.key, sampled.request, sampled.is_asked).result()
+    # A task whose space TVM cannot make, or whose features it cannot extract, raises errors of many
+    # types. The other tasks are not to suffer from it.
+    except Exception as error:
+        picks.unscheduled[sampled.name] = last_line(error)
+        return
+    pick = restore(sampled.request.mod, line, has_model=False)
+    if pick is None:
+        picks.unscheduled[sampled.name] = "its pick does not replay"
+        return
+    picks.add(sampled.key, pick)
+    # A pick that was made in a hurry is made again by the next run.
+    if file is not None and not sampled.is_late:
+        file.append([line])

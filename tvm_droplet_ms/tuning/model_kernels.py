@@ -31,6 +31,7 @@ from .compiled_model import CompiledModel
 from .diagnosis import kernel_deviation
 from .first_picks import pick_schedules
 from .lowering import build, lower
+from .pick_workers import PickWorkers
 from .picks import FirstPicks
 from .roofline import MachineRates
 
@@ -73,10 +74,16 @@ class ModelKernels:
         rates: MachineRates,
         seed: int,
         is_late: Callable[[], bool],
+        workers: PickWorkers | None = None,
     ) -> None:
         """Pick a schedule for every task; see ``pick_schedules``."""
         self.picks = pick_schedules(
-            self.tasks, work_dir=work_dir, rates=rates, seed=seed, is_late=is_late
+            self.tasks,
+            work_dir=work_dir,
+            rates=rates,
+            seed=seed,
+            is_late=is_late,
+            workers=workers,
         )
 
     def schedules(self) -> MemoryDatabase:

@@ -30,6 +30,7 @@ from tvm.target import Target
 from ..cost_model.prior import find_prior
 from ..database import open_database
 from ..measure import fast_measure
+from ..measure.pool import available_cpus
 from ..model.kernels.registration import register_schedule_rules
 from ..model.kernels.winograd import WinogradConvolutions
 from ..model.prepare import prepare_graph
@@ -44,6 +45,7 @@ from .lowering import build, lower
 from .model_kernels import ModelKernels
 from .output_check import OutputCheck
 from .parts import Parts
+from .pick_workers import PickWorkers
 from .result import Latency, TuneResult
 from .roofline import measure_machine
 from .stop import StopRequest
@@ -61,6 +63,9 @@ TIMED_RUNS = 15
 
 CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
+
+PICK_SHARE = 0.3
+"""The share of the time that is left after which first picks are made without asking the model."""
 
 WINOGRAD_SHARE = 0.4
 """The share of the tuning in which direct and Winograd convolutions are compared."""
@@ -123,6 +128,7 @@ class ModelTuning:
         register_schedule_rules()
         self._database = open_database(directory)
         self._rates = measure_machine(threads)
+        self._pick_workers = PickWorkers(len(available_cpus()))
         self._notes: list[str] = []
         self._trials = 0
 
@@ -148,6 +154,12 @@ class ModelTuning:
         RuntimeError
             If the outputs differ and no kernel and no pass is the reason.
         """
+        try:
+            return self._run(stop, trials)
+        finally:
+            self._pick_workers.close()
+
+    def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         graph, kernels, first, build_secs = self._first_executable(stop)
         run_secs = self._latency(first, 3).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
@@ -215,7 +227,10 @@ class ModelTuning:
 
     def _pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
         with self._parts("first picks"):
-            kernels.pick(self._directory, self._rates, self._seed, lambda: stop.is_due)
+            late = stop.earlier((1 - PICK_SHARE) * stop.left)
+            kernels.pick(
+                self._directory, self._rates, self._seed, lambda: late.is_due, self._pick_workers
+            )
         for name, reason in kernels.picks.unscheduled.items():
             self._note(f"{name} has no schedule and stays as it is: {reason}")
 

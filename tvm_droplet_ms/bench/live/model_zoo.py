@@ -87,7 +87,16 @@ def torch_model(name: str) -> Any:
         )
         encoder = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
         return encoder.eval(), (torch.randn(1, 128, 256),)
-    return _mobilenet_v2(torch).eval(), (torch.randn(1, 3, 224, 224),)
+    mobilenet = _mobilenet_v2(torch)
+    image = torch.randn(1, 3, 224, 224)
+    # Batch norms of an untrained network let its activations shrink to nothing, and any program
+    # would give the right outputs. So they get the statistics of an image.
+    for layer in mobilenet.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.momentum = None
+    with torch.no_grad():
+        mobilenet.train()(image)
+    return mobilenet.eval(), (image,)
 
 
 _MOBILENET_V2 = (

@@ -30,7 +30,10 @@ from ..errors import ModelError
 
 Arrays = list[np.ndarray]
 
-_UNSUPPORTED = ("float16", "bfloat16", "float64", "int8", "uint8", "float8")
+_UNSUPPORTED = ("float16", "bfloat16", "float64", "float8")
+_QUANTIZED = ("int8", "uint8")
+_PRODUCTS = ("relax.matmul", "relax.nn.conv", "relax.quantize", "relax.dequantize")
+"""The operators that make a model of bytes a quantized one. PyTorch's softmax has byte masks."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +149,18 @@ def _check_types(function: relax.Function) -> None:
     wrong: list[str] = []
 
     def check(expression: Any) -> None:
-        kind = getattr(expression, "ty", None)
-        if isinstance(expression, relax.Call) and isinstance(kind, relax.TensorType):
-            if str(kind.dtype) in _UNSUPPORTED:
-                wrong.append(f"{kind.dtype} ({getattr(expression.op, 'name', expression.op)})")
+        if not isinstance(expression, relax.Call):
+            return
+        name = str(getattr(expression.op, "name", expression.op))
+        refused: tuple[str, ...] = _UNSUPPORTED
+        operands = [expression]
+        if name.startswith(_PRODUCTS):
+            refused += _QUANTIZED
+            operands += list(expression.args)
+        for operand in operands:
+            kind = getattr(operand, "ty", None)
+            if isinstance(kind, relax.TensorType) and str(kind.dtype) in refused:
+                wrong.append(f"{kind.dtype} ({name})")
 
     # An error raised in the visitor would come out as TVM's.
     relax.analysis.post_order_visit(function.body, check)

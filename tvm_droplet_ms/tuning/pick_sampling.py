@@ -1,0 +1,134 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Samples the design spaces of one task, and asks a cost model which sample is best."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import SpaceGenerator, TuneContext
+from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.target import Target
+
+from ..search_strategy.candidates import Candidate, Replayer
+from ..search_strategy.design_spaces import DesignSpaces
+from ..search_strategy.explorers.random_sampling import RandomExploration
+from ..search_strategy.history import History
+from ..search_strategy.prior import CostModelPrior
+from .picks import FirstPick
+
+KEPT = 8
+"""The best predicted points of a task that are kept for the search to start with."""
+
+
+class NoSchedule(RuntimeError):
+    """A task has no valid schedule; the message says why."""
+
+
+@dataclass(frozen=True)
+class PickRequest:
+    """A task to sample.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The workload.
+    target : Target
+        The target.
+    count : int
+        The schedules to sample. At least 1.
+    space : SpaceGenerator | str
+        The design space, as ``TuneContext`` takes it.
+    num_threads : int
+        The threads that may extract features.
+    seed : int
+        Seed of the sampling.
+    """
+
+    mod: IRModule
+    target: Target
+    count: int
+    space: SpaceGenerator | str
+    num_threads: int
+    seed: int
+
+
+def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
+    """Pick the best predicted of some sampled schedules.
+
+    Parameters
+    ----------
+    request : PickRequest
+        The task.
+    model : CostModel | None
+        The cost model to ask. None for the first valid schedule.
+
+    Returns
+    -------
+    pick : FirstPick
+        The pick.
+
+    Raises
+    ------
+    NoSchedule
+        If no sample is valid.
+    """
+    context = TuneContext(
+        request.mod,
+        target=request.target,
+        space_generator=request.space,
+        rand_state=request.seed + 1,
+        num_threads=request.num_threads,
+    )
+    schedules = context.generate_design_space()
+    postprocs = context.space_generator.postprocs or []
+    replayer = Replayer(request.mod, list(postprocs), random.Random(request.seed))
+    history = History(request.mod, request.target)
+    candidates = RandomExploration(replayer, schedules, history).ask(request.count)
+    if not candidates:
+        raise NoSchedule(_why_empty(replayer))
+    predicted: list[float] = []
+    # One schedule is picked whatever is predicted of it.
+    if model is not None and len(candidates) > 1:
+        scores = _predict(request, model, candidates)
+        order = np.argsort(-scores, kind="stable")
+        candidates = [candidates[index] for index in order]
+        predicted = [float(scores[index]) for index in order]
+    spaces = DesignSpaces([schedule.trace for schedule in schedules])
+    points = [spaces.find(candidate.trace) for candidate in candidates[:KEPT]]
+    found = [index for index, point in enumerate(points) if point is not None]
+    return FirstPick(
+        request.mod,
+        candidates[0].trace,
+        tuple(point for point in points if point is not None),
+        tuple(predicted[index] for index in found) if predicted else (),
+    )
+
+
+def _predict(request: PickRequest, model: CostModel, candidates: Sequence[Candidate]) -> np.ndarray:
+    prior = CostModelPrior(model, request.mod, request.target, request.num_threads)
+    scores = prior.predict(candidates)
+    return np.where(np.isfinite(scores), scores, 0.0)
+
+
+def _why_empty(replayer: Replayer) -> str:
+    """What dropped the samples."""
+    reasons = ", ".join(f"{count} by {reason}" for reason, count in replayer.dropped.items())
+    return f"all samples were dropped: {reasons}" if reasons else "its design space is empty"

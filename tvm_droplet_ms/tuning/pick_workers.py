@@ -1,0 +1,133 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Samples tasks in this process, or in worker processes."""
+
+from concurrent.futures import Future
+from typing import Protocol
+
+from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.target import Target
+
+from ..compat import fast_tune_contexts
+from ..cost_model.training.training_data import target_text
+from ..measure.pool import WorkerPool
+from ..model.kernels.registration import register_schedule_rules
+from ..search_strategy.prior import PriorLike, find_prior
+from .pick_file import StoredPick
+from .pick_sampling import PickRequest, sample_pick
+
+TIMEOUT_SECS = 120.0
+"""The seconds that a worker may take for one task."""
+
+
+class Models:
+    """The cost model of each target.
+
+    Parameters
+    ----------
+    prior : str | os.PathLike[str] | CostModel | None
+        As ``DropletStrategy`` takes it.
+    """
+
+    def __init__(self, prior: PriorLike) -> None:
+        self.prior = prior
+        self._models: dict[str, CostModel | None] = {}
+
+    def find(self, target: Target) -> CostModel | None:
+        """The cost model of a target; None where there is none."""
+        kind = target_text(target)
+        if kind not in self._models:
+            self._models[kind] = find_prior(self.prior, target)
+        return self._models[kind]
+
+
+class Sampler(Protocol):
+    """Makes picks."""
+
+    def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
+        """Make the pick of a task; `is_asked` is whether a cost model is to choose."""
+
+
+class LocalSampler:
+    """Makes each pick at once, in this process.
+
+    Parameters
+    ----------
+    models : Models
+        The cost models.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
+        """Make the pick of a task."""
+        future: Future[StoredPick] = Future()
+        # A task whose space TVM cannot make, or whose features it cannot extract, raises errors of
+        # many types. They belong to that task.
+        try:
+            future.set_result(_pick(self._models, key, request, is_asked))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class PickWorkers:
+    """Makes picks in worker processes.
+
+    Parameters
+    ----------
+    count : int
+        The number of processes. They start at once, and this does not wait for them.
+    prior : str | os.PathLike[str] | None
+        As ``DropletStrategy`` takes it, but no object.
+    """
+
+    def __init__(self, count: int, prior: PriorLike = "auto") -> None:
+        self._prior = prior
+        self._pool = WorkerPool(count, prepare=_prepare)
+
+    def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
+        """Have a worker make the pick of a task."""
+        return self._pool.submit(TIMEOUT_SECS, _pick_in_worker, self._prior, key, request, is_asked)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.close()
+
+
+def _pick(models: Models, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
+    model = models.find(request.target) if is_asked else None
+    return sample_pick(request, model).to_line(key)
+
+
+_worker_models: Models | None = None
+
+
+def _prepare() -> None:
+    """Import what the workers need, before they are forked."""
+    import xgboost  # noqa: F401
+
+    register_schedule_rules()
+
+
+def _pick_in_worker(prior: PriorLike, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
+    global _worker_models
+    if _worker_models is None or _worker_models.prior != prior:
+        _worker_models = Models(prior)
+    with fast_tune_contexts():
+        return _pick(_worker_models, key, request, is_asked)
