@@ -35,6 +35,7 @@ from tvm_droplet_ms.tuning.first_picks import is_tunable, pick_schedules
 from tvm_droplet_ms.tuning.pick_file import PickFile
 from tvm_droplet_ms.tuning.pick_workers import PickWorkers
 from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.tuning.workers import start_workers
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))
@@ -292,11 +293,11 @@ def test_database_has_measured_records_where_there_are_valid_ones():
 class TestWorkers:
     def test_pick_the_same(self, tasks):
         options = {"rates": RATES, "most": 4, "least": 2}
-        workers = PickWorkers(2)
+        pool = start_workers(2)
         try:
-            theirs = pick_schedules(tasks, workers=workers, **options)
+            theirs = pick_schedules(tasks, workers=PickWorkers(pool), **options)
         finally:
-            workers.close()
+            pool.close()
         ours = pick_schedules(tasks, **options)
         assert len(theirs) == len(ours) == len(tasks)
         for their, our in zip(theirs, ours, strict=True):

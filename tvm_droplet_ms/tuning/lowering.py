@@ -21,8 +21,11 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
+from tvm.tirx import PrimFunc
 
 from ..model.kernels.registration import legalize_map
+from .kernel_objects import KernelObjects
+from .packing import WeightPacker
 
 
 def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRModule:
@@ -60,7 +63,7 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
 
 
 def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VMExecutable:
-    """Compile a lowered module with the best schedule of each kernel.
+    """Compile a lowered module with the best schedule of each kernel, in this process.
 
     Weights are packed as the schedules want them, once, while this compiles
     (``SplitLayoutRewritePreproc`` splits the packing off, ``FoldConstant`` runs it).
@@ -79,15 +82,61 @@ def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VME
     executable : VMExecutable
         For ``relax.VirtualMachine``.
     """
-    transform = relax.transform
-    passes = [
-        transform.SplitLayoutRewritePreproc(),
-        transform.LiftTransformParams(),
-        transform.FoldConstant(),
-        transform.DeadCodeElimination(),
-    ]
+    passes = [relax.transform.FoldConstant(), relax.transform.DeadCodeElimination()]
     with target:
-        with database:
-            scheduled = transform.MetaScheduleApplyDatabase()(lowered)
-        scheduled = tvm.transform.Sequential(passes)(scheduled)
+        scheduled = tvm.transform.Sequential(passes)(_schedule(lowered, database))
     return tvm.compile(scheduled, target)
+
+
+class ModelBuilder:
+    """Compiles a model again and again, and only what has changed.
+
+    Parameters
+    ----------
+    objects : KernelObjects
+        Compiles kernels.
+    target : Target
+        The target.
+    """
+
+    def __init__(self, objects: KernelObjects, target: Target) -> None:
+        self._objects = objects
+        self._pack = WeightPacker(objects)
+        self._target = target
+
+    def build(self, lowered: IRModule, database: ms.Database) -> relax.VMExecutable:
+        """Compile a lowered module with the best schedule of each kernel; see ``build``."""
+        with self._target:
+            packed = self._pack(_schedule(lowered, database))
+            pipeline = [relax.get_pipeline("default"), self._link()]
+            return relax.build(
+                packed, self._target, relax_pipeline=tvm.transform.Sequential(pipeline)
+            )
+
+    def _link(self) -> tvm.transform.Pass:
+        """Replace kernels by their object files, which ``relax.build`` links."""
+
+        def link(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
+            kernels = {
+                variable: function
+                for variable, function in mod.functions_items()
+                if isinstance(function, PrimFunc)
+            }
+            if not kernels:
+                return mod
+            paths = self._objects.compile({v.name_hint: f for v, f in kernels.items()})
+            for variable in kernels:
+                mod.update_func(variable, relax.ExternFunc(variable.name_hint))
+            libraries = [
+                tvm.runtime.load_static_library(str(path), [name]) for name, path in paths.items()
+            ]
+            return mod.with_attr("external_mods", libraries)
+
+        return tvm.transform.module_pass(link, opt_level=0, name="LinkKernels")
+
+
+def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:
+    """Apply schedules, with the packing of weights in functions of their own."""
+    with database:
+        scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
+    return relax.transform.SplitLayoutRewritePreproc()(scheduled)

@@ -30,7 +30,8 @@ from .application import database_to_apply
 from .compiled_model import CompiledModel
 from .diagnosis import kernel_deviation
 from .first_picks import pick_schedules
-from .lowering import build, lower
+from .kernel_objects import KernelObjects
+from .lowering import ModelBuilder, lower
 from .pick_workers import PickWorkers
 from .picks import FirstPicks
 from .roofline import MachineRates
@@ -47,6 +48,8 @@ class ModelKernels:
         The target.
     database : Database
         Measured records, which are looked up whenever something is compiled.
+    builder : ModelBuilder | None
+        Compiles the model, and keeps what it compiled. None for one that works in this process.
 
     Attributes
     ----------
@@ -60,13 +63,20 @@ class ModelKernels:
         Names of tasks that are not scheduled, because their schedules gave other outputs.
     """
 
-    def __init__(self, graph: IRModule, target: Target, database: Database) -> None:
+    def __init__(
+        self,
+        graph: IRModule,
+        target: Target,
+        database: Database,
+        builder: ModelBuilder | None = None,
+    ) -> None:
         self.lowered = lower(graph, target)
         self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
         self.picks = FirstPicks()
         self.untouched: set[str] = set()
         self._target = target
         self._database = database
+        self._builder = builder or ModelBuilder(KernelObjects(target), target)
 
     def pick(
         self,
@@ -106,7 +116,7 @@ class ModelKernels:
     def compile(self, schedules: Database | None = None) -> CompiledModel:
         """Compile the model with some schedules; None for the best that are known."""
         schedules = self.schedules() if schedules is None else schedules
-        return CompiledModel(build(self.lowered, schedules, self._target))
+        return CompiledModel(self._builder.build(self.lowered, schedules))
 
     def wrong(self, tolerance: float) -> list[str]:
         """The names of the tasks whose schedules give other outputs.

@@ -18,21 +18,16 @@
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import tvm
 from tvm.ir import IRModule
-from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 
-from ..cost_model.prior import find_prior
 from ..database import open_database
-from ..measure import fast_measure
-from ..measure.pool import available_cpus
 from ..model.kernels.registration import register_schedule_rules
-from ..model.kernels.winograd import WinogradConvolutions
 from ..model.prepare import prepare_graph
 from .alternatives import MOST
 from .compiled_model import CompiledModel
@@ -41,17 +36,14 @@ from .errors import ModelError
 from .frontends.imported import Arrays, ImportedModel
 from .inside_model import ROUNDS, faster_inside
 from .kernel_table import kernel_rows
+from .kernel_tuner import KernelTuner
 from .lowering import build, lower
 from .model_kernels import ModelKernels
 from .output_check import OutputCheck
 from .parts import Parts
-from .pick_workers import PickWorkers
 from .result import Latency, TuneResult
-from .roofline import measure_machine
 from .stop import StopRequest
-from .strategy import model_strategy
-from .tuning_run import tune_tasks_by_clock
-from .winograd_choice import TILES, TileChoice, fastest_tiles, implementation
+from .winograd_tuning import with_winograd
 
 logger = logging.getLogger(__name__)
 
@@ -64,16 +56,7 @@ TIMED_RUNS = 15
 CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
 
-PICK_SHARE = 0.3
-"""The share of the time that is left after which first picks are made without asking the model."""
-
-WINOGRAD_SHARE = 0.4
-"""The share of the tuning in which direct and Winograd convolutions are compared."""
-
-WINOGRAD_TRIALS = 24
-"""Trials of each convolution before the faster implementation of a layer is chosen."""
-
-SECS_PER_KERNEL = 0.3
+SECS_PER_KERNEL = 0.2
 """The least seconds that a first executable takes for a kernel: a schedule, a prediction, a build.
 A budget below that is refused; a slower machine hands over its first executable late."""
 
@@ -127,10 +110,10 @@ class ModelTuning:
         self._seed = seed
         register_schedule_rules()
         self._database = open_database(directory)
-        self._rates = measure_machine(threads)
-        self._pick_workers = PickWorkers(len(available_cpus()))
         self._notes: list[str] = []
-        self._trials = 0
+        self._tuner = KernelTuner(
+            target, threads, directory, self._database, parts, self._note, seed
+        )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
@@ -157,7 +140,7 @@ class ModelTuning:
         try:
             return self._run(stop, trials)
         finally:
-            self._pick_workers.close()
+            self._tuner.close()
 
     def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         graph, kernels, first, build_secs = self._first_executable(stop)
@@ -165,17 +148,19 @@ class ModelTuning:
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         # The last executable has to be built, checked and timed before the deadline.
         ending = 1.5 * build_secs + (TIMED_RUNS + 10) * run_secs
-        choosing = MOST * (build_secs + 2 * ROUNDS * run_secs)
+        choosing = (MOST - 1) * (build_secs + 2 * ROUNDS * run_secs)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         chosen, last = kernels, first
         if trials != 0 and kernels.tasks and not tuning.is_due:
             if not self._exact:
-                chosen = self._with_winograd(graph, kernels, tuning, trials)
-            left = None if trials is None else max(0, trials - self._trials)
+                chosen = with_winograd(
+                    self._tuner, graph, kernels, self._target, tuning, trials, self._note
+                )
+            left = None if trials is None else max(0, trials - self._tuner.trials)
             if left != 0 and not tuning.is_due:
-                self._tune(chosen.tasks, chosen, tuning, left)
-        if self._trials:
+                self._tuner.tune(chosen.tasks, chosen, tuning, left)
+        if self._tuner.trials:
             chosen, last = self._last_executable(chosen, kernels, first)
             if has_time_to_choose and not stop.is_due:
                 last = self._faster_inside(chosen, last)
@@ -212,7 +197,7 @@ class ModelTuning:
         with self._parts("graph"):
             passes = [step for name, step in graph_passes() if name not in skipped]
             graph = tvm.transform.Sequential(passes)(self._imported.mod)
-            kernels = ModelKernels(graph, self._target, self._database)
+        kernels = self._tuner.kernels(graph)
         calls = sum(int(task.weight) for task in kernels.tasks)
         logger.info("%d kernels, %d calls", len(kernels.tasks), calls)
         least = SECS_PER_KERNEL * len(kernels.tasks)
@@ -222,17 +207,8 @@ class ModelTuning:
                 f"at least {least:.0f} s, and {stop.left:.0f} s are left; pass a larger "
                 "time_budget_s (--minutes)"
             )
-        self._pick(kernels, stop)
+        self._tuner.pick(kernels, stop)
         return graph, kernels
-
-    def _pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
-        with self._parts("first picks"):
-            late = stop.earlier((1 - PICK_SHARE) * stop.left)
-            kernels.pick(
-                self._directory, self._rates, self._seed, lambda: late.is_due, self._pick_workers
-            )
-        for name, reason in kernels.picks.unscheduled.items():
-            self._note(f"{name} has no schedule and stays as it is: {reason}")
 
     def _compile(self, kernels: ModelKernels) -> CompiledModel:
         with self._parts("compile"):
@@ -269,89 +245,6 @@ class ModelTuning:
             self._imported.mod, passes, run, self._check.expected[0], self._check.tolerance
         )
 
-    def _tune(
-        self,
-        tasks: Sequence[ExtractedTask],
-        kernels: ModelKernels,
-        stop: StopRequest,
-        trials: int | None,
-    ) -> None:
-        """Measure until the clock runs out."""
-        left_out = kernels.untouched | set(kernels.picks.unscheduled)
-        tasks = [task for task in tasks if task.task_name not in left_out]
-        # One object for all tasks: what it learns of one kernel helps with the next.
-        prior = find_prior("auto", self._target)
-        strategy = model_strategy(tasks, self._database, self._target, kernels.picks, prior=prior)
-        measure = fast_measure(self._target, process_wide=False)
-        try:
-            with self._parts("tuning"):
-                run = tune_tasks_by_clock(
-                    tasks,
-                    work_dir=str(self._directory),
-                    database=self._database,
-                    strategy=strategy,
-                    deadline=stop.deadline,
-                    max_trials=trials,
-                    rates=self._rates,
-                    should_stop=lambda: stop.is_asked,
-                    seed=self._seed,
-                    **measure,
-                )
-        finally:
-            for part in measure.values():
-                part.close()
-        self._trials += run.trials
-        logger.info("%d trials, ended by: %s", run.trials, run.why_ended)
-
-    def _with_winograd(
-        self, graph: IRModule, direct: ModelKernels, stop: StopRequest, trials: int | None
-    ) -> ModelKernels:
-        """Measure both implementations of each layer, and take the faster ones."""
-        others = []
-        for tile in TILES:
-            with self._parts("graph"):
-                replaced = WinogradConvolutions(TileChoice(tile))(graph)
-                others.append(ModelKernels(replaced, self._target, self._database))
-            self._pick(others[-1], stop)
-        found = [(task, implementation(task)) for k in (direct, *others) for task in k.tasks]
-        layers = {what.layer for _, what in found if what is not None and what.tile is not None}
-        if not layers:
-            return direct
-        rivals: dict[object, ExtractedTask] = {}
-        for task, what in found:
-            if what is not None and what.layer in layers:
-                rivals.setdefault((what, str(task.task_name)), task)
-        comparing = stop.earlier((1 - WINOGRAD_SHARE) * stop.left)
-        most = WINOGRAD_TRIALS * len(rivals)
-        limit = most if trials is None else min(most, trials)
-        for kernels in (direct, *others):
-            for pick in kernels.picks:
-                direct.picks.keep(pick, self._target)
-            # A task whose design space raises would end TVM's loop for all of them.
-            direct.picks.unscheduled.update(kernels.picks.unscheduled)
-        self._tune(list(rivals.values()), direct, comparing, limit)
-        timed = []
-        for task in rivals.values():
-            what = implementation(task)
-            if what is not None:
-                timed.append((what, float(task.weight), self._best_secs(task)))
-        tiles = fastest_tiles(timed)
-        if not tiles:
-            self._note("no Winograd convolution was faster")
-            return direct
-        with self._parts("graph"):
-            replaced = WinogradConvolutions(TileChoice(tiles))(graph)
-            chosen = ModelKernels(replaced, self._target, self._database)
-        self._pick(chosen, stop)
-        self._note(f"{len(tiles)} of {len(layers)} layers are computed by Winograd's algorithm")
-        return chosen
-
-    def _best_secs(self, task: ExtractedTask) -> float:
-        workload = self._database.commit_workload(task.dispatched[0])
-        records = self._database.get_top_k(workload, 1)
-        secs = [float(secs) for record in records for secs in record.run_secs]
-        return sum(secs) / len(secs) if secs else float("inf")
-
     def _last_executable(
         self, chosen: ModelKernels, direct: ModelKernels, first: CompiledModel
     ) -> tuple[ModelKernels, CompiledModel]:
@@ -385,7 +278,7 @@ class ModelTuning:
                 last.kernel_secs(inputs, 5),
                 self._database,
                 self._target,
-                self._rates,
+                self._tuner.rates,
             )
             deviation = self._check.deviation(last)
             latency = self._latency(last, TIMED_RUNS)
@@ -398,7 +291,7 @@ class ModelTuning:
             deviation=deviation,
             check=self._check,
             kernels=rows,
-            trials=self._trials,
+            trials=self._tuner.trials,
             secs_of=dict(self._parts.secs),
             work_dir=self._directory,
             notes=tuple(self._notes),

@@ -25,7 +25,6 @@ from tvm.target import Target
 from ..compat import fast_tune_contexts
 from ..cost_model.training.training_data import target_text
 from ..measure.pool import WorkerPool
-from ..model.kernels.registration import register_schedule_rules
 from ..search_strategy.prior import PriorLike, find_prior
 from .pick_file import StoredPick
 from .pick_sampling import PickRequest, sample_pick
@@ -91,23 +90,19 @@ class PickWorkers:
 
     Parameters
     ----------
-    count : int
-        The number of processes. They start at once, and this does not wait for them.
+    pool : WorkerPool
+        The processes; see ``start_workers``.
     prior : str | os.PathLike[str] | None
         As ``DropletStrategy`` takes it, but no object.
     """
 
-    def __init__(self, count: int, prior: PriorLike = "auto") -> None:
+    def __init__(self, pool: WorkerPool, prior: PriorLike = "auto") -> None:
+        self._pool = pool
         self._prior = prior
-        self._pool = WorkerPool(count, prepare=_prepare)
 
     def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
         """Have a worker make the pick of a task."""
         return self._pool.submit(TIMEOUT_SECS, _pick_in_worker, self._prior, key, request, is_asked)
-
-    def close(self) -> None:
-        """End the processes."""
-        self._pool.close()
 
 
 def _pick(models: Models, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
@@ -116,13 +111,6 @@ def _pick(models: Models, key: str, request: PickRequest, is_asked: bool) -> Sto
 
 
 _worker_models: Models | None = None
-
-
-def _prepare() -> None:
-    """Import what the workers need, before they are forked."""
-    import xgboost  # noqa: F401
-
-    register_schedule_rules()
 
 
 def _pick_in_worker(prior: PriorLike, key: str, request: PickRequest, is_asked: bool) -> StoredPick:

@@ -1,0 +1,192 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Object files of kernels, packed weights and models that are built of them."""
+
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import relax, te
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.target import Target
+from tvm_droplet_ms.measure.pool import TaskFailed
+from tvm_droplet_ms.tuning import kernel_objects
+from tvm_droplet_ms.tuning.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.kernel_objects import KernelObjects
+from tvm_droplet_ms.tuning.lowering import ModelBuilder, build, lower
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.packing import WeightPacker
+from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.tuning.workers import start_workers
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+RATES = MachineRates(100e9, (1000,), (10e9,))
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The names of the functions that are compiled."""
+    names = []
+    compile_object = kernel_objects.compile_object
+
+    def spy(mod, target, path):
+        names.extend(variable.name_hint for variable in mod.get_global_vars())
+        compile_object(mod, target, path)
+
+    monkeypatch.setattr(kernel_objects, "compile_object", spy)
+    return names
+
+
+def add(amount):
+    a = te.placeholder((4,), name="a")
+    return te.create_prim_func([a, te.compute((4,), lambda i: a[i] + np.float32(amount))])
+
+
+def network():
+    """Two dense layers of one shape with different weights."""
+    rng = np.random.default_rng(0)
+    builder = relax.BlockBuilder()
+    image = relax.Var("image", relax.TensorType((32, 64), "float32"))
+    weights = [rng.standard_normal((64, 64), dtype="float32") for _ in range(2)]
+    with builder.function("main", [image], attrs={"num_input": 1}):
+        with builder.dataflow():
+            out = image
+            for weight in weights:
+                out = builder.emit(relax.op.nn.relu(relax.op.matmul(out, relax.const(weight))))
+            out = builder.emit_output(out)
+        builder.emit_func_output(out)
+    return builder.get(), weights
+
+
+def expected(image, weights):
+    for weight in weights:
+        image = np.maximum(image @ weight, 0)
+    return image
+
+
+class TestKernelObjects:
+    def test_compile_a_function_once(self, compiled):
+        objects = KernelObjects(TARGET)
+        first = objects.compile({"one": add(1), "two": add(2)})
+        again = objects.compile({"one": add(1), "two": add(3)})
+        assert compiled == ["one", "two", "two"]
+        assert again["one"] == first["one"] != first["two"] != again["two"]
+
+    def test_the_name_is_part_of_the_object(self, compiled):
+        objects = KernelObjects(TARGET)
+        objects.compile({"one": add(1)})
+        objects.compile({"other": add(1)})
+        assert compiled == ["one", "other"]
+
+    def test_workers_compile_the_same(self):
+        pool = start_workers(1)
+        try:
+            theirs, ours = KernelObjects(TARGET, pool), KernelObjects(TARGET)
+            made = [objects.compile({"one": add(1)})["one"] for objects in (theirs, ours)]
+            assert made[0].read_bytes() == made[1].read_bytes()
+        finally:
+            pool.close()
+
+    def test_an_error_of_tvm_comes_out_as_it_is(self):
+        function = add(1)
+        unbound = tvm.tirx.PrimFunc([], function.body)
+        pool = start_workers(1)
+        try:
+            for workers in (None, pool):
+                with pytest.raises(Exception, match="Buffer a is used before its definition"):
+                    KernelObjects(TARGET, workers).compile({"unbound": unbound})
+        finally:
+            pool.close()
+
+    def test_a_crash_names_the_kernel(self):
+        workers = FailingPool("crash")
+        with pytest.raises(RuntimeError, match="the kernel one cannot be compiled: it ended"):
+            KernelObjects(TARGET, workers).compile({"one": add(1)})
+
+    def test_workers_that_cannot_run_are_done_without(self):
+        objects = KernelObjects(TARGET, FailingPool("machinery"))
+        assert objects.compile({"one": add(1)})["one"].stat().st_size > 0
+
+
+class FailingPool:
+    """Workers without an answer."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def submit(self, *_arguments):
+        future = Future()
+        future.set_exception(TaskFailed(self.kind, "it ended"))
+        return future
+
+
+class TestWeightPacker:
+    def test_results_of_constants_are_numpys(self):
+        """TVM's own FoldConstant is the other implementation."""
+        mod, weights = network()
+        kernels = ModelKernels(mod, TARGET, MemoryDatabase())
+        kernels.pick(None, RATES, 0, lambda: False)
+        with TARGET, kernels.schedules():
+            scheduled = relax.transform.MetaScheduleApplyDatabase()(kernels.lowered)
+        split = relax.transform.SplitLayoutRewritePreproc()(scheduled)
+        assert any("prepack" in variable.name_hint for variable in split.get_global_vars())
+        packed = WeightPacker(KernelObjects(TARGET))(split)
+        assert not any(v.name_hint.endswith("_prepack") for v in packed.get_global_vars())
+        image = np.random.default_rng(1).standard_normal((32, 64), dtype="float32")
+        machine = relax.VirtualMachine(tvm.compile(packed, TARGET), tvm.cpu())
+        found = machine["main"](tvm.runtime.tensor(image)).numpy()
+        np.testing.assert_allclose(found, expected(image, weights), rtol=1e-4, atol=1e-3)
+
+    def test_constants_are_packed_once(self, monkeypatch):
+        mod, _ = network()
+        kernels = ModelKernels(mod, TARGET, MemoryDatabase())
+        kernels.pick(None, RATES, 0, lambda: False)
+        with TARGET, kernels.schedules():
+            scheduled = relax.transform.MetaScheduleApplyDatabase()(kernels.lowered)
+        split = relax.transform.SplitLayoutRewritePreproc()(scheduled)
+        packer = WeightPacker(KernelObjects(TARGET))
+        packer(split)
+        monkeypatch.setattr(packer, "_load", lambda _functions: pytest.fail("packed again"))
+        packer(split)
+
+
+class TestModelBuilder:
+    def test_gives_the_outputs_of_numpy_and_of_build(self):
+        mod, weights = network()
+        kernels = ModelKernels(mod, TARGET, MemoryDatabase())
+        kernels.pick(None, RATES, 0, lambda: False)
+        image = np.random.default_rng(1).standard_normal((32, 64), dtype="float32")
+        (found,) = kernels.compile()([image])
+        (other,) = CompiledModel(build(kernels.lowered, kernels.schedules(), TARGET))([image])
+        np.testing.assert_allclose(found, expected(image, weights), rtol=1e-4, atol=1e-3)
+        np.testing.assert_array_equal(found, other)
+
+    def test_a_second_build_compiles_only_what_changed(self, compiled):
+        mod, _ = network()
+        builder = ModelBuilder(KernelObjects(TARGET), TARGET)
+        lowered = lower(mod, TARGET)
+        builder.build(lowered, MemoryDatabase())
+        count = len(compiled)
+        assert count
+        builder.build(lowered, MemoryDatabase())
+        assert len(compiled) == count
+        kernels = ModelKernels(mod, TARGET, MemoryDatabase(), builder)
+        kernels.pick(None, RATES, 0, lambda: False)
+        kernels.compile()
+        assert len(compiled) > count

@@ -1,0 +1,170 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Gives the kernels of a model schedules: picked first, then measured."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.target import Target
+
+from ..cost_model.prior import find_prior
+from ..measure import fast_measure
+from .kernel_objects import KernelObjects
+from .lowering import ModelBuilder
+from .model_kernels import ModelKernels
+from .parts import Parts
+from .pick_workers import PickWorkers
+from .roofline import measure_machine
+from .stop import StopRequest
+from .strategy import model_strategy
+from .tuning_run import tune_tasks_by_clock
+from .workers import start_workers
+
+logger = logging.getLogger(__name__)
+
+PICK_SHARE = 0.3
+"""The share of the time that is left after which first picks are made without asking the model."""
+
+
+class KernelTuner:
+    """Picks and measures schedules of kernels, of one model and of its variants.
+
+    Parameters
+    ----------
+    target : Target
+        The target.
+    threads : int
+        Threads of the kernels.
+    directory : Path
+        The work directory.
+    database : Database
+        Measured records of the work directory.
+    parts : Parts
+        Where the time goes.
+    note : Callable[[str], None]
+        Is told what the user should know.
+    seed : int
+        Seed of all random choices.
+
+    Attributes
+    ----------
+    rates : MachineRates
+        The machine's rates.
+    trials : int
+        The schedules that were measured.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        threads: int,
+        directory: Path,
+        database: Database,
+        parts: Parts,
+        note: Callable[[str], None],
+        seed: int,
+    ) -> None:
+        self.rates = measure_machine(threads)
+        self.trials = 0
+        self.database = database
+        self._target = target
+        self._directory = directory
+        self._parts = parts
+        self._note = note
+        self._seed = seed
+        self._workers = start_workers()
+        self._builder = ModelBuilder(KernelObjects(target, self._workers), target)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._workers.close()
+
+    def kernels(self, graph: IRModule) -> ModelKernels:
+        """The kernels of a prepared graph."""
+        with self._parts("graph"):
+            return ModelKernels(graph, self._target, self.database, self._builder)
+
+    def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
+        """Give every kernel a schedule."""
+        late = stop.earlier((1 - PICK_SHARE) * stop.left)
+        with self._parts("first picks"):
+            kernels.pick(
+                self._directory,
+                self.rates,
+                self._seed,
+                lambda: late.is_due,
+                PickWorkers(self._workers),
+            )
+        for name, reason in kernels.picks.unscheduled.items():
+            self._note(f"{name} has no schedule and stays as it is: {reason}")
+
+    def best_secs(self, task: ExtractedTask) -> float:
+        """The best measured time of a task in seconds; infinity where it has none."""
+        workload = self.database.commit_workload(task.dispatched[0])
+        records = self.database.get_top_k(workload, 1)
+        secs = [float(secs) for record in records for secs in record.run_secs]
+        return sum(secs) / len(secs) if secs else float("inf")
+
+    def tune(
+        self,
+        tasks: Sequence[ExtractedTask],
+        kernels: ModelKernels,
+        stop: StopRequest,
+        trials: int | None,
+    ) -> None:
+        """Measure until the clock runs out.
+
+        Parameters
+        ----------
+        tasks : Sequence[ExtractedTask]
+            Those to measure.
+        kernels : ModelKernels
+            What they belong to: its picks are what they start with.
+        stop : StopRequest
+            When to end.
+        trials : int | None
+            The most schedules to measure; None for no limit.
+        """
+        left_out = kernels.untouched | set(kernels.picks.unscheduled)
+        tasks = [task for task in tasks if task.task_name not in left_out]
+        # One object for all tasks: what it learns of one kernel helps with the next.
+        prior = find_prior("auto", self._target)
+        strategy = model_strategy(tasks, self.database, self._target, kernels.picks, prior=prior)
+        measure = fast_measure(self._target, process_wide=False)
+        try:
+            with self._parts("tuning"):
+                run = tune_tasks_by_clock(
+                    tasks,
+                    work_dir=str(self._directory),
+                    database=self.database,
+                    strategy=strategy,
+                    deadline=stop.deadline,
+                    max_trials=trials,
+                    rates=self.rates,
+                    should_stop=lambda: stop.is_asked,
+                    seed=self._seed,
+                    **measure,
+                )
+        finally:
+            for part in measure.values():
+                part.close()
+        self.trials += run.trials
+        logger.info("%d trials, ended by: %s", run.trials, run.why_ended)

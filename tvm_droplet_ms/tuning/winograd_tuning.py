@@ -1,0 +1,104 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Measures both implementations of each convolution, and takes the faster ones."""
+
+from collections.abc import Callable
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.target import Target
+
+from ..model.kernels.winograd import WinogradConvolutions
+from .kernel_tuner import KernelTuner
+from .model_kernels import ModelKernels
+from .stop import StopRequest
+from .winograd_choice import TILES, TileChoice, fastest_tiles, implementation
+
+SHARE = 0.4
+"""The share of the tuning in which direct and Winograd convolutions are compared."""
+
+TRIALS = 24
+"""Trials of each convolution before the faster implementation of a layer is chosen."""
+
+
+def with_winograd(
+    tuner: KernelTuner,
+    graph: IRModule,
+    direct: ModelKernels,
+    target: Target,
+    stop: StopRequest,
+    trials: int | None,
+    note: Callable[[str], None],
+) -> ModelKernels:
+    """Measure both implementations of each layer.
+
+    Parameters
+    ----------
+    tuner : KernelTuner
+        Picks and measures.
+    graph : IRModule
+        The prepared graph.
+    direct : ModelKernels
+        Its kernels.
+    target : Target
+        The target.
+    stop : StopRequest
+        When the tuning ends.
+    trials : int | None
+        The most schedules to measure; None for no limit.
+    note : Callable[[str], None]
+        Is told the choice.
+
+    Returns
+    -------
+    kernels : ModelKernels
+        Those of the graph with Winograd's algorithm where it is faster.
+    """
+    others = []
+    for tile in TILES:
+        others.append(tuner.kernels(WinogradConvolutions(TileChoice(tile))(graph)))
+        tuner.pick(others[-1], stop)
+    found = [(task, implementation(task)) for k in (direct, *others) for task in k.tasks]
+    layers = {what.layer for _, what in found if what is not None and what.tile is not None}
+    if not layers:
+        return direct
+    rivals: dict[object, ExtractedTask] = {}
+    for task, what in found:
+        if what is not None and what.layer in layers:
+            rivals.setdefault((what, str(task.task_name)), task)
+    comparing = stop.earlier((1 - SHARE) * stop.left)
+    most = TRIALS * len(rivals)
+    limit = most if trials is None else min(most, trials)
+    for kernels in (direct, *others):
+        for pick in kernels.picks:
+            direct.picks.keep(pick, target)
+        # A task whose design space raises would end TVM's loop for all of them.
+        direct.picks.unscheduled.update(kernels.picks.unscheduled)
+    tuner.tune(list(rivals.values()), direct, comparing, limit)
+    timed = []
+    for task in rivals.values():
+        what = implementation(task)
+        if what is not None:
+            timed.append((what, float(task.weight), tuner.best_secs(task)))
+    tiles = fastest_tiles(timed)
+    if not tiles:
+        note("no Winograd convolution was faster")
+        return direct
+    chosen = tuner.kernels(WinogradConvolutions(TileChoice(tiles))(graph))
+    tuner.pick(chosen, stop)
+    note(f"{len(tiles)} of {len(layers)} layers are computed by Winograd's algorithm")
+    return chosen
