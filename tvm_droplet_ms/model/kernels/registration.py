@@ -22,6 +22,7 @@ from typing import Any
 from .concatenation import legalize_concatenation, register_concatenation_rule
 from .grouped_convolution import legalize_convolution
 from .pool_rules import register_pool_rules
+from .vector_math import vector_math
 from .winograd_rules import register_winograd_rules
 
 
@@ -34,7 +35,11 @@ def legalize_map() -> dict[str, Callable[..., Any]]:
         By operator, for ``relax.transform.LegalizeOps(customize_legalize_map=...)``. Calls that a
         function has no better form for are legalised by TVM.
     """
-    return {"relax.concat": legalize_concatenation, "relax.nn.conv2d": legalize_convolution}
+    return {
+        "relax.concat": legalize_concatenation,
+        "relax.nn.conv2d": legalize_convolution,
+        **vector_math(),
+    }
 
 
 def register_schedule_rules() -> None:
