@@ -104,7 +104,16 @@ def test_this_tvm_makes_the_measured_modules(name: str):
     assert DesignSpace(context).layouts() == space.sketches
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # One space of each kind of kernel; the others take minutes together.
+        name
+        if name in ("conv2d_3x3", "dense", "depthwise", "layer_norm")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in SPACES
+    ],
+)
 def test_evolution_stays_in_the_space(name: str):
     space, reached = LOADED[name], set()
     for seed in SEEDS:

@@ -662,3 +662,35 @@ assert pool.submit(20, os.getpid).result() == worker
 print("well")
 """
     assert surroundings.run(sys.executable, "-c", program) == "well\n"
+
+
+LATE = """
+import atexit, sys
+
+def late():
+    try:
+        pool.submit(60, int, 3).result()
+    except RuntimeError as error:
+        print(error, flush=True)
+
+atexit.register(late)  # The first registered, and so the last called.
+from tvm_droplet_ms.measure import WorkerPool
+pool = WorkerPool(1)
+print(pool.submit(60, int, 2).result(), flush=True)
+"""
+
+
+def test_no_worker_starts_while_the_interpreter_ends(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LATE],
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_SECS,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "2",
+        "no worker process can be started: the interpreter is ending",
+    ]
+    assert not list(tmp_path.iterdir())

@@ -165,6 +165,10 @@ class WorkerPool:
             return self._server
 
     def _start(self, base: str) -> "_Server":
+        # A thread may want another try while the interpreter's exit ends the workers and deletes
+        # their directory.
+        if not threading.main_thread().is_alive():
+            raise RuntimeError("no worker process can be started: the interpreter is ending")
         return _Server(base, self.workers, self._worker_options, self._options, self._quiet)
 
 
