@@ -27,6 +27,7 @@ from tvm.target import Target
 
 from ..cost_model.prior import find_prior
 from ..measure import fast_measure
+from ..measure.background import BackgroundRunner, PatientBuilder
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder
 from .model_kernels import ModelKernels
@@ -149,6 +150,8 @@ class KernelTuner:
         prior = find_prior("auto", self._target)
         strategy = model_strategy(tasks, self.database, self._target, kernels.picks, prior=prior)
         measure = fast_measure(self._target, process_wide=False)
+        runner = BackgroundRunner(measure["runner"])
+        measure = {"builder": PatientBuilder(measure["builder"], runner), "runner": runner}
         try:
             with self._parts("tuning"):
                 run = tune_tasks_by_clock(

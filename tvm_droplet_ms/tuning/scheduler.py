@@ -18,7 +18,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,10 +96,18 @@ class TuningClock:
         self._deadline = deadline
         self._should_stop = should_stop
         self._clock = clock
-        self._began = math.nan
+        self._began: dict[int, float] = {}
+        self._sent: dict[int, float] = {}
+        self._joining = math.nan
 
-    def next(self) -> int | None:
-        """The task of the next batch, whose time begins to run; None at the end of the run."""
+    def next(self, busy: Collection[int] = ()) -> int | None:
+        """The task of the next batch, whose time begins to run; None at the end of the run.
+
+        Parameters
+        ----------
+        busy : Collection[int]
+            Tasks that are being measured. None then says only that no other task is to be measured.
+        """
         left = self._deadline - self._clock()
         if self._should_stop():
             self.why_ended = "stopped"
@@ -107,17 +115,33 @@ class TuningClock:
         if left <= 0:
             self.why_ended = "time"
             return None
-        task = self._priorities.next(left)
+        task = self._priorities.next(left, busy)
+        if task is None and busy:
+            return None
         if task is None:
             is_out_of_time = self._priorities.next() is not None
             self.why_ended = "time" if is_out_of_time else "converged"
             return None
-        self._began = self._clock()
+        self._began[task] = self._clock()
         return task
 
+    def send(self, task: int) -> None:
+        """A task's batch is proposed and built, and begins to be measured.
+
+        What follows costs the task nothing until ``join``: other batches are proposed meanwhile.
+        """
+        self._sent[task] = self._clock()
+
+    def join(self) -> None:
+        """From now on nothing is done but to wait for results."""
+        self._joining = self._clock()
+
     def finish(self, task: int, results: Sequence[RunnerResult]) -> None:
-        """Take the results of the batch that began last."""
-        cost = self._clock() - self._began
+        """Take the results of a task's batch."""
+        now = self._clock()
+        cost = now - self._began.pop(task)
+        if task in self._sent:
+            cost -= self._joining - self._sent.pop(task)
         effort = self.efforts[task]
         effort.trials += len(results)
         effort.batches += 1
@@ -139,6 +163,10 @@ class ClockScheduler(PyTaskScheduler):
     a batch, and the second calls itself.) The results come in through ``callback``, which must be
     among the callbacks of the run.
 
+    One batch may be measured while the next one, of another task, is proposed: where the runner
+    returns before it has measured (``measure.background``). The task of a batch is then chosen
+    without the results of the one before.
+
     Parameters
     ----------
     clock : TuningClock
@@ -149,25 +177,41 @@ class ClockScheduler(PyTaskScheduler):
         """Constructor"""
         super().__init__()
         self._timing = clock
-        self._running: int | None = None
+        self._sent: int | None = None
+        self._measuring: int | None = None
 
     def next_task_id(self) -> int:
-        """Wait for the running batch, and choose the task of the next.
+        """Choose the task of the next batch, while the one before is measured.
 
         Returns
         -------
         task : int
             The index of the task; -1 ends the run.
         """
-        scheduler: TaskScheduler = self._outer()
-        if self._running is not None:
-            # TVM terminates a task whose strategy has nothing more to propose.
-            if scheduler.tasks_[self._running].is_terminated:
-                self._timing.end(self._running)
-            else:
-                scheduler.join_running_task(self._running)
-        self._running = self._timing.next()
-        return END if self._running is None else self._running
+        sent, self._sent = self._sent, None
+        # TVM terminates a task whose strategy has nothing more to propose.
+        if sent is not None and self._outer().tasks_[sent].is_terminated:
+            self._timing.end(sent)
+            sent = None
+        if sent is not None:
+            self._timing.send(sent)
+        self._join()
+        self._measuring = sent
+        following = self._timing.next(() if sent is None else (sent,))
+        if following is None:
+            # No other task is worth a batch: perhaps this one is, once its results are known.
+            self._join()
+            following = self._timing.next()
+        self._sent = following
+        return END if following is None else following
+
+    def _join(self) -> None:
+        """Wait for the batch that is measured."""
+        if self._measuring is not None:
+            self._timing.join()
+            scheduler: TaskScheduler = self._outer()
+            scheduler.join_running_task(self._measuring)
+            self._measuring = None
 
 
 @derived_object

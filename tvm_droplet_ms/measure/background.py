@@ -1,0 +1,140 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Measures a batch while the next one is proposed, and builds none meanwhile.
+
+TVM's scheduler waits for a batch only where it asks for its results (``task_scheduler.cc``,
+``JoinRunningTask``). So the next batch, of another task, can be proposed while this one is measured.
+A proposal takes one CPU; builds take all, and would disturb what is timed.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import (
+    PyRunner,
+    PyRunnerFuture,
+    RunnerFuture,
+    RunnerInput,
+    RunnerResult,
+)
+
+from .builder import WarmBuilder
+from .failures import Failure
+from .runner import PromptRunner
+
+
+@derived_object
+class BackgroundFuture(PyRunnerFuture):
+    """The future result of one candidate of a batch.
+
+    Parameters
+    ----------
+    batch : Future[list[RunnerFuture]]
+        The batch.
+    index : int
+        The candidate's place in it.
+    """
+
+    def __init__(self, batch: "Future[list[RunnerFuture]]", index: int) -> None:
+        super().__init__()
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        """Whether the batch has been measured."""
+        return self._batch.done()
+
+    def result(self) -> RunnerResult:
+        """Wait for the batch to be measured."""
+        try:
+            return self._batch.result()[self._index].result()
+        # No code of a candidate runs in this process, so the fault is not a candidate's.
+        except Exception as error:
+            failure = Failure("machinery", f"BackgroundRunner: {type(error).__name__}: {error}")
+            return RunnerResult(None, str(failure))
+
+
+@derived_object
+class BackgroundRunner(PyRunner):
+    """A runner whose ``run`` returns at once.
+
+    Parameters
+    ----------
+    runner : PromptRunner
+        Measures, one batch after the other.
+    """
+
+    def __init__(self, runner: PromptRunner) -> None:
+        super().__init__()
+        self._runner = runner
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tvm_droplet_ms.measure")
+        self._last: Future[list[RunnerFuture]] | None = None
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
+        """Begin to measure a batch.
+
+        Parameters
+        ----------
+        runner_inputs : Sequence[RunnerInput]
+            As of ``PromptRunner.run``.
+
+        Returns
+        -------
+        futures : list[RunnerFuture]
+            In the order of the inputs.
+        """
+        batch = self._last = self._thread.submit(self._runner.run, list(runner_inputs))
+        return [BackgroundFuture(batch, index) for index in range(len(runner_inputs))]
+
+    def wait(self) -> None:
+        """Wait until nothing is measured."""
+        if self._last is not None:
+            self._last.exception()
+
+    def close(self) -> None:
+        """End the worker; candidates that it has not measured fail."""
+        self._runner.close()
+        self._thread.shutdown()
+
+
+@derived_object
+class PatientBuilder(PyBuilder):
+    """A builder that begins a batch when nothing is measured.
+
+    Parameters
+    ----------
+    builder : WarmBuilder
+        Builds.
+    runner : BackgroundRunner
+        Measures.
+    """
+
+    def __init__(self, builder: WarmBuilder, runner: BackgroundRunner) -> None:
+        super().__init__()
+        self._builder = builder
+        self._runner = runner
+
+    def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        """Wait for the measurements, and build a batch."""
+        self._runner.wait()
+        return self._builder.build(build_inputs)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._builder.close()
