@@ -48,6 +48,7 @@ from .result import Latency, TuneResult
 from .roofline import measure_machine
 from .stop import StopRequest
 from .strategy import model_strategy
+from .torn_database import mend_torn_end
 from .tuning_run import tune_tasks_by_clock
 from .winograd_choice import TILES, TileChoice, fastest_tiles, implementation
 
@@ -120,11 +121,15 @@ class ModelTuning:
         self._exact = exact
         self._parts = parts
         self._seed = seed
-        register_schedule_rules()
-        self._database = open_database(directory)
-        self._rates = measure_machine(threads)
         self._notes: list[str] = []
         self._trials = 0
+        register_schedule_rules()
+        for name in mend_torn_end(directory):
+            self._note(
+                f"the last line of {name} was torn, as a killed run leaves it, and is cut off"
+            )
+        self._database = open_database(directory)
+        self._rates = measure_machine(threads)
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
