@@ -35,6 +35,7 @@ from ..model.kernels.winograd import WinogradConvolutions
 from ..model.prepare import prepare_graph
 from .alternatives import MOST
 from .compiled_model import CompiledModel
+from .convolution_kernels import implementation
 from .diagnosis import NamedPass, first_wrong_pass
 from .errors import ModelError
 from .frontends.imported import Arrays, ImportedModel
@@ -50,7 +51,7 @@ from .stop import StopRequest
 from .strategy import model_strategy
 from .torn_database import mend_torn_end
 from .tuning_run import tune_tasks_by_clock
-from .winograd_choice import TILES, TileChoice, fastest_tiles, implementation
+from .winograd_choice import TILES, TileChoice, fastest_tiles
 
 logger = logging.getLogger(__name__)
 
