@@ -19,6 +19,7 @@
 import logging
 import time
 from collections.abc import Collection, Sequence
+from math import inf
 from pathlib import Path
 
 import tvm
@@ -123,6 +124,7 @@ class ModelTuning:
         self._parts = parts
         self._seed = seed
         self._notes: list[str] = []
+        self._winograd = ""
         self._trials = 0
         register_schedule_rules()
         for name in mend_torn_end(directory):
@@ -163,13 +165,13 @@ class ModelTuning:
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         chosen, last = kernels, first
+        if not self._exact and kernels.tasks and not tuning.is_due:
+            chosen = self._with_winograd(graph, kernels, tuning, trials)
         if trials != 0 and kernels.tasks and not tuning.is_due:
-            if not self._exact:
-                chosen = self._with_winograd(graph, kernels, tuning, trials)
             left = None if trials is None else max(0, trials - self._trials)
             if left != 0 and not tuning.is_due:
                 self._tune(chosen.tasks, chosen, tuning, left)
-        if self._trials:
+        if self._trials or chosen is not kernels:
             chosen, last = self._last_executable(chosen, kernels, first)
             if has_time_to_choose and not stop.is_due:
                 last = self._faster_inside(chosen, last)
@@ -245,9 +247,11 @@ class ModelTuning:
         if not wrong:
             return None
         kernels.untouched.update(wrong)
-        self._note(f"schedules of {', '.join(wrong)} gave other outputs; these are left untouched")
         compiled = self._compile(kernels)
-        return compiled if self._agrees(compiled) else None
+        if not self._agrees(compiled):
+            return None
+        self._note(f"schedules of {', '.join(wrong)} gave other outputs; these are left untouched")
+        return compiled
 
     def _wrong_pass(self, skipped: Collection[str]) -> str | None:
         def run(mod: IRModule) -> Arrays:
@@ -297,13 +301,17 @@ class ModelTuning:
     def _with_winograd(
         self, graph: IRModule, direct: ModelKernels, stop: StopRequest, trials: int | None
     ) -> ModelKernels:
-        """Measure both implementations of each layer, and take the faster ones."""
+        """Measure both implementations of each layer, and take the faster ones.
+
+        Without trials, the times that the database has are compared.
+        """
         others = []
         for tile in TILES:
             with self._parts("graph"):
                 replaced = WinogradConvolutions(TileChoice(tile))(graph)
                 others.append(ModelKernels(replaced, self._target, self._database))
-            self._pick(others[-1], stop)
+            if trials != 0:
+                self._pick(others[-1], stop)
         found = [(task, implementation(task)) for k in (direct, *others) for task in k.tasks]
         layers = {what.layer for _, what in found if what is not None and what.tile is not None}
         if not layers:
@@ -320,7 +328,8 @@ class ModelTuning:
                 direct.picks.keep(pick, self._target)
             # A task whose design space raises would end TVM's loop for all of them.
             direct.picks.unscheduled.update(kernels.picks.unscheduled)
-        self._tune(list(rivals.values()), direct, comparing, limit)
+        if limit:
+            self._tune(list(rivals.values()), direct, comparing, limit)
         timed = []
         for task in rivals.values():
             what = implementation(task)
@@ -328,20 +337,27 @@ class ModelTuning:
                 timed.append((what, float(task.weight), self._best_secs(task)))
         tiles = fastest_tiles(timed)
         if not tiles:
-            self._note("no Winograd convolution was faster")
+            was_timed = any(secs < inf for *_, secs in timed)
+            self._note(
+                "no Winograd convolution was faster"
+                if was_timed
+                else "no convolution was measured, so that all are computed directly"
+            )
             return direct
         with self._parts("graph"):
             replaced = WinogradConvolutions(TileChoice(tiles))(graph)
             chosen = ModelKernels(replaced, self._target, self._database)
         self._pick(chosen, stop)
-        self._note(f"{len(tiles)} of {len(layers)} layers are computed by Winograd's algorithm")
+        self._winograd = (
+            f"{len(tiles)} of {len(layers)} layers are computed by Winograd's algorithm"
+        )
         return chosen
 
     def _best_secs(self, task: ExtractedTask) -> float:
         workload = self._database.commit_workload(task.dispatched[0])
         records = self._database.get_top_k(workload, 1)
         secs = [float(secs) for record in records for secs in record.run_secs]
-        return sum(secs) / len(secs) if secs else float("inf")
+        return sum(secs) / len(secs) if secs else inf
 
     def _last_executable(
         self, chosen: ModelKernels, direct: ModelKernels, first: CompiledModel
@@ -350,9 +366,17 @@ class ModelTuning:
         for kernels in dict.fromkeys((chosen, direct)):
             last = self._agreeing(kernels, self._compile(kernels))
             if last is not None:
+                if kernels is not direct:
+                    self._note(self._winograd)
                 self._keep(last)
                 return kernels, last
-            self._note("the tuned model gave other outputs: Winograd is left out, then the tuning")
+            if kernels is not direct:
+                self._note(
+                    "the model with Winograd convolutions gave other outputs than the tolerance "
+                    f"{self._check.tolerance:.1e} allows: they are computed directly"
+                )
+            else:
+                self._note("the tuned model gave other outputs: the first executable is kept")
         return direct, first
 
     def _faster_inside(self, kernels: ModelKernels, last: CompiledModel) -> CompiledModel:
