@@ -16,6 +16,9 @@
 # under the License.
 """One call from a model to a tuned, checked executable."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from small_network import expected_output, small_image, small_model
@@ -66,6 +69,12 @@ class TestTune:
         machine = relax.VirtualMachine(executable, tvm.cpu())
         output = machine["main"](tvm.runtime.tensor(image)).numpy()
         np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+
+    def test_loading_the_executable_prints_nothing(self, tuned):
+        program = "import sys, tvm; tvm.runtime.load_module(sys.argv[1])"
+        command = [sys.executable, "-c", program, str(tuned.work_dir / "model.so")]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert ended.stdout + ended.stderr == ""
 
     def test_an_export_loads(self, tuned, image, expected, tmp_path):
         tuned.export(tmp_path / "network.so")
