@@ -113,6 +113,12 @@ class TestRelax:
         with pytest.raises(ModelError, match=r"computes in float16 \(relax.multiply\)"):
             import_model(Half)
 
+    def test_virtual_devices_are_named(self):
+        placed = tvm.IRModule({"main": Open["main"]})
+        placed.update_global_info("vdevice", [relax.VDevice({"kind": "llvm"})])
+        with pytest.raises(ModelError, match="virtual devices .*VDevice.*one CPU"):
+            import_model(placed, {"x": (3, 4)})
+
 
 class TestOther:
     def test_a_product_of_bytes_is_named(self):

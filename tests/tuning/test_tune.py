@@ -16,54 +16,32 @@
 # under the License.
 """One call from a model to a tuned, checked executable."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from small_network import expected_output, small_image, small_model
 
 import tvm
 from tvm import relax
-from tvm.relax.frontend import nn
 from tvm_droplet_ms.tuning import ModelError, tune
 from tvm_droplet_ms.tuning.summary import summary
 
 
-class SmallNet(nn.Module):
-    """A network of a convolution, a maximum and a dense layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2D(3, 8, 3, padding=1)
-        self.dense = nn.Linear(8, 10)
-
-    def forward(self, image):
-        return self.dense(nn.op.max(nn.op.relu(self.conv(image)), axis=[2, 3]))
-
-
 @pytest.fixture(scope="module")
 def model():
-    spec = {"forward": {"image": nn.spec.Tensor((1, 3, 12, 12), "float32")}}
-    mod, params = SmallNet().export_tvm(spec)
-    generator = np.random.default_rng(0)
-    arrays = {
-        name: generator.standard_normal([int(extent) for extent in parameter.shape])
-        for name, parameter in params
-    }
-    return mod, {name: array.astype("float32") for name, array in arrays.items()}
+    return small_model()
 
 
 @pytest.fixture(scope="module")
 def image():
-    return np.random.default_rng(1).standard_normal((1, 3, 12, 12)).astype("float32")
+    return small_image()
 
 
 @pytest.fixture(scope="module")
 def expected(model, image):
-    """The output by NumPy."""
-    params = {name.partition(".")[0] + name.rpartition(".")[2]: a for name, a in model[1].items()}
-    padded = np.pad(image[0], ((0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
-    layer = np.einsum("chwij,ocij->ohw", windows, params["convweight"])
-    layer = np.maximum(layer + params["convbias"][:, None, None], 0).max(axis=(1, 2))
-    return (params["denseweight"] @ layer + params["densebias"])[None]
+    return expected_output(model[1], image)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +69,12 @@ class TestTune:
         machine = relax.VirtualMachine(executable, tvm.cpu())
         output = machine["main"](tvm.runtime.tensor(image)).numpy()
         np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+
+    def test_loading_the_executable_prints_nothing(self, tuned):
+        program = "import sys, tvm; tvm.runtime.load_module(sys.argv[1])"
+        command = [sys.executable, "-c", program, str(tuned.work_dir / "model.so")]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert ended.stdout + ended.stderr == ""
 
     def test_an_export_loads(self, tuned, image, expected, tmp_path):
         tuned.export(tmp_path / "network.so")

@@ -18,46 +18,16 @@
 
 import math
 
-import pytest
-
 from tvm_droplet_ms.model.kernels.winograd import ConvolutionShape
 from tvm_droplet_ms.tuning.winograd_choice import (
     Implementation,
     Layer,
     TileChoice,
     fastest_tiles,
-    implementation_of,
 )
 
 LAYER = Layer(1, 14, 14, 256, 14, 14, 512)
 OTHER = Layer(1, 28, 28, 512, 14, 14, 512)
-BIAS, OUTPUT = (1, 1, 1, 512), (1, 14, 14, 512)
-
-
-class TestImplementation:
-    @pytest.mark.parametrize(("size", "tile"), [(3, None), (4, 2), (6, 4)])
-    def test_is_told_by_the_size_of_the_weights(self, size, tile):
-        shapes = [(1, 14, 14, 256), (size, size, 256, 512), BIAS, OUTPUT]
-        assert implementation_of(shapes) == Implementation(LAYER, tile)
-
-    def test_a_residual_input_is_not_the_data(self):
-        shapes = [OUTPUT, (3, 3, 256, 512), (1, 14, 14, 256), OUTPUT]
-        assert implementation_of(shapes) == Implementation(LAYER, None)
-
-    def test_layers_of_the_same_output_differ_by_their_input(self):
-        shapes = [(1, 28, 28, 512), (3, 3, 512, 512), OUTPUT]
-        assert implementation_of(shapes) == Implementation(OTHER, None)
-
-    @pytest.mark.parametrize(
-        "shapes",
-        [
-            [(1, 14, 14, 256), (1, 1, 256, 512), OUTPUT],
-            [(1, 512), (512, 10), (1, 10)],
-            [(1, 14, 14, 512), OUTPUT],
-        ],
-    )
-    def test_other_kernels_have_none(self, shapes):
-        assert implementation_of(shapes) is None
 
 
 def timed(*times: float, layer: Layer = LAYER, weight: float = 1.0):

@@ -54,6 +54,10 @@ _EXPECTED_ACCURACY, _PRIOR_SAMPLES = 0.85, 8
 """The pairwise accuracy expected of the global part on a new task, and the number of samples that
 this expectation counts as."""
 
+_warnings_given: set[str] = set()
+"""The texts of this process's warnings. Python's own record of them is forgotten whenever code
+anywhere changes the filters, as ``warnings.catch_warnings`` does."""
+
 
 @dataclass
 class _Task:
@@ -144,7 +148,6 @@ class TransferModel(PyCostModel):
         self._tasks: dict[int, _Task] = {}
         self._local: Trees | None = None
         self._fitted_samples = 0
-        self._warned = False
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "TransferModel":
@@ -169,8 +172,8 @@ class TransferModel(PyCostModel):
         Parameters
         ----------
         target : Target | str
-            The target to tune for. The model warns once when it predicts for an instruction set
-            that it was not trained on.
+            The target to tune for. The model warns, once in a process for a target, when it
+            predicts for an instruction set that it was not trained on.
 
         Raises
         ------
@@ -310,18 +313,22 @@ class TransferModel(PyCostModel):
         self._fitted_samples = samples
 
     def _check_instruction_set(self, target: Target) -> None:
-        """Warn once where the global part was trained on other instruction sets."""
-        if self._pretrained is None or self._warned:
+        """Warn where the global part was trained on other instruction sets.
+
+        Once in a process for a target: a run of a whole model makes several of these models.
+        """
+        if self._pretrained is None:
             return
         learned = self._pretrained.instruction_sets
         tuned = instruction_set(target)
         if tuned in learned:
             return
-        self._warned = True
-        warnings.warn(
+        text = (
             f"the cost model was trained on programs for {', '.join(sorted(learned))}, and tuning "
             f"is for {tuned} (target {target_text(target)}): its predictions may not hold; train a "
             "model on the databases of this target's runs with droplet-ms pretrain, or tune "
-            "without a pretrained model",
-            stacklevel=2,
+            "without a pretrained model"
         )
+        if text not in _warnings_given:
+            _warnings_given.add(text)
+            warnings.warn(text, stacklevel=2)

@@ -17,8 +17,8 @@
 """Measures a batch while the next one is proposed, and builds none meanwhile.
 
 TVM's scheduler waits for a batch only where it asks for its results (``task_scheduler.cc``,
-``JoinRunningTask``). So the next batch, of another task, can be proposed while this one is measured.
-A proposal takes one CPU; builds take all, and would disturb what is timed.
+``JoinRunningTask``). So the next batch, of another task, can be proposed while this one is
+measured. A proposal takes one CPU; builds take all, and would disturb what is timed.
 """
 
 from collections.abc import Sequence

@@ -54,7 +54,7 @@ class CompiledModel:
     def __init__(self, executable: relax.VMExecutable) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="droplet_model_")
         library = Path(self._folder.name) / "model.so"
-        # TVM says once for each constant that it does not save its memory scope.
+        # TVM prints a line for each constant that lies on a virtual device (``executable.cc``).
         with without_lines("Scope Saving"):
             executable.export_library(str(library))
         self._open(library)

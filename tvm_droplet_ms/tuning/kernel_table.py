@@ -28,10 +28,10 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ..search_strategy.history import is_for_target, valid_secs
+from .convolution_kernels import implementation_of
 from .model_kernels import ModelKernels
 from .result import KernelRow
 from .roofline import MachineRates, task_bound, task_work
-from .winograd_choice import implementation_of_mod
 
 _PACKED = "_prepacked"
 """What SplitLayoutRewritePreproc adds to the name of a function whose weights it packs."""
@@ -119,7 +119,7 @@ def secs_by_workload(
 
 def _written_flops(mod: IRModule) -> float:
     """The operations of a kernel as the model has it: those of the direct convolution."""
-    what = implementation_of_mod(mod)
+    what = implementation_of(mod)
     if what is not None:
         return float(what._replace(tile=None).flops)
     # TVM raises errors of many types for a statement that it cannot count.

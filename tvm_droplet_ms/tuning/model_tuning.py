@@ -43,6 +43,7 @@ from .output_check import OutputCheck
 from .parts import Parts
 from .result import Latency, TuneResult
 from .stop import StopRequest
+from .torn_database import mend_torn_end
 from .winograd_tuning import with_winograd
 
 logger = logging.getLogger(__name__)
@@ -108,9 +109,13 @@ class ModelTuning:
         self._exact = exact
         self._parts = parts
         self._seed = seed
-        register_schedule_rules()
-        self._database = open_database(directory)
         self._notes: list[str] = []
+        register_schedule_rules()
+        for name in mend_torn_end(directory):
+            self._note(
+                f"the last line of {name} was torn, as a killed run leaves it, and is cut off"
+            )
+        self._database = open_database(directory)
         self._tuner = KernelTuner(
             target, threads, directory, self._database, parts, self._note, seed
         )
@@ -151,17 +156,21 @@ class ModelTuning:
         choosing = (MOST - 1) * (build_secs + 2 * ROUNDS * run_secs)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
-        chosen, last = kernels, first
+        chosen, last, choice = kernels, first, ""
+        if not self._exact and kernels.tasks and not tuning.is_due:
+            chosen, choice = with_winograd(
+                self._tuner, graph, kernels, self._target, tuning, trials
+            )
+            if chosen is kernels and choice:
+                self._note(choice)
         if trials != 0 and kernels.tasks and not tuning.is_due:
-            if not self._exact:
-                chosen = with_winograd(
-                    self._tuner, graph, kernels, self._target, tuning, trials, self._note
-                )
             left = None if trials is None else max(0, trials - self._tuner.trials)
             if left != 0 and not tuning.is_due:
                 self._tuner.tune(chosen.tasks, chosen, tuning, left)
-        if self._tuner.trials:
+        if self._tuner.trials or chosen is not kernels:
             chosen, last = self._last_executable(chosen, kernels, first)
+            if chosen is not kernels:
+                self._note(choice)
             if has_time_to_choose and not stop.is_due:
                 last = self._faster_inside(chosen, last)
         return self._describe(chosen, last)
@@ -230,9 +239,11 @@ class ModelTuning:
         if not wrong:
             return None
         kernels.untouched.update(wrong)
-        self._note(f"schedules of {', '.join(wrong)} gave other outputs; these are left untouched")
         compiled = self._compile(kernels)
-        return compiled if self._agrees(compiled) else None
+        if not self._agrees(compiled):
+            return None
+        self._note(f"schedules of {', '.join(wrong)} gave other outputs; these are left untouched")
+        return compiled
 
     def _wrong_pass(self, skipped: Collection[str]) -> str | None:
         def run(mod: IRModule) -> Arrays:
@@ -254,7 +265,13 @@ class ModelTuning:
             if last is not None:
                 self._keep(last)
                 return kernels, last
-            self._note("the tuned model gave other outputs: Winograd is left out, then the tuning")
+            if kernels is not direct:
+                self._note(
+                    "the model with Winograd convolutions gave other outputs than the tolerance "
+                    f"{self._check.tolerance:.1e} allows: they are computed directly"
+                )
+            else:
+                self._note("the tuned model gave other outputs: the first executable is kept")
         return direct, first
 
     def _faster_inside(self, kernels: ModelKernels, last: CompiledModel) -> CompiledModel:

@@ -135,9 +135,9 @@ def task_work(mod: Any) -> Work:
     from tvm.s_tir.analysis import estimate_tir_flops
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
-    from .winograd_choice import implementation_of
+    from .convolution_kernels import implementation_of
 
-    shapes, sizes = [], []
+    sizes = []
     for argument in ArgInfo.from_entry_func(mod, remove_preproc=True):
         try:
             extents = [int(extent) for extent in argument.shape]
@@ -145,10 +145,9 @@ def task_work(mod: Any) -> Work:
             raise ValueError(
                 f"an argument of the task has the shape {list(argument.shape)}, expected constants"
             ) from error
-        shapes.append(tuple(extents))
         sizes.append(prod(extents) * _itemsize(str(argument.dtype)))
     flops = max(0.0, float(estimate_tir_flops(mod)))
-    what = implementation_of(shapes)
+    what = implementation_of(mod)
     if what is not None and what.tile is not None:
         flops = min(flops, what.flops)
     return Work(flops, float(sum(sizes)))

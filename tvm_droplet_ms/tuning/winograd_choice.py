@@ -16,21 +16,14 @@
 # under the License.
 """Chooses between a direct convolution and Winograd's algorithm, layer by layer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import inf
-from typing import Any, NamedTuple
-
-from tvm.ir import IRModule
-from tvm.s_tir.meta_schedule import ExtractedTask
-from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from typing import NamedTuple
 
 from ..model.kernels.winograd import ConvolutionShape
 
 TILES = (2, 4)
 """The tiles of Winograd's algorithm that are tried: F(2, 3) and F(4, 3)."""
-
-_TILE_OF = {3: None, 4: 2, 6: 4}
-"""The tile by the size of the weights: 3x3, or transformed to 4x4 or 6x6."""
 
 
 class Layer(NamedTuple):
@@ -75,42 +68,6 @@ class Implementation(NamedTuple):
             outputs = layer.batch * -(-layer.height // tile) * -(-layer.width // tile)
             points = (tile + 2) ** 2
         return 2 * points * outputs * layer.in_channels * layer.channels
-
-
-def implementation(task: ExtractedTask) -> Implementation | None:
-    """What a task computes; None where it is no convolution of 3x3 weights."""
-    return implementation_of_mod(task.dispatched[0])
-
-
-def implementation_of_mod(mod: IRModule) -> Implementation | None:
-    """What a workload computes; None where it is no convolution of 3x3 weights."""
-    return implementation_of([_shape(info) for info in ArgInfo.from_entry_func(mod)])
-
-
-def implementation_of(shapes: Sequence[tuple[int, ...]]) -> Implementation | None:
-    """Recognise a convolution by the shapes of its kernel's buffers.
-
-    Parameters
-    ----------
-    shapes : Sequence[tuple[int, ...]]
-        Those of the arguments, the output last.
-
-    Returns
-    -------
-    implementation : Implementation | None
-        None where no argument can be the weights.
-    """
-    *arguments, output = shapes
-    if len(output) != 4:
-        return None
-    for weights in arguments:
-        if len(weights) != 4 or weights[0] != weights[1] or weights[0] not in _TILE_OF:
-            continue
-        for data in arguments:
-            if data is not weights and len(data) == 4 and data[3] == weights[2]:
-                if weights[3] == output[3] and data[0] == output[0]:
-                    return Implementation(Layer(*data, *output[1:]), _TILE_OF[weights[0]])
-    return None
 
 
 def fastest_tiles(
@@ -158,7 +115,3 @@ class TileChoice:
         if isinstance(self._tiles, int):
             return self._tiles
         return self._tiles.get(Layer.of_shape(shape))
-
-
-def _shape(info: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in info.shape)

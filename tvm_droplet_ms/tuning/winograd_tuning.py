@@ -16,17 +16,18 @@
 # under the License.
 """Measures both implementations of each convolution, and takes the faster ones."""
 
-from collections.abc import Callable
+from math import inf
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.target import Target
 
 from ..model.kernels.winograd import WinogradConvolutions
+from .convolution_kernels import implementation
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
 from .stop import StopRequest
-from .winograd_choice import TILES, TileChoice, fastest_tiles, implementation
+from .winograd_choice import TILES, TileChoice, fastest_tiles
 
 SHARE = 0.4
 """The share of the tuning in which direct and Winograd convolutions are compared."""
@@ -42,9 +43,10 @@ def with_winograd(
     target: Target,
     stop: StopRequest,
     trials: int | None,
-    note: Callable[[str], None],
-) -> ModelKernels:
+) -> tuple[ModelKernels, str]:
     """Measure both implementations of each layer.
+
+    Without trials, the times that the database has are compared.
 
     Parameters
     ----------
@@ -60,22 +62,24 @@ def with_winograd(
         When the tuning ends.
     trials : int | None
         The most schedules to measure; None for no limit.
-    note : Callable[[str], None]
-        Is told the choice.
 
     Returns
     -------
     kernels : ModelKernels
-        Those of the graph with Winograd's algorithm where it is faster.
+        Those of the graph with Winograd's algorithm where it is faster; `direct` where it is
+        nowhere.
+    choice : str
+        What was chosen, in words; empty where there is nothing to choose.
     """
     others = []
     for tile in TILES:
         others.append(tuner.kernels(WinogradConvolutions(TileChoice(tile))(graph)))
-        tuner.pick(others[-1], stop)
+        if trials != 0:
+            tuner.pick(others[-1], stop)
     found = [(task, implementation(task)) for k in (direct, *others) for task in k.tasks]
     layers = {what.layer for _, what in found if what is not None and what.tile is not None}
     if not layers:
-        return direct
+        return direct, ""
     rivals: dict[object, ExtractedTask] = {}
     for task, what in found:
         if what is not None and what.layer in layers:
@@ -88,7 +92,8 @@ def with_winograd(
             direct.picks.keep(pick, target)
         # A task whose design space raises would end TVM's loop for all of them.
         direct.picks.unscheduled.update(kernels.picks.unscheduled)
-    tuner.tune(list(rivals.values()), direct, comparing, limit)
+    if limit:
+        tuner.tune(list(rivals.values()), direct, comparing, limit)
     timed = []
     for task in rivals.values():
         what = implementation(task)
@@ -96,9 +101,12 @@ def with_winograd(
             timed.append((what, float(task.weight), tuner.best_secs(task)))
     tiles = fastest_tiles(timed)
     if not tiles:
-        note("no Winograd convolution was faster")
-        return direct
+        was_timed = any(secs < inf for *_, secs in timed)
+        return direct, (
+            "no Winograd convolution was faster"
+            if was_timed
+            else "no convolution was measured, so that all are computed directly"
+        )
     chosen = tuner.kernels(WinogradConvolutions(TileChoice(tiles))(graph))
     tuner.pick(chosen, stop)
-    note(f"{len(tiles)} of {len(layers)} layers are computed by Winograd's algorithm")
-    return chosen
+    return chosen, f"{len(tiles)} of {len(layers)} layers are computed by Winograd's algorithm"

@@ -109,9 +109,16 @@ def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
     Raises
     ------
     ModelError
-        If an input has an open extent or is not a tensor, or the model computes in a type that is
-        not supported. Names it.
+        If an input has an open extent or is not a tensor, the model computes in a type that is
+        not supported, or it names virtual devices. Names it.
     """
+    if mod.global_infos.get("vdevice"):
+        # TVM compiles such a module for several devices, and prints a line for each constant of
+        # its library whenever that is saved or loaded ("Scope Saving", "Scope Loaded").
+        raise ModelError(
+            "the model places tensors on virtual devices (relax.VDevice): it is tuned for one CPU, "
+            "pass a module without them"
+        )
     function = mod["main"]
     count = int((function.attrs or {}).get("num_input", len(function.params)))
     if unbound := [parameter.name for parameter in function.params[count:]]:

@@ -1,0 +1,77 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Mends the end of a database whose writer was killed. Imports no TVM."""
+
+import json
+import os
+from pathlib import Path
+
+_FILES = ("database_workload.json", "database_tuning_record.json")
+
+
+def mend_torn_end(work_dir: str | os.PathLike[str]) -> list[str]:
+    """Cut off a torn last line of a database's files, so that the rest can be opened.
+
+    ``JSONDatabase`` opens no file with a torn line. A last line that lacks only its newline opens,
+    but TVM's next line would be added to it, and the file would not open again: it gets its
+    newline. Lines that end are left alone. Records name workloads by line number, and a workload is
+    written before its first record, so that no record refers to a torn one.
+
+    Only the process that goes on writing the database should call this: what looks torn may be a
+    line that another process has not finished.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        Directory of the database. Missing files are left out.
+
+    Returns
+    -------
+    torn : list[str]
+        The names of the files that lost a line.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read or written.
+    """
+    return [name for name in _FILES if _mend(Path(work_dir) / name)]
+
+
+def _mend(path: Path) -> bool:
+    """Whether a torn line was cut off."""
+    if not path.exists():
+        return False
+    content = path.read_bytes()
+    last = content[content.rfind(b"\n") + 1 :]
+    if not last:
+        return False
+    if _is_complete(last):
+        with path.open("ab") as file:
+            file.write(b"\n")
+        return False
+    os.truncate(path, len(content) - len(last))
+    return True
+
+
+def _is_complete(line: bytes) -> bool:
+    """Whether a line is JSON: all lines are arrays, and no part of an array is one."""
+    try:
+        json.loads(line.decode("utf-8"))
+    except ValueError:
+        return False
+    return True
