@@ -28,6 +28,7 @@ from tvm.target import Target
 from ..cost_model.prior import find_prior
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
+from .cold_timing import time_cold
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder
 from .model_kernels import ModelKernels
@@ -149,7 +150,7 @@ class KernelTuner:
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior("auto", self._target)
         strategy = model_strategy(tasks, self.database, self._target, kernels.picks, prior=prior)
-        measure = fast_measure(self._target, process_wide=False)
+        measure = fast_measure(self._target, f_run_evaluator=time_cold, process_wide=False)
         runner = BackgroundRunner(measure["runner"])
         measure = {"builder": PatientBuilder(measure["builder"], runner), "runner": runner}
         try:
