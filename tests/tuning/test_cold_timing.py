@@ -1,0 +1,86 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Times of kernels whose weights are not in the caches."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import tvm_ffi
+
+import tvm
+from tvm import te
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
+from tvm.target import Target
+from tvm_droplet_ms.tuning.cold_timing import MOST_CALLS, time_cold
+
+
+class MadeUpModule:
+    """A kernel whose calls take made-up times."""
+
+    entry_name = "main"
+
+    def __init__(self, times):
+        self.times = iter(times)
+        self.warm_ups = []
+        self.asked = []
+
+    def __getitem__(self, name):
+        return lambda *arguments: self.warm_ups.append((name, arguments))
+
+    def time_evaluator(self, name, *, dev, **options):
+        self.asked.append((name, dev, options))
+        return lambda *_arguments: SimpleNamespace(
+            results=[next(self.times) for _ in range(options["repeat"])]
+        )
+
+
+def test_a_repeat_is_the_median_of_its_cold_calls():
+    module = MadeUpModule([3.0, 1.0, 9.0, 4.0, 4.0, 5.0, 2.0, 8.0, 2.0, 7.0, 6.0, 6.0])
+    config = EvaluatorConfig(number=3, repeat=2, min_repeat_ms=20)
+    assert time_cold(module, "cpu", config, [("a",), ("b",)]) == [3.0, 4.0, 2.0, 6.0]
+    assert module.warm_ups == [("main", ("a",)), ("main", ("b",))]
+    assert module.asked == 4 * [
+        (
+            "main",
+            "cpu",
+            {
+                "number": 1,
+                "repeat": 3,
+                "min_repeat_ms": 0,
+                "f_preproc": "cache_flush_cpu_non_first_arg",
+            },
+        )
+    ]
+
+
+def test_calls_of_short_kernels_are_limited():
+    module = MadeUpModule([1.0] * MOST_CALLS)
+    config = EvaluatorConfig(number=1000, repeat=1, min_repeat_ms=20)
+    assert time_cold(module, "cpu", config, [()]) == [1.0]
+    assert next(module.times, None) is None
+
+
+def test_tvm_has_the_flush_and_times_a_kernel():
+    tvm_ffi.get_global_func("cache_flush_cpu_non_first_arg")
+    a, b = (te.placeholder((64,), name=name) for name in "ab")
+    function = te.create_prim_func([a, b, te.compute((64,), lambda i: a[i] + b[i])])
+    module = tvm.tirx.build(tvm.IRModule({"main": function}), target=Target("llvm"))
+    arguments = [tvm.runtime.tensor(np.ones(64, "float32")) for _ in range(3)]
+    config = EvaluatorConfig(number=2, repeat=2, min_repeat_ms=20)
+    secs = time_cold(module, tvm.cpu(), config, [arguments])
+    assert len(secs) == 2 and all(0.0 < value < 1.0 for value in secs)
+    np.testing.assert_array_equal(arguments[2].numpy(), 2.0)
