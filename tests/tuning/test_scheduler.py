@@ -30,7 +30,9 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.tuning.priorities import Priorities, Stake
 from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.tuning.scheduler import TuningClock
 from tvm_droplet_ms.tuning.tuning_run import tune_tasks_by_clock
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -243,3 +245,84 @@ def test_run_without_an_end_is_refused(tmp_path):
 def test_no_trial_and_no_task(tmp_path):
     assert tune([], tmp_path, max_trials=8)[0].trials == 0
     assert tune([dense(8)], tmp_path, max_trials=0)[0].trials == 0
+
+
+class TestTuningClock:
+    """Costs of batches, of which one is measured while the next one is proposed."""
+
+    def clock(self, **options):
+        now = MadeUpClock()
+        priorities = Priorities([Stake(1.0, 1.0), Stake(1.0, 0.5)])
+        return now, TuningClock(priorities, 2, clock=now, **options)
+
+    def results(self, *secs):
+        return [ms.runner.RunnerResult([sec], None) for sec in secs]
+
+    def test_a_batch_pays_for_its_proposal_and_for_the_wait_only(self):
+        now, timing = self.clock()
+        assert timing.next() == 0
+        now.now = 3.0
+        timing.send(0)
+        assert timing.next(busy=(0,)) == 1
+        now.now = 10.0
+        timing.send(1)
+        timing.join()
+        now.now = 11.0
+        timing.finish(0, self.results(4.0, 3.0))
+        timing.join()
+        now.now = 13.0
+        timing.finish(1, self.results(2.0))
+        assert [effort.secs for effort in timing.efforts] == [3.0 + 1.0, 7.0 + 2.0]
+        assert [effort.trials for effort in timing.efforts] == [2, 1]
+
+    def test_a_batch_that_is_waited_for_at_once_pays_for_everything(self):
+        now, timing = self.clock()
+        assert timing.next() == 0
+        now.now = 5.0
+        timing.finish(0, self.results(4.0))
+        assert timing.efforts[0].secs == 5.0
+
+    def test_no_other_task_is_no_end_of_the_run(self):
+        _, timing = self.clock()
+        assert timing.next(busy=(0, 1)) is None
+        assert timing.why_ended == ""
+        assert timing.next() == 0
+
+
+def test_a_batch_is_proposed_before_the_one_before_is_asked_for(tmp_path):
+    """TVM asks a runner's future for its result when the scheduler joins the task."""
+    events = []
+
+    @derived_object
+    class Future(ms.runner.PyRunnerFuture):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def done(self):
+            return True
+
+        def result(self):
+            events.append(f"result of {self.name}")
+            return ms.runner.RunnerResult([1e-5], None)
+
+    @derived_object
+    class Runner(ms.runner.PyRunner):
+        def run(self, runner_inputs):
+            batch = sum(event.startswith("run") for event in events)
+            events.append(f"run {batch}")
+            return [Future(batch) for _ in runner_inputs]
+
+    tune_tasks_by_clock(
+        [dense(8), dense(16), dense(32)],
+        work_dir=str(tmp_path),
+        database=MemoryDatabase(),
+        builder=MadeUpBuilder(MadeUpClock()),
+        runner=Runner(),
+        strategy=strategy(),
+        rates=RATES,
+        num_trials_per_iter=1,
+        max_trials=3,
+    )
+    assert events[:4] == ["run 0", "run 1", "result of 0", "run 2"]
+    assert sorted(events[4:]) == ["result of 1", "result of 2"]

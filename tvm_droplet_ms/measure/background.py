@@ -67,7 +67,8 @@ class BackgroundFuture(PyRunnerFuture):
         # No code of a candidate runs in this process, so the fault is not a candidate's.
         except Exception as error:
             failure = Failure("machinery", f"BackgroundRunner: {type(error).__name__}: {error}")
-            return RunnerResult(None, str(failure))
+            # Empty times are those of a candidate that was not measured (``failures.py``).
+            return RunnerResult([], str(failure))
 
 
 @derived_object
