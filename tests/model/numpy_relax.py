@@ -135,6 +135,13 @@ def pad(attrs, data):
     return np.pad(data, widths, constant_values=float(attrs.pad_value))
 
 
+def strided_slice(_attrs, data, axes, begin, end):
+    slices = [slice(None)] * data.ndim
+    for axis, first, last in zip(axes, begin, end, strict=True):
+        slices[int(axis)] = slice(int(first), int(last))
+    return data[tuple(slices)]
+
+
 def plain(function):
     return lambda _attrs, *arrays: function(*arrays)
 
@@ -179,6 +186,7 @@ OPERATORS = {
     ),
     "relax.nn.layer_norm": layer_norm,
     "relax.split": split,
+    "relax.strided_slice": strided_slice,
     "relax.expand_dims": lambda attrs, x: np.expand_dims(x, tuple(ints(attrs.axis))),
 }
 

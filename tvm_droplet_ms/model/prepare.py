@@ -20,6 +20,7 @@ import tvm
 from tvm import relax
 
 from .affine import fold_affine
+from .channel_padding import pad_channels
 from .channel_shuffle import shuffle_innermost
 from .clip import expand_clips
 from .constants import place_constants
@@ -66,6 +67,7 @@ def prepare_graph() -> tvm.transform.Pass:
             canonicalize(),
             relax.transform.DeadCodeElimination(),
             convert_layout(),
+            pad_channels(),
             relax.transform.DeadCodeElimination(),
         ],
         name="PrepareGraph",

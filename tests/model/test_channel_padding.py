@@ -1,0 +1,164 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Convolutions whose output channels no vector divides."""
+
+import pytest
+from graphs import Values, apply, assert_same, build, operators
+
+from tvm import relax
+from tvm_droplet_ms.model.channel_padding import pad_channels, padded_channels
+
+op = relax.op
+LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+
+
+@pytest.mark.parametrize(
+    ("channels", "padded"),
+    [
+        (16, 16),
+        (1000, 1024),  # 2.4% more, and a multiple of 64
+        (1008, 1008),  # vectors divide it
+        (500, 512),
+        (350, 352),  # 384 = 6 * 64 would be 10% more, 352 = 11 * 32 is 0.6%
+        (156, 160),
+        (24, 24),  # 32 would be a third more
+        (1, 1),
+    ],
+)
+def test_the_next_multiple_that_costs_little(channels, padded):
+    assert padded_channels(channels) == padded
+
+
+def convolution(emit, x, values, outputs=125, **options):
+    inputs = int(x.ty.shape[3])
+    return emit(op.nn.conv2d(x, values.normal(3, 3, inputs, outputs), **LAYOUT | options))
+
+
+def of_convolutions(mod):
+    """The output channels of the convolutions of ``main``, and the shapes of the slices."""
+    channels, slices = [], []
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            name = getattr(getattr(binding.value, "op", None), "name", "")
+            shape = [int(extent) for extent in getattr(binding.var.ty, "shape", ())]
+            if name == "relax.nn.conv2d":
+                channels.append(shape[3])
+            if name == "relax.strided_slice":
+                slices.append(shape)
+    return channels, slices
+
+
+def check(body, channels, slices, shape=(1, 8, 8, 8)):
+    before = build(shape, body)
+    after = apply(pad_channels(), before)
+    assert of_convolutions(after) == (channels, slices)
+    assert_same(before, after)
+    return after
+
+
+def test_the_slice_moves_behind_what_works_channel_by_channel():
+    values = Values()
+
+    def body(emit, x):
+        y = convolution(emit, x, values, padding=1)
+        y = emit(op.add(y, values.normal(1, 1, 1, 125)))
+        y = emit(op.multiply(y, values.normal(125)))
+        y = emit(op.maximum(y, relax.const(0.25)))
+        y = emit(op.nn.leakyrelu(emit(op.nn.relu(y)), 0.1))
+        y = emit(op.nn.max_pool2d(y, (2, 2), (2, 2), layout="NHWC"))
+        y = emit(op.nn.avg_pool2d(y, (2, 2), (1, 1), layout="NHWC"))
+        return emit(op.mean(y, axis=[1, 2], keepdims=True))
+
+    check(body, [128], [[1, 1, 1, 125]])
+
+
+def test_the_slice_stays_before_what_mixes_channels():
+    values = Values()
+
+    def body(emit, x):
+        y = emit(op.nn.relu(convolution(emit, x, values)))
+        return emit(op.nn.softmax(y, axis=3)), emit(op.mean(y, axis=[3], keepdims=True))
+
+    check(body, [128], [[1, 6, 6, 125]])
+
+
+def test_the_slice_stays_before_a_reduction_that_drops_axes():
+    values = Values()
+    body = lambda emit, x: emit(op.mean(convolution(emit, x, values), axis=[1, 2]))  # noqa: E731
+    check(body, [128], [[1, 6, 6, 125]])
+
+
+def test_a_residual_is_added_to_the_slice():
+    values = Values()
+
+    def body(emit, x):
+        return emit(op.add(convolution(emit, x, values), convolution(emit, x, values)))
+
+    check(body, [128, 128], [[1, 6, 6, 125], [1, 6, 6, 125]])
+
+
+def test_a_constant_of_each_pixel_is_added_to_the_slice():
+    values = Values()
+    body = lambda emit, x: emit(  # noqa: E731
+        op.add(convolution(emit, x, values), values.normal(6, 6, 125))
+    )
+    check(body, [128], [[1, 6, 6, 125]])
+
+
+def test_a_second_convolution_takes_the_slice():
+    values = Values()
+    body = lambda emit, x: convolution(emit, convolution(emit, x, values), values, 64)  # noqa: E731
+    check(body, [128, 64], [[1, 6, 6, 125]])
+
+
+@pytest.mark.parametrize(
+    ("shape", "outputs", "options"),
+    [
+        ((1, 8, 8, 8), 128, {}),  # vectors divide it
+        ((1, 8, 8, 8), 24, {}),  # too many would be added
+        ((1, 3, 3, 8), 125, {}),  # one pixel: its weights are read once
+        ((1, 8, 8, 4), 125, {}),  # 36 products an element
+    ],
+)
+def test_what_gains_nothing_is_left(shape, outputs, options):
+    values = Values()
+    body = lambda emit, x: convolution(emit, x, values, outputs, **options)  # noqa: E731
+    check(body, [outputs], [], shape)
+
+
+def test_groups_and_other_layouts_are_left():
+    values = Values()
+
+    def grouped(emit, x):
+        return emit(op.nn.conv2d(x, values.normal(3, 3, 8, 250), groups=2, **LAYOUT))
+
+    def channels_first(emit, x):
+        return emit(op.nn.conv2d(x, values.normal(125, 8, 3, 3)))
+
+    for body, shape in ((grouped, (1, 8, 8, 16)), (channels_first, (1, 8, 8, 8))):
+        after = apply(pad_channels(), build(shape, body))
+        assert "relax.strided_slice" not in operators(after)
+
+
+def test_a_slice_of_the_model_is_left_where_it_is():
+    values = Values()
+
+    def body(emit, x):
+        y = convolution(emit, x, values, 128)
+        return emit(op.nn.relu(emit(op.strided_slice(y, axes=[3], begin=[0], end=[125]))))
+
+    check(body, [128], [[1, 6, 6, 125]])

@@ -1,0 +1,152 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Output channels of convolutions that no vector divides, such as 1000 classes."""
+
+from math import prod
+
+import numpy as np
+
+import tvm
+from tvm import relax
+
+from .bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
+from .rewriting import Emit, binding_pass
+
+VECTOR = 16
+"""The floats of the widest vectors. Tiles are divisors of the channels, so that only of multiples
+of it all lanes of such vectors can be used."""
+
+LARGEST_GROWTH = 1.05
+"""The work of the convolution grows by this factor at most."""
+
+LEAST_PIXELS, LEAST_PRODUCTS = 16, 64
+"""The pixels of the output, and the products of one of its elements. With fewer, reading the
+weights or cutting off the added channels takes as long as what is saved."""
+
+_UNARY = {
+    f"relax.{name}"
+    for name in ("nn.relu", "nn.leakyrelu", "nn.silu", "nn.gelu", "sigmoid", "tanh", "clip")
+}
+_BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum")}
+_POOLS = {f"relax.nn.{name}" for name in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")}
+_REDUCTIONS = {f"relax.{name}" for name in ("mean", "max", "sum")}
+
+
+def padded_channels(channels: int) -> int:
+    """The channels to compute for so many.
+
+    Parameters
+    ----------
+    channels : int
+        Positive.
+
+    Returns
+    -------
+    padded : int
+        The same where vectors divide them, or where too many would have to be added. Otherwise the
+        next multiple of 64, 32 or 16, the first of them that is near enough: a multiple of 64 has
+        the most tiles.
+    """
+    if channels % VECTOR == 0:
+        return channels
+    for unit in (4 * VECTOR, 2 * VECTOR, VECTOR):
+        padded = -(-channels // unit) * unit
+        if padded <= LARGEST_GROWTH * channels:
+            return padded
+    return channels
+
+
+def pad_channels() -> tvm.transform.Pass:
+    """Make a pass that adds output channels to convolutions that no vector divides.
+
+    The weights get channels of zeros, and a slice takes the added outputs away again. The slice
+    moves behind arithmetic by constants, activations and pools, so that it is small in the end and
+    that the arithmetic is fused with the convolution.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass. It changes convolutions of one group in NHWC with constant HWIO weights.
+    """
+    return binding_pass(
+        "PadChannels", lambda bindings: _Padder(bindings).rewrite, ["relax.nn.conv2d"]
+    )
+
+
+class _Padder:
+    """Pads the convolutions of a block, and moves the slices on."""
+
+    def __init__(self, bindings: Bindings) -> None:
+        self._bindings = bindings
+        self._padded: dict[Var, Var] = {}
+
+    def rewrite(self, var: Var, value: Expr, emit: Emit) -> Expr | None:
+        call = self._with_added_channels(value)
+        if call is None:
+            return None
+        padded = self._padded[var] = emit(call)
+        return relax.op.strided_slice(padded, axes=[3], begin=[0], end=[int(value.ty.shape[3])])
+
+    def _with_added_channels(self, value: Expr) -> Expr | None:
+        name = operator_name(value)
+        if name == "relax.nn.conv2d":
+            return self._convolution(value)
+        if not name or value.args[0] not in self._padded:
+            return None
+        source = self._padded[value.args[0]]
+        if name in _UNARY | _POOLS | _REDUCTIONS and _keeps_channels(name, value):
+            return relax.Call(value.op, [source, *value.args[1:]], value.attrs)
+        return self._arithmetic(value, source) if name in _BINARY else None
+
+    def _convolution(self, value: Expr) -> Expr | None:
+        attrs = value.attrs
+        layouts = tuple(map(str, (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)))
+        weights = array_of(self._bindings.value_of(value.args[1]))
+        shape = static_shape(value)
+        if layouts != ("NHWC", "HWIO", "NHWC") or int(attrs.groups) != 1:
+            return None
+        if weights is None or shape is None:
+            return None
+        added = padded_channels(shape[3]) - shape[3]
+        few = prod(shape[:3]) < LEAST_PIXELS or prod(weights.shape[:3]) < LEAST_PRODUCTS
+        if not added or few:
+            return None
+        padded = np.pad(weights, [(0, 0), (0, 0), (0, 0), (0, added)])
+        return relax.Call(value.op, [value.args[0], constant(padded)], attrs)
+
+    def _arithmetic(self, value: Expr, source: Var) -> Expr | None:
+        operand = array_of(self._bindings.value_of(value.args[1]))
+        shape, wanted = static_shape(value), static_shape(source)
+        if operand is None or shape is None or wanted is None or operand.ndim > len(shape):
+            return None
+        if any(extent != 1 for extent in operand.shape[:-1]):
+            return None
+        if operand.size > 1:
+            widths = [(0, 0)] * (operand.ndim - 1) + [(0, wanted[3] - shape[3])]
+            operand = np.pad(operand, widths)
+        return relax.Call(value.op, [source, constant(operand)], value.attrs)
+
+
+def _keeps_channels(name: str, value: Expr) -> bool:
+    """Whether an operator computes each channel, the last axis, by itself, and leaves it there."""
+    attrs = value.attrs
+    if name in _POOLS:
+        return str(attrs.layout) == "NHWC" and str(attrs.out_layout) == "NHWC"
+    if name in _REDUCTIONS:
+        axes = attrs.axis
+        return axes is not None and bool(attrs.keepdims) and all(int(a) % 4 != 3 for a in axes)
+    return True
