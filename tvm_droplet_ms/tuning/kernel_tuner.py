@@ -28,6 +28,7 @@ from tvm.target import Target
 from ..cost_model.prior import find_prior
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
+from .batch_size import batch_size
 from .cold_timing import time_cold
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder
@@ -162,6 +163,7 @@ class KernelTuner:
                     strategy=strategy,
                     deadline=stop.deadline,
                     max_trials=trials,
+                    num_trials_per_iter=batch_size(stop.left, max(1, len(tasks))),
                     rates=self.rates,
                     should_stop=lambda: stop.is_asked,
                     seed=self._seed,

@@ -1,0 +1,49 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Trials of a batch, by the time that there is for each kernel."""
+
+SECS_PER_TRIAL = 0.35
+"""The seconds of wall clock that a trial takes, seen on two CPUs: proposal, build, measurement."""
+
+LARGEST, SMALLEST = 8, 2
+"""A batch of fewer than 2 leaves a builder's second process idle; in one of more than 8 the last
+candidates know little of the first."""
+
+
+def batch_size(secs: float, kernels: int) -> int:
+    """Trials of a batch.
+
+    The first schedules of a kernel gain the most: where there is time for a few trials of each,
+    small batches reach more kernels.
+
+    Parameters
+    ----------
+    secs : float
+        Seconds for all kernels; infinity for no limit.
+    kernels : int
+        Their number. At least 1.
+
+    Returns
+    -------
+    trials : int
+        Half of the trials that there is time for, for each kernel, as a power of 2 within the
+        limits.
+    """
+    size = LARGEST
+    while size > SMALLEST and 2 * size * kernels * SECS_PER_TRIAL > secs:
+        size //= 2
+    return size
