@@ -77,3 +77,13 @@ def test_touched_bytes_stop_at_buffer_end():
     (nest,) = loop_nests(schedule.mod)
     assert np.prod(nest.extents) == 20 * N * N
     assert max(touched(nest, "A")[0]) == 4 * N * N
+
+
+def test_nests_that_pack_constant_weights_are_left_out():
+    schedule = tiled_matmul(N)
+    before = loop_nests(schedule.mod)
+    packing = schedule.cache_read("C_update", 2, "global")
+    schedule.annotate(packing, "meta_schedule.layout_rewrite_preproc", True)
+    after = loop_nests(schedule.mod)
+    assert [nest.extents.tolist() for nest in after] == [nest.extents.tolist() for nest in before]
+    assert [access.buffer for access in after[1].accesses][2:] == ["A", "B_global"]

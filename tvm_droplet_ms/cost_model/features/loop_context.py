@@ -28,6 +28,7 @@ from tvm.ir import IRModule
 from .operations import operations
 
 _UNROLL = "pragma_auto_unroll_max_step"
+_PACKING = "meta_schedule.layout_rewrite_preproc"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,9 @@ class LoopNest:
 def loop_nests(mod: IRModule) -> list[LoopNest]:
     """The loop nests of a scheduled module, in its order.
 
+    Those that pack constant weights are left out: they run once, while a model compiles. TVM's
+    features and its builders leave them out too (``RemoveWeightLayoutRewriteBlock``).
+
     Parameters
     ----------
     mod : IRModule
@@ -99,7 +103,11 @@ def loop_nests(mod: IRModule) -> list[LoopNest]:
     """
     numbers: dict[int, int] = {}
     # A loop is the same object around each of its blocks, and this list keeps all of them alive.
-    blocks = list(_blocks(mod["main"].body, ()))
+    blocks = [
+        (realize, loops)
+        for realize, loops in _blocks(mod["main"].body, ())
+        if _PACKING not in realize.block.annotations
+    ]
     for _, loops in blocks:
         for loop in loops:
             numbers.setdefault(id(loop), len(numbers))
