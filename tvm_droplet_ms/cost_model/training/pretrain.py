@@ -140,5 +140,8 @@ def format_held_out(
 
 
 def _quality(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray]) -> list[str]:
-    accuracy = np.mean([pairwise_accuracy(*pair) for pair in zip(scores, secs, strict=True)])
+    # A workload without two different times has no pairs.
+    accuracies = [pairwise_accuracy(*pair) for pair in zip(scores, secs, strict=True)]
+    known = [accuracy for accuracy in accuracies if not np.isnan(accuracy)]
+    accuracy = np.mean(known) if known else np.nan
     return [f"{accuracy:.3f}", *(f"{top_k_score(scores, secs, k):.3f}" for k in (1, 5))]
