@@ -29,7 +29,7 @@ from tvm_droplet_ms.cost_model import TransferModel
 from tvm_droplet_ms.cost_model.features.program_features import FEATURES, ProgramFeatures
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
 from tvm_droplet_ms.cost_model.training.databases import read_database, read_training_data
-from tvm_droplet_ms.cost_model.training.pretrain import pretrain
+from tvm_droplet_ms.cost_model.training.pretrain import format_held_out, pretrain
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 from tvm_droplet_ms.cost_model.training.training_data import (
     MeasuredWorkload,
@@ -237,3 +237,24 @@ def test_pretrain_reports_invalid_input(work_dir, tmp_path, capsys):
     assert "3 records of" in said and "2 records of" in said and "--target" in said
     assert main(["pretrain", str(directory), "--target", "a72", "--out", str(tmp_path / "m")]) == 0
     assert "none to hold out" in capsys.readouterr().out
+
+
+def test_workload_without_pairs_does_not_spoil_the_mean():
+    """A kernel that was measured once has no pairs to order."""
+    rng = np.random.default_rng(0)
+    width = ProgramFeatures.width
+    data = [
+        MeasuredWorkload(
+            name,
+            target_text(LLVM),
+            rng.random((count, width)).astype(np.float32),
+            rng.uniform(1.0, 2.0, count),
+        )
+        for name, count in (("many", 8), ("more", 8), ("one", 1))
+    ]
+    lines = format_held_out(data, "regression", 0).splitlines()
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines if "|" in line]
+    accuracies = {row[1]: row[3] for row in cells}
+    assert accuracies["one"] == "nan"
+    mean = (float(accuracies["many"]) + float(accuracies["more"])) / 2
+    assert float(accuracies["all"]) == pytest.approx(mean, abs=1e-3)
