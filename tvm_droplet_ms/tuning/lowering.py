@@ -23,6 +23,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from ..model.kernels.channelwise import mark_channelwise
 from ..model.kernels.registration import legalize_map
 from .kernel_objects import KernelObjects
 from .packing import WeightPacker
@@ -56,6 +57,7 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
         transform.FuseOps(),
         transform.FuseTIR(),
         transform.DeadCodeElimination(),
+        *([] if is_reference else [mark_channelwise()]),
         transform.AttachAttrLayoutFreeBuffers(),
     ]
     with target:

@@ -30,6 +30,7 @@ from ..database import open_database
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from .alternatives import MOST
+from .batch_size import SECS_PER_TRIAL, batch_size
 from .compiled_model import CompiledModel
 from .diagnosis import NamedPass, first_wrong_pass
 from .errors import ModelError
@@ -53,6 +54,9 @@ EXECUTABLE = "model.so"
 
 TIMED_RUNS = 15
 """Runs of the final model that its latency is the median of."""
+
+SPARE_BUILDS = 0.3
+"""What the last executable may take longer than the share of the first one that is built again."""
 
 CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
@@ -151,8 +155,12 @@ class ModelTuning:
         graph, kernels, first, build_secs = self._first_executable(stop)
         run_secs = self._latency(first, 3).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
-        # The last executable has to be built, checked and timed before the deadline.
-        ending = 1.5 * build_secs + (TIMED_RUNS + 10) * run_secs
+        # The last executable has to be built, checked and timed before the deadline. Only kernels
+        # that got a batch are compiled again.
+        count = max(1, len(kernels.tasks))
+        batch_secs = SECS_PER_TRIAL * batch_size(stop.left, count)
+        rebuilt = min(1.0, stop.left / (batch_secs * count))
+        ending = (SPARE_BUILDS + rebuilt) * build_secs + (TIMED_RUNS + 10) * run_secs
         choosing = (MOST - 1) * (build_secs + 2 * ROUNDS * run_secs)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)

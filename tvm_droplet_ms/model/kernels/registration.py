@@ -19,6 +19,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from .channelwise import register_channelwise_rule
 from .concatenation import legalize_concatenation, register_concatenation_rule
 from .grouped_convolution import legalize_convolution
 from .pool_rules import register_pool_rules
@@ -49,4 +50,5 @@ def register_schedule_rules() -> None:
     """
     register_pool_rules()
     register_concatenation_rule()
+    register_channelwise_rule()
     register_winograd_rules()

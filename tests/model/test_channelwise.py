@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Elementwise kernels with an operand for each channel."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import relax
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.target import Target
+from tvm_droplet_ms.model.kernels.channelwise import mark_channelwise
+from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.roofline import MachineRates
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+RATES = MachineRates(100e9, (1000,), (10e9,))
+
+
+def network(channels, operand_shape=None):
+    """``relu(x * scale + shift)``, and the same in NumPy."""
+    rng = np.random.default_rng(0)
+    shape = (1, 3, 5, channels)
+    scale, shift = rng.standard_normal((2, *(operand_shape or (1, 1, 1, channels))), "float32")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x], attrs={"num_input": 1}):
+        with builder.dataflow():
+            y = builder.emit(relax.op.multiply(x, relax.const(scale)))
+            y = builder.emit(relax.op.add(y, relax.const(shift)))
+            y = builder.emit_output(relax.op.nn.relu(y))
+        builder.emit_func_output(y)
+    return builder.get(), lambda array: np.maximum(array * scale + shift, 0)
+
+
+def is_marked(mod):
+    return any(
+        "tvm_droplet_ms.channelwise" in function.script()
+        for function in mod.functions.values()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    )
+
+
+@pytest.mark.parametrize(
+    ("channels", "marked"),
+    [(224, True), (96, True), (24, True), (64, False), (256, False), (100, False), (7, False)],
+)
+def test_channels_that_vectors_divide_and_tvms_vector_does_not(channels, marked):
+    mod, _ = network(channels)
+    assert is_marked(lower(mod, TARGET)) == marked
+    assert not is_marked(lower(mod, TARGET, is_reference=True))
+
+
+def test_operands_of_the_whole_shape_are_left():
+    mod, _ = network(96, (1, 3, 5, 96))
+    assert not is_marked(lower(mod, TARGET))
+
+
+def test_a_reduction_is_left():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 96), "float32"))
+    weights = relax.const(np.ones((96, 96), "float32"))
+    with builder.function("main", [x], attrs={"num_input": 1}):
+        with builder.dataflow():
+            y = builder.emit(relax.op.matmul(x, weights))
+            y = builder.emit_output(relax.op.add(y, relax.const(np.ones(96, "float32"))))
+        builder.emit_func_output(y)
+    assert not is_marked(lower(builder.get(), TARGET))
+
+
+@pytest.mark.parametrize("channels", [224, 96, 24])
+def test_vectors_stay_within_the_channels_of_a_pixel(channels):
+    """A vector that spans pixels makes LLVM gather the operands."""
+    register_schedule_rules()
+    mod, expected = network(channels)
+    kernels = ModelKernels(mod, TARGET, MemoryDatabase())
+    kernels.pick(None, RATES, 0, lambda: False)
+    (pick,) = kernels.picks
+    schedule = tvm.s_tir.Schedule(pick.mod)
+    pick.trace.apply_to_schedule(schedule, remove_postproc=False)
+    (vector,) = re.findall(r"T\.vectorized\((?:T\.int64\()?(\d+)", schedule.mod.script())
+    assert channels % int(vector) == 0 and int(vector) >= 8
+    x = np.random.default_rng(1).standard_normal((1, 3, 5, channels), "float32")
+    np.testing.assert_allclose(kernels.compile()([x])[0], expected(x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_marked_kernel_is_the_same_function():
+    mod, _ = network(96)
+    lowered = lower(mod, TARGET, is_reference=True)
+    marked = mark_channelwise()(lowered)
+    assert is_marked(marked)
+    for variable, function in lowered.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            other = marked[variable]
+            assert dict(other.attrs) == dict(function.attrs)
+            shapes = [
+                [list(argument.shape) for argument in ArgInfo.from_prim_func(one)]
+                for one in (function, other)
+            ]
+            assert shapes[0] == shapes[1]
