@@ -131,5 +131,6 @@ def test_a_runner_that_raises_fails_its_batch_as_the_machine_and_no_other():
     assert list(result.run_secs) == []
     assert result.error_msg == "machinery failure: BackgroundRunner: OSError: no space"
     assert secs_of(good) == [4.0]
+    assert runner.failures == {"machinery": 1}
     runner.wait()
     runner.close()

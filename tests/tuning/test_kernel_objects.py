@@ -165,6 +165,35 @@ class TestWeightPacker:
         monkeypatch.setattr(packer, "_load", lambda _functions: pytest.fail("packed again"))
         packer(split)
 
+    def test_a_weight_that_two_functions_pack_has_two_layouts(self):
+        weight = np.arange(6, dtype="float32").reshape(2, 3)
+        a = te.placeholder((2, 3), name="a")
+        packings = {
+            "transpose": te.create_prim_func([a, te.compute((3, 2), lambda i, j: a[j, i])]),
+            "reverse": te.create_prim_func([a, te.compute((3, 2), lambda i, j: a[1 - j, 2 - i])]),
+        }
+        builder = relax.BlockBuilder()
+        constant = relax.const(weight)
+        with builder.function("main", []):
+            with builder.dataflow():
+                packed = [
+                    builder.emit(
+                        relax.call_tir(
+                            builder.add_func(function.without_attr("global_symbol"), name),
+                            (constant,),
+                            relax.TensorType((3, 2), "float32"),
+                        )
+                    )
+                    for name, function in packings.items()
+                ]
+                out = builder.emit_output(relax.Tuple(packed))
+            builder.emit_func_output(out)
+        mod = WeightPacker(KernelObjects(TARGET))(builder.get())
+        machine = relax.VirtualMachine(tvm.compile(mod, TARGET), tvm.cpu())
+        first, second = machine["main"]()
+        np.testing.assert_array_equal(first.numpy(), weight.T)
+        np.testing.assert_array_equal(second.numpy(), weight[::-1, ::-1].T)
+
 
 class TestModelBuilder:
     def test_gives_the_outputs_of_numpy_and_of_build(self):

@@ -21,6 +21,7 @@ TVM's scheduler waits for a batch only where it asks for its results (``task_sch
 measured. A proposal takes one CPU; builds take all, and would disturb what is timed.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -45,13 +46,13 @@ class BackgroundFuture(PyRunnerFuture):
 
     Parameters
     ----------
-    batch : Future[list[RunnerFuture]]
-        The batch.
+    batch : Future[list[RunnerResult]]
+        The results of the batch.
     index : int
         The candidate's place in it.
     """
 
-    def __init__(self, batch: "Future[list[RunnerFuture]]", index: int) -> None:
+    def __init__(self, batch: "Future[list[RunnerResult]]", index: int) -> None:
         super().__init__()
         self._batch = batch
         self._index = index
@@ -62,13 +63,7 @@ class BackgroundFuture(PyRunnerFuture):
 
     def result(self) -> RunnerResult:
         """Wait for the batch to be measured."""
-        try:
-            return self._batch.result()[self._index].result()
-        # No code of a candidate runs in this process, so the fault is not a candidate's.
-        except Exception as error:
-            failure = Failure("machinery", f"BackgroundRunner: {type(error).__name__}: {error}")
-            # Empty times are those of a candidate that was not measured (``failures.py``).
-            return RunnerResult([], str(failure))
+        return self._batch.result()[self._index]
 
 
 @derived_object
@@ -79,13 +74,20 @@ class BackgroundRunner(PyRunner):
     ----------
     runner : PromptRunner
         Measures, one batch after the other.
+
+    Attributes
+    ----------
+    failures : Counter[str]
+        The candidates of batches that `runner` raised an error for, under "machinery"; those that
+        it failed itself are in its ``stats``.
     """
 
     def __init__(self, runner: PromptRunner) -> None:
         super().__init__()
         self._runner = runner
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tvm_droplet_ms.measure")
-        self._last: Future[list[RunnerFuture]] | None = None
+        self._last: Future[list[RunnerResult]] | None = None
+        self.failures: Counter[str] = Counter()
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Begin to measure a batch.
@@ -100,8 +102,18 @@ class BackgroundRunner(PyRunner):
         futures : list[RunnerFuture]
             In the order of the inputs.
         """
-        batch = self._last = self._thread.submit(self._runner.run, list(runner_inputs))
+        batch = self._last = self._thread.submit(self._measure, list(runner_inputs))
         return [BackgroundFuture(batch, index) for index in range(len(runner_inputs))]
+
+    def _measure(self, runner_inputs: list[RunnerInput]) -> list[RunnerResult]:
+        try:
+            return [future.result() for future in self._runner.run(runner_inputs)]
+        # No code of a candidate runs in this process, so the fault is not a candidate's.
+        except Exception as error:
+            failure = Failure("machinery", f"BackgroundRunner: {type(error).__name__}: {error}")
+            self.failures[failure.kind] += len(runner_inputs)
+            # Empty times are those of a candidate that was not measured (``failures.py``).
+            return [RunnerResult([], str(failure)) for _ in runner_inputs]
 
     def wait(self) -> None:
         """Wait until nothing is measured."""

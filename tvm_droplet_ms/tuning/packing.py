@@ -22,7 +22,6 @@ packing function by itself, again for every build of the model.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tvm_ffi import structural_hash
@@ -40,16 +39,8 @@ from .kernel_objects import KernelObjects
 Constants = tuple[GenericConst, ...]
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """What a function made of constants."""
-
-    function_hash: int
-    results: tuple[GenericConst, ...]
-
-
 class WeightPacker:
-    """Runs functions whose arguments are constants, and keeps the last results of each.
+    """Runs functions whose arguments are constants, and keeps the results of the last module.
 
     Parameters
     ----------
@@ -60,7 +51,8 @@ class WeightPacker:
     def __init__(self, objects: KernelObjects) -> None:
         self._objects = objects
         self._libraries = 0
-        self._packed: dict[Constants, _Packed] = {}
+        # A weight that two kernels use may be packed in two ways.
+        self._packed: dict[tuple[int, Constants], Constants] = {}
 
     def __call__(self, mod: IRModule) -> IRModule:
         """Replace calls whose arguments are constants by their results.
@@ -82,19 +74,14 @@ class WeightPacker:
         }
         calls = [(call, name) for call, name in _constant_calls(mod) if name in functions]
         hashes = {name: structural_hash(functions[name]) for _, name in calls}
-        missing = [
-            (call, name)
-            for call, name in calls
-            if (known := self._packed.get(_constants(call))) is None
-            or known.function_hash != hashes[name]
-        ]
+        keys = {call: (hashes[name], _constants(call)) for call, name in calls}
+        missing = [(call, name) for call, name in calls if keys[call] not in self._packed]
         if missing:
             library = self._load({name: functions[name] for _, name in missing})
             for call, name in missing:
-                packed = _Packed(hashes[name], _run(library[name], call))
-                self._packed[_constants(call)] = packed
-        results = {call: self._packed[_constants(call)].results for call, _ in calls}
-        return _use(results)(mod)
+                self._packed[keys[call]] = _run(library[name], call)
+        self._packed = {key: self._packed[key] for key in keys.values()}
+        return _use({call: self._packed[key] for call, key in keys.items()})(mod)
 
     def _load(self, functions: Mapping[str, PrimFunc]) -> Any:
         paths = self._objects.compile(functions)
@@ -118,7 +105,7 @@ def _constants(call: relax.Call) -> Constants:
     return tuple(arguments.fields) if isinstance(arguments, relax.Tuple) else (arguments,)
 
 
-def _run(function: Any, call: relax.Call) -> tuple[GenericConst, ...]:
+def _run(function: Any, call: relax.Call) -> Constants:
     kinds = call.ty_args
     if len(kinds) == 1 and isinstance(kinds[0], relax.TupleType):
         kinds = kinds[0].fields
@@ -129,7 +116,7 @@ def _run(function: Any, call: relax.Call) -> tuple[GenericConst, ...]:
     return tuple(relax.const(tensor) for tensor in tensors)
 
 
-def _use(results: Mapping[relax.Call, tuple[GenericConst, ...]]) -> tvm.transform.Pass:
+def _use(results: Mapping[relax.Call, Constants]) -> tvm.transform.Pass:
     def make_rewrite(bindings: Bindings) -> Rewrite:
         def rewrite(_var: Var, value: Expr, _emit: Emit) -> Expr | None:
             if isinstance(value, relax.TupleGetItem):
