@@ -35,7 +35,8 @@ from tvm_droplet_ms.tuning.first_picks import pick_schedules
 from tvm_droplet_ms.tuning.refit import refit_tile
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.strategy import model_strategy
-from tvm_droplet_ms.tuning.transfer import PICKED, TaskSeeds, TunedTask
+from tvm_droplet_ms.tuning.transfer import PICKED, TaskSeeds
+from tvm_droplet_ms.tuning.tuned_task import TunedTask, sketch_id
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 OTHER = Target({"kind": "llvm", "num-cores": 2})
@@ -171,9 +172,9 @@ def test_tuned_task_reads_a_recorded_trace():
     search = search_of(mod)
     (candidate,) = RandomExploration(search.replayer, search.schedules, search.history).ask(1)
     tuned = TunedTask.from_trace(candidate.trace)
-    assert (search.spaces.sketches.index(tuned.sketch), tuned.point) == search.spaces.find(
-        candidate.trace
-    )
+    index, point = search.spaces.find(candidate.trace)
+    assert tuned.sketch == sketch_id(search.spaces.sketches[index])
+    assert sum(tuned.values, ()) == point
 
 
 def test_strategy_of_a_model_starts_with_the_pick():

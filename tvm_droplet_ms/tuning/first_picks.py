@@ -31,6 +31,7 @@ from ..compat import fast_tune_contexts
 from ..measure.pool import TaskFailed
 from ..search_strategy.logger import logger
 from ..search_strategy.prior import PriorLike
+from .known_schedules import KnownLike
 from .pick_file import PickFile, StoredPick
 from .pick_sampling import PickRequest
 from .pick_workers import LocalSampler, Models, PickWorkers
@@ -52,6 +53,7 @@ def pick_schedules(
     *,
     work_dir: str | os.PathLike[str] | None = None,
     prior: PriorLike = "auto",
+    known: KnownLike = "auto",
     most: int = 64,
     least: int = 16,
     space: SpaceGenerator | str = "post-order-apply",
@@ -73,6 +75,9 @@ def pick_schedules(
     prior : str | os.PathLike[str] | CostModel | None
         The cost model to ask, as ``DropletStrategy`` takes it. Where there is none for a target,
         the first valid schedule is picked.
+    known : str | os.PathLike[str] | None
+        Schedules of other models' tasks, refitted ones of which the model is asked about too:
+        "auto" for those that the package ships, the path of a file, or None.
     most, least : int
         The schedules to sample of the heaviest tasks, and of the others; see ``sample_sizes``.
         At least 1.
@@ -126,13 +131,13 @@ def pick_schedules(
                 continue
             asked.add(key)
             has_model = models.find(target) is not None
-            known = restore(mod, stored.get(key), has_model)
-            if known is not None:
-                picks.add(key, known)
+            made = restore(mod, stored.get(key), has_model)
+            if made is not None:
+                picks.add(key, made)
                 continue
             late = is_late()
             count = 1 if late else sizes[index]
-            request = PickRequest(mod, target, count, space, num_threads, seed)
+            request = PickRequest(mod, target, count, space, num_threads, seed, known)
             ask = has_model and not late
             future = (workers or local).submit(key, request, ask)
             running.append(_Sampled(task.task_name, key, request, ask, late, future))

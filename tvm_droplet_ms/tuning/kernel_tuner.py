@@ -25,11 +25,12 @@ from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
 
-from ..cost_model.prior import find_prior
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
+from ..search_strategy.prior import find_prior
 from .batch_size import batch_size
 from .cold_timing import time_cold
+from .experience import Experience
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder
 from .model_kernels import ModelKernels
@@ -66,6 +67,8 @@ class KernelTuner:
         Is told what the user should know.
     seed : int
         Seed of all random choices.
+    experience : Experience
+        What is known before anything is measured.
 
     Attributes
     ----------
@@ -84,6 +87,7 @@ class KernelTuner:
         parts: Parts,
         note: Callable[[str], None],
         seed: int,
+        experience: Experience,
     ) -> None:
         self.rates = measure_machine(threads)
         self.trials = 0
@@ -93,6 +97,7 @@ class KernelTuner:
         self._parts = parts
         self._note = note
         self._seed = seed
+        self._experience = experience
         self._workers = start_workers()
         self._builder = ModelBuilder(KernelObjects(target, self._workers), target)
 
@@ -114,7 +119,8 @@ class KernelTuner:
                 self.rates,
                 self._seed,
                 lambda: late.is_due,
-                PickWorkers(self._workers),
+                PickWorkers(self._workers, self._experience.prior),
+                self._experience.known,
             )
         for name, reason in kernels.picks.unscheduled.items():
             self._note(f"{name} has no schedule and stays as it is: {reason}")
@@ -149,8 +155,15 @@ class KernelTuner:
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
         tasks = [task for task in tasks if task.task_name not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.
-        prior = find_prior("auto", self._target)
-        strategy = model_strategy(tasks, self.database, self._target, kernels.picks, prior=prior)
+        prior = find_prior(self._experience.prior, self._target)
+        strategy = model_strategy(
+            tasks,
+            self.database,
+            self._target,
+            kernels.picks,
+            self._experience.known,
+            prior=prior,
+        )
         measure = fast_measure(self._target, f_run_evaluator=time_cold, process_wide=False)
         runner = BackgroundRunner(measure["runner"])
         measure = {"builder": PatientBuilder(measure["builder"], runner), "runner": runner}

@@ -31,6 +31,7 @@ from .compiled_model import CompiledModel
 from .diagnosis import kernel_deviation
 from .first_picks import pick_schedules
 from .kernel_objects import KernelObjects
+from .known_schedules import KnownLike
 from .lowering import ModelBuilder, lower
 from .pick_workers import PickWorkers
 from .picks import FirstPicks
@@ -85,6 +86,7 @@ class ModelKernels:
         seed: int,
         is_late: Callable[[], bool],
         workers: PickWorkers | None = None,
+        known: KnownLike = "auto",
     ) -> None:
         """Pick a schedule for every task; see ``pick_schedules``."""
         self.picks = pick_schedules(
@@ -94,6 +96,7 @@ class ModelKernels:
             seed=seed,
             is_late=is_late,
             workers=workers,
+            known=known,
         )
 
     def schedules(self) -> MemoryDatabase:

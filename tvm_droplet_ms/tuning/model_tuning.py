@@ -34,6 +34,7 @@ from .batch_size import SECS_PER_TRIAL, batch_size
 from .compiled_model import CompiledModel
 from .diagnosis import NamedPass, first_wrong_pass
 from .errors import ModelError
+from .experience import Experience
 from .frontends.imported import Arrays, ImportedModel
 from .inside_model import ROUNDS, faster_inside
 from .kernel_table import kernel_rows
@@ -92,6 +93,8 @@ class ModelTuning:
         Where the time goes.
     seed : int
         Seed of all random choices.
+    experience : Experience | None
+        What is known before anything is measured. None for what the package ships.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class ModelTuning:
         exact: bool,
         parts: Parts,
         seed: int,
+        experience: Experience | None = None,
     ) -> None:
         self._imported = imported
         self._target = target
@@ -121,7 +125,14 @@ class ModelTuning:
             )
         self._database = open_database(directory)
         self._tuner = KernelTuner(
-            target, threads, directory, self._database, parts, self._note, seed
+            target,
+            threads,
+            directory,
+            self._database,
+            parts,
+            self._note,
+            seed,
+            experience or Experience(),
         )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:

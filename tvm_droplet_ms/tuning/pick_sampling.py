@@ -32,10 +32,17 @@ from ..search_strategy.design_spaces import DesignSpaces
 from ..search_strategy.explorers.random_sampling import RandomExploration
 from ..search_strategy.history import History
 from ..search_strategy.prior import CostModelPrior
+from .known_schedules import KnownLike, find_schedules
 from .picks import FirstPick
+from .tuned_task import nearest_points
 
 KEPT = 8
 """The best predicted points of a task that are kept for the search to start with."""
+
+KNOWN = 16
+"""The nearest known decisions of other models' tasks that are asked about. Where there are as many,
+no more random schedules are sampled than that: the model chose a random one of 64 for one kernel of
+a network in ten, and sampling takes most of the time."""
 
 
 class NoSchedule(RuntimeError):
@@ -60,6 +67,8 @@ class PickRequest:
         The threads that may extract features.
     seed : int
         Seed of the sampling.
+    known : str | os.PathLike[str] | None
+        Schedules of other models' tasks; see ``find_schedules``.
     """
 
     mod: IRModule
@@ -68,10 +77,11 @@ class PickRequest:
     space: SpaceGenerator | str
     num_threads: int
     seed: int
+    known: KnownLike = "auto"
 
 
 def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
-    """Pick the best predicted of some sampled schedules.
+    """Pick the best predicted of some sampled schedules, and of the nearest known ones.
 
     Parameters
     ----------
@@ -101,7 +111,13 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     postprocs = context.space_generator.postprocs or []
     replayer = Replayer(request.mod, list(postprocs), random.Random(request.seed))
     history = History(request.mod, request.target)
-    candidates = RandomExploration(replayer, schedules, history).ask(request.count)
+    spaces = DesignSpaces([schedule.trace for schedule in schedules])
+    near = [] if model is None else nearest_points(find_schedules(request.known), spaces, KNOWN)
+    count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
+    candidates = RandomExploration(replayer, schedules, history).ask(count)
+    replayed = (replayer.replay(spaces.trace(point)) for point in near)
+    candidates.extend(candidate for candidate in replayed if candidate is not None)
+    candidates = list({candidate.module: candidate for candidate in candidates}.values())
     if not candidates:
         raise NoSchedule(_why_empty(replayer))
     predicted: list[float] = []
@@ -111,7 +127,6 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
         order = np.argsort(-scores, kind="stable")
         candidates = [candidates[index] for index in order]
         predicted = [float(scores[index]) for index in order]
-    spaces = DesignSpaces([schedule.trace for schedule in schedules])
     points = [spaces.find(candidate.trace) for candidate in candidates[:KEPT]]
     found = [index for index, point in enumerate(points) if point is not None]
     return FirstPick(

@@ -25,6 +25,7 @@ from tvm.target import Target
 
 from ..search_strategy import DropletStrategy
 from ..search_strategy.explorers import RandomExplorer, SeededExplorer
+from .known_schedules import KnownLike, find_schedules
 from .picks import FirstPicks
 from .transfer import TaskSeeds
 
@@ -38,6 +39,7 @@ def model_strategy(
     database: Database,
     target: Target,
     picks: FirstPicks | None = None,
+    known: KnownLike = "auto",
     **options: Any,
 ) -> DropletStrategy:
     """Make the strategy that each task of a model gets a clone of.
@@ -55,6 +57,9 @@ def model_strategy(
         The target of the run.
     picks : FirstPicks | None
         The first picks; None for none.
+    known : str | os.PathLike[str] | None
+        Schedules of other models' tasks: "auto" for those that the package ships, the path of a
+        file, or None.
     **options
         Keyword arguments of ``DropletStrategy``, which replace those made here.
 
@@ -63,7 +68,8 @@ def model_strategy(
     strategy : DropletStrategy
         The strategy.
     """
-    seeds = TaskSeeds([task.dispatched[0] for task in tasks], database, target, picks)
+    mods = [task.dispatched[0] for task in tasks]
+    seeds = TaskSeeds(mods, database, target, picks, find_schedules(known))
     explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN))
     defaults: dict[str, Any] = {"explorer": explorer, "stop_when_converged": True}
     return DropletStrategy(**defaults | options)

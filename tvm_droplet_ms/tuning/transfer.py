@@ -17,54 +17,22 @@
 """What a task starts with: its first picks, and the decisions of the nearest tuned tasks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
 
 from tvm.ir import IRModule
-from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
 
-from ..search_strategy.decision_kinds import PERFECT_TILE
-from ..search_strategy.decisions import Sketch
 from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
 from ..search_strategy.explorers import SearchContext
 from ..search_strategy.history import is_for_target, valid_secs
-from ..search_strategy.neighbourhood import Point
 from .picks import FirstPicks
-from .refit import extent_distance, refit_tile
+from .tuned_task import TunedTask, nearest_points
 
-NEIGHBOURS = 2
-"""The nearest tuned tasks whose best decisions a task starts with."""
+NEIGHBOURS = 3
+"""The nearest tuned tasks, of this model or another, whose best decisions a task starts with."""
 
 PICKED = 4
 """The best predicted schedules of its own that a task starts with."""
-
-OTHER_SKETCH = 4.0
-"""The doublings that another operation in the kernel, such as another activation, counts for."""
-
-
-@dataclass(frozen=True)
-class TunedTask:
-    """The best decisions of a task.
-
-    Parameters
-    ----------
-    sketch : Sketch
-        The sketch of its best schedule.
-    point : Point
-        The decisions.
-    """
-
-    sketch: Sketch
-    point: Point
-
-    @staticmethod
-    def from_trace(trace: Trace) -> "TunedTask":
-        """Read the decisions of a recorded trace."""
-        simple = trace.simplified(remove_postproc=True)
-        sketch = Sketch.from_trace(simple)
-        return TunedTask(sketch, sketch.read(simple))
 
 
 class TaskSeeds:
@@ -83,6 +51,8 @@ class TaskSeeds:
         The target of the run.
     picks : FirstPicks | None
         The first picks; None for none.
+    known : Sequence[TunedTask]
+        Schedules of other models' tasks.
     """
 
     def __init__(
@@ -91,11 +61,13 @@ class TaskSeeds:
         database: Database,
         target: Target,
         picks: FirstPicks | None = None,
+        known: Sequence[TunedTask] = (),
     ) -> None:
         self._mods = list(mods)
         self._database = database
         self._target = target
         self._picks = picks
+        self._known = list(known)
         self._tuned: dict[str, TunedTask] = {}
 
     def __call__(self, search: SearchContext) -> list[SpacePoint]:
@@ -116,17 +88,10 @@ class TaskSeeds:
         Returns
         -------
         points : list[SpacePoint]
-            At most ``NEIGHBOURS``, the nearest first. A task is a neighbour where it makes the same
-            kinds of decisions.
+            At most ``NEIGHBOURS``, the nearest first; of equally near ones those of this model. A
+            task is a neighbour where it makes the same kinds of decisions.
         """
-        found: list[tuple[float, SpacePoint]] = []
-        for tuned in self._tuned_tasks():
-            for index, sketch in enumerate(spaces.sketches):
-                if _kinds(sketch) == _kinds(tuned.sketch):
-                    distance, point = _refit(tuned, sketch, spaces, index)
-                    found.append((distance, (index, point)))
-        found.sort(key=lambda entry: entry[0])
-        return list(dict.fromkeys(point for _, point in found))[:NEIGHBOURS]
+        return nearest_points([*self._tuned_tasks(), *self._known], spaces, NEIGHBOURS)
 
     def _tuned_tasks(self) -> list[TunedTask]:
         """The best measured decisions of each task that has any."""
@@ -143,29 +108,3 @@ class TaskSeeds:
                     self._tuned[key] = TunedTask.from_trace(record.trace)
                 tuned.append(self._tuned[key])
         return tuned
-
-
-def _kinds(sketch: Sketch) -> list[tuple[str, int]]:
-    """The kind and the number of values of each decision."""
-    return [(decision.kind.name, decision.length) for decision in sketch.decisions]
-
-
-def _refit(
-    tuned: TunedTask, sketch: Sketch, spaces: DesignSpaces, index: int
-) -> tuple[float, Point]:
-    """The decisions of a tuned task in another design space, and how far the two lie apart."""
-    start = spaces.start(index)
-    trace = spaces.trace((index, start))
-    point: Point = ()
-    before, after = [], []
-    for old, new in zip(tuned.sketch.decisions, sketch.decisions, strict=True):
-        value = old.value(tuned.point)
-        if new.kind == PERFECT_TILE:
-            extent = prod(new.value(start))
-            before.append(prod(value))
-            after.append(extent)
-            limit = PERFECT_TILE.max_innermost_factor(trace.insts[new.inst])
-            value = refit_tile(value, extent, limit)
-        point += value
-    distance = extent_distance(before, after)
-    return distance + (0.0 if sketch.key == tuned.sketch.key else OTHER_SKETCH), point

@@ -25,6 +25,7 @@ from typing import Any
 from tvm.target import Target
 
 from .errors import ModelError
+from .experience import Experience
 from .frontends import import_model
 from .memory import check_memory
 from .model_tuning import ModelTuning
@@ -49,6 +50,8 @@ def tune(
     exact: bool = True,
     tolerance: float | None = None,
     seed: int = 0,
+    prior: str | os.PathLike[str] | None = "auto",
+    known: str | os.PathLike[str] | None = "auto",
 ) -> TuneResult:
     """Tune a whole model for a CPU of this machine.
 
@@ -82,6 +85,13 @@ def tune(
         output. None for 1e-4, or 1e-3 with ``exact=False``.
     seed : int
         Seed of all random choices.
+    prior : str | os.PathLike[str] | None
+        The pretrained cost model: "auto" for the one that the package ships, the path of a file of
+        ``droplet-ms pretrain``, or None.
+    known : str | os.PathLike[str] | None
+        The best schedules of other models' kernels, candidates for this one's: "auto" for those
+        that the package ships, the path of a file that
+        ``python -m tvm_droplet_ms.tuning.known_schedules`` wrote, or None.
 
     Returns
     -------
@@ -98,6 +108,10 @@ def tune(
     """
     started = time.monotonic()
     _check_numbers(threads, time_budget_s, trials, tolerance)
+    try:
+        experience = Experience(prior, known)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{error}") from error
     if tolerance is None:
         tolerance = EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
     parts = Parts()
@@ -110,7 +124,7 @@ def tune(
     with parts("check"):
         set_own_threads(threads)
         check = make_check(imported, cpu, tolerance, seed)
-    tuning = ModelTuning(imported, cpu, threads, directory, check, exact, parts, seed)
+    tuning = ModelTuning(imported, cpu, threads, directory, check, exact, parts, seed, experience)
     stop = StopRequest(started + time_budget_s)
     with stop.on_interrupt():
         return tuning.run(stop, trials)

@@ -1,0 +1,148 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The best decisions of a tuned task, and what they become for a task of other extents."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from tvm.s_tir import Trace
+
+from ..search_strategy.decision_kinds import PERFECT_TILE
+from ..search_strategy.decisions import Sketch
+from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
+from ..search_strategy.neighbourhood import Point
+from .refit import extent_distance, refit_tile
+
+OTHER_SKETCH = 4.0
+"""The doublings that another operation in the kernel, such as another activation, counts for."""
+
+
+@dataclass(frozen=True)
+class TunedTask:
+    """The best decisions of a task.
+
+    Parameters
+    ----------
+    sketch : str
+        Identifies the sketch of its best schedule; see ``sketch_id``.
+    kinds : tuple[str, ...]
+        The kind of each decision.
+    values : tuple[Point, ...]
+        The values of each decision.
+    """
+
+    sketch: str
+    kinds: tuple[str, ...]
+    values: tuple[Point, ...]
+
+    @staticmethod
+    def from_trace(trace: Trace) -> "TunedTask":
+        """Read the decisions of a recorded trace."""
+        simple = trace.simplified(remove_postproc=True)
+        sketch = Sketch.from_trace(simple)
+        point = sketch.read(simple)
+        return TunedTask(
+            sketch_id(sketch),
+            tuple(decision.kind.name for decision in sketch.decisions),
+            tuple(decision.value(point) for decision in sketch.decisions),
+        )
+
+    @property
+    def extents(self) -> list[int]:
+        """The extents of the tiled loops."""
+        pairs = zip(self.kinds, self.values, strict=True)
+        return [prod(value) for kind, value in pairs if kind == PERFECT_TILE.name]
+
+    @property
+    def shape(self) -> tuple[tuple[str, int], ...]:
+        """The kind and the number of values of each decision: those of neighbours are equal."""
+        pairs = zip(self.kinds, self.values, strict=True)
+        return tuple((kind, len(value)) for kind, value in pairs)
+
+
+def sketch_id(sketch: Sketch) -> str:
+    """A short text that is the same for the same instructions, in any process."""
+    return hashlib.sha256("\n".join(sketch.key).encode()).hexdigest()[:16]
+
+
+def nearest_points(
+    tuned: Iterable[TunedTask], spaces: DesignSpaces, count: int
+) -> list[SpacePoint]:
+    """The decisions of the nearest tuned tasks, refitted to the design spaces of another one.
+
+    Parameters
+    ----------
+    tuned : Iterable[TunedTask]
+        The tuned tasks.
+    spaces : DesignSpaces
+        Those of the task.
+    count : int
+        The most points.
+
+    Returns
+    -------
+    points : list[SpacePoint]
+        The nearest first, each once. A task is a neighbour where it makes the same kinds of
+        decisions.
+    """
+    fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
+    found = [
+        (fit.distance(task), fit, task)
+        for task in dict.fromkeys(tuned)
+        for fit in fits
+        if fit.task.shape == task.shape
+    ]
+    found.sort(key=lambda entry: entry[0])
+    points: dict[SpacePoint, None] = {}
+    for _, fit, task in found:
+        if len(points) >= count:
+            break
+        points[fit.refit(task)] = None
+    return list(points)
+
+
+class _Fit:
+    """Fits tuned tasks to a design space."""
+
+    def __init__(self, spaces: DesignSpaces, index: int) -> None:
+        self._index = index
+        start = (index, spaces.start(index))
+        trace = spaces.trace(start)
+        self.task = TunedTask.from_trace(trace)
+        self._extents = self.task.extents
+        self._limits = [
+            PERFECT_TILE.max_innermost_factor(trace.insts[decision.inst])
+            if decision.kind == PERFECT_TILE
+            else -1
+            for decision in spaces.sketches[index].decisions
+        ]
+
+    def distance(self, tuned: TunedTask) -> float:
+        """How far a tuned task lies from this one."""
+        other = 0.0 if tuned.sketch == self.task.sketch else OTHER_SKETCH
+        return extent_distance(tuned.extents, self._extents) + other
+
+    def refit(self, tuned: TunedTask) -> SpacePoint:
+        """The decisions of a tuned task in this design space."""
+        point: Point = ()
+        values = zip(tuned.kinds, tuned.values, self.task.values, self._limits, strict=True)
+        for kind, value, start, limit in values:
+            is_tile = kind == PERFECT_TILE.name
+            point += refit_tile(value, prod(start), limit) if is_tile else value
+        return self._index, point
