@@ -181,7 +181,7 @@ def test_strategy_of_a_model_starts_with_the_pick():
     new = convolution(64)
     task = ms.ExtractedTask("new", new, TARGET, [new], 1)
     picks = pick_schedules([task], prior=None, most=6, least=6, rates=RATES)
-    strategy = model_strategy([task], MemoryDatabase(), TARGET, picks, prior=None)
+    strategy = model_strategy([task], MemoryDatabase(), TARGET, picks, None, prior=None)
     with fast_tune_contexts():
         context = ms.TuneContext(
             new,
