@@ -39,7 +39,7 @@ from tvm_droplet_ms.tuning.workers import start_workers
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))
-QUICK = {"rates": RATES, "most": 6, "least": 2}
+QUICK = {"rates": RATES, "most": 6, "least": 2, "known": None}
 
 
 @derived_object

@@ -52,10 +52,9 @@ def matmul(rows, columns, depth):
 
 
 def schedules_of(mod):
-    with fast_tune_contexts():
-        context = ms.TuneContext(
-            mod, target=TARGET, space_generator="post-order-apply", rand_state=3, num_threads=1
-        )
+    context = ms.TuneContext(
+        mod, target=TARGET, space_generator="post-order-apply", rand_state=3, num_threads=1
+    )
     return context.generate_design_space()
 
 
@@ -125,6 +124,12 @@ def test_nearest_of_known_schedules_come_first_and_keep_inner_tiles():
     assert nearest_points([], new, 3) == []
 
 
+@pytest.fixture(autouse=True)
+def _fast_start():
+    with fast_tune_contexts():
+        yield
+
+
 @derived_object
 class Recording(PyCostModel):
     """Remembers what it is asked about, and predicts 1 for a wanted module and 0 for others."""
@@ -165,15 +170,14 @@ def test_pick_is_a_known_schedule_where_the_model_prefers_it(tmp_path):
     assert sample_pick(request, Recording(added)).points[0] in points
 
 
-def test_without_a_model_nothing_known_is_asked_about(tmp_path):
+def test_without_a_model_the_nearest_known_schedule_is_picked(tmp_path):
     mod = matmul(128, 64, 16)
+    donor = TunedTask.from_trace(schedules_of(matmul(64, 64, 16))[0].trace)
     path = tmp_path / "known.jsonl"
-    write_schedules(path, [TunedTask.from_trace(schedules_of(mod)[0].trace)])
-    picks = [
-        sample_pick(PickRequest(mod, TARGET, 1, "post-order-apply", 1, 0, known=known), None)
-        for known in (path, None)
-    ]
-    assert picks[0].points == picks[1].points
+    write_schedules(path, [donor])
+    spaces = DesignSpaces([schedule.trace for schedule in schedules_of(mod)])
+    request = PickRequest(mod, TARGET, 1, "post-order-apply", 1, 0, known=path)
+    assert sample_pick(request, None).points == tuple(nearest_points([donor], spaces, 1))
 
 
 def test_missing_file_is_named(tmp_path):

@@ -116,7 +116,7 @@ def test_first_pick_comes_first_and_all_are_distinct():
     database = MemoryDatabase()
     measure(database, near)
     task = ms.ExtractedTask("new", new, TARGET, [new], 1)
-    picks = pick_schedules([task], prior=None, most=6, least=6, rates=RATES)
+    picks = pick_schedules([task], prior=None, most=6, least=6, rates=RATES, known=None)
     search = search_of(new)
     seeds = TaskSeeds([near, new], database, TARGET, picks)
     points = seeds(search)
@@ -180,7 +180,7 @@ def test_tuned_task_reads_a_recorded_trace():
 def test_strategy_of_a_model_starts_with_the_pick():
     new = convolution(64)
     task = ms.ExtractedTask("new", new, TARGET, [new], 1)
-    picks = pick_schedules([task], prior=None, most=6, least=6, rates=RATES)
+    picks = pick_schedules([task], prior=None, most=6, least=6, rates=RATES, known=None)
     strategy = model_strategy([task], MemoryDatabase(), TARGET, picks, None, prior=None)
     with fast_tune_contexts():
         context = ms.TuneContext(

@@ -88,7 +88,7 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     request : PickRequest
         The task.
     model : CostModel | None
-        The cost model to ask. None for the first valid schedule.
+        The cost model to ask. None for the nearest known schedule, or else a random one.
 
     Returns
     -------
@@ -112,11 +112,14 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     replayer = Replayer(request.mod, list(postprocs), random.Random(request.seed))
     history = History(request.mod, request.target)
     spaces = DesignSpaces([schedule.trace for schedule in schedules])
-    near = [] if model is None else nearest_points(find_schedules(request.known), spaces, KNOWN)
+    known = find_schedules(request.known)
+    near = nearest_points(known, spaces, 1 if model is None else KNOWN)
     count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
-    candidates = RandomExploration(replayer, schedules, history).ask(count)
+    sampling = RandomExploration(replayer, schedules, history)
+    candidates = [] if model is None else sampling.ask(count)
     replayed = (replayer.replay(spaces.trace(point)) for point in near)
     candidates.extend(candidate for candidate in replayed if candidate is not None)
+    candidates = candidates or sampling.ask(count)
     candidates = list({candidate.module: candidate for candidate in candidates}.values())
     if not candidates:
         raise NoSchedule(_why_empty(replayer))
