@@ -181,5 +181,5 @@ def test_without_a_model_the_nearest_known_schedule_is_picked(tmp_path):
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nothing-here"):
+    with pytest.raises(ValueError, match="nothing-here.*no such file"):
         find_schedules(tmp_path / "nothing-here.jsonl")

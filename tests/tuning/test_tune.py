@@ -108,6 +108,8 @@ class TestBadInput:
             ({"trials": -1}, "trials=-1: expected None or an int of at least 0"),
             ({"tolerance": 0.0}, "tolerance=0.0: expected a positive number"),
             ({"target": "cuda"}, "whole models are tuned for CPUs"),
+            ({"prior": "none.model"}, "prior is 'none.model', and there is no such file"),
+            ({"known": "none.jsonl"}, "known is 'none.jsonl', and there is no such file"),
             ({"shapes": {"x": (1,)}}, "shapes names the input 'x': the model has image"),
             ({"time_budget_s": 0.1}, "the time is too short: .* pass a larger time_budget_s"),
         ],

@@ -38,7 +38,7 @@ class Experience:
 
     Raises
     ------
-    FileNotFoundError, ValueError
+    ValueError
         If a file is missing, or holds something else.
     """
 

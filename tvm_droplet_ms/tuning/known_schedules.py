@@ -51,13 +51,16 @@ def find_schedules(known: KnownLike) -> tuple[TunedTask, ...]:
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
     ValueError
-        If the file holds something else; see ``read_schedules``.
+        If there is no such file, or it holds something else; see ``read_schedules``.
     """
     if known is None:
         return ()
+    if known != "auto" and not os.path.isfile(known):
+        raise ValueError(
+            f"known is {os.fspath(known)!r}, and there is no such file; expected 'auto', the path "
+            "of a file of known_schedules, or None"
+        )
     return _read_once(SHIPPED if known == "auto" else Path(known))
 
 

@@ -110,7 +110,7 @@ def tune(
     _check_numbers(threads, time_budget_s, trials, tolerance)
     try:
         experience = Experience(prior, known)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise ModelError(f"{error}") from error
     if tolerance is None:
         tolerance = EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
