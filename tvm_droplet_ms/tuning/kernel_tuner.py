@@ -30,6 +30,7 @@ from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
 from .batch_size import batch_size
 from .cold_timing import time_cold
+from .kept_arguments import allocate_or_keep
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder
 from .model_kernels import ModelKernels
@@ -151,7 +152,12 @@ class KernelTuner:
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior("auto", self._target)
         strategy = model_strategy(tasks, self.database, self._target, kernels.picks, prior=prior)
-        measure = fast_measure(self._target, f_run_evaluator=time_cold, process_wide=False)
+        measure = fast_measure(
+            self._target,
+            f_alloc_argument=allocate_or_keep,
+            f_run_evaluator=time_cold,
+            process_wide=False,
+        )
         runner = BackgroundRunner(measure["runner"])
         measure = {"builder": PatientBuilder(measure["builder"], runner), "runner": runner}
         try:
