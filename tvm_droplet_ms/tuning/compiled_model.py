@@ -20,6 +20,7 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -80,7 +81,8 @@ class CompiledModel:
         with without_lines("Scope Loaded"):
             self.executable = relax.VMExecutable(tvm.runtime.load_module(str(library)))
         # The file is read again by ``export``, when its name may be gone or another one's.
-        self._file = library.open("rb")
+        self._descriptor = os.open(library, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._descriptor)
         self._start()
 
     def _start(self) -> None:
@@ -124,9 +126,9 @@ class CompiledModel:
             if self._linked is not None:
                 self._linked.write(partial)
             else:
-                self._file.seek(0)
-                with partial.open("wb") as copy:
-                    shutil.copyfileobj(self._file, copy, _COPIED_BYTES)
+                with os.fdopen(os.dup(self._descriptor), "rb") as file, partial.open("wb") as copy:
+                    file.seek(0)
+                    shutil.copyfileobj(file, copy, _COPIED_BYTES)
             partial.replace(final)
         finally:
             partial.unlink(missing_ok=True)
