@@ -25,6 +25,7 @@ import tvm
 from tvm import te
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
+from tvm_droplet_ms.tuning import cold_timing
 from tvm_droplet_ms.tuning.cold_timing import MOST_CALLS, time_cold
 
 
@@ -72,6 +73,56 @@ def test_calls_of_short_kernels_are_limited():
     config = EvaluatorConfig(number=1000, repeat=1, min_repeat_ms=20)
     assert time_cold(module, "cpu", config, [()]) == [1.0]
     assert next(module.times, None) is None
+
+
+class Recorder:
+    """A kernel, a flush and a device that note what is called."""
+
+    entry_name = "main"
+
+    def __init__(self, monkeypatch):
+        self.calls = []
+        flush = {"cache_flush_cpu_non_first_arg": lambda *_arguments: self.calls.append("flush")}
+        monkeypatch.setattr(cold_timing, "get_global_func", flush.__getitem__)
+
+    def __getitem__(self, _name):
+        return lambda *_arguments: self.calls.append("run")
+
+    def sync(self):
+        pass
+
+
+def empty(extent):
+    return tvm.runtime.empty((extent,), "float32")
+
+
+def test_a_long_kernel_is_called_once_a_repeat(monkeypatch):
+    module = Recorder(monkeypatch)
+    config = EvaluatorConfig(number=1, repeat=2, min_repeat_ms=20)
+    secs = time_cold(module, module, config, [(empty(1), empty(8))])
+    assert module.calls == ["flush", "run"] * 2
+    assert len(secs) == 2 and all(value > 0 for value in secs)
+
+
+def test_arguments_that_evict_themselves_are_not_flushed(monkeypatch):
+    module = Recorder(monkeypatch)
+    monkeypatch.setattr(cold_timing, "EVICTING_BYTES", 32)
+    config = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20)
+    time_cold(module, module, config, [(empty(100), empty(7))])
+    time_cold(module, module, config, [(empty(1), empty(8), empty(1))])
+    assert module.calls == ["flush", "run", "run"]
+    timed = MadeUpModule([1.0] * 2)
+    time_cold(timed, "cpu", config._replace(number=2), [(empty(1), empty(8))])
+    assert timed.asked[0][2]["f_preproc"] == ""
+
+
+def test_large_arguments_are_flushed_fewer_times(monkeypatch):
+    monkeypatch.setattr(cold_timing, "FLUSHED_BYTES", 160)
+    config = EvaluatorConfig(number=15, repeat=1, min_repeat_ms=20)
+    for extent, calls in ((1, 15), (8, 5), (100, 3)):
+        module = MadeUpModule([1.0] * 15)
+        time_cold(module, "cpu", config, [(empty(1), empty(extent))])
+        assert module.asked[0][2]["repeat"] == calls
 
 
 def test_tvm_has_the_flush_and_times_a_kernel():

@@ -127,6 +127,8 @@ class TestKernelObjects:
 class FailingPool:
     """Workers without an answer."""
 
+    directory = None
+
     def __init__(self, kind):
         self.kind = kind
 

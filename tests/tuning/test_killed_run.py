@@ -62,12 +62,15 @@ class Run:
     def __init__(self, directory):
         self._directory = directory
         self._output = (directory / "output.txt").open("ab")
+        self.temporary = directory / "temporary"
+        self.temporary.mkdir(exist_ok=True)
         self._process = subprocess.Popen(
             [sys.executable, small_network.__file__, str(directory), "1000"],
             env={
                 **os.environ,
                 "PYTHONPATH": str(Path(tvm_droplet_ms.__file__).parents[1]),
                 "OMP_NUM_THREADS": "1",
+                "TMPDIR": str(self.temporary),
             },
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -83,16 +86,17 @@ class Run:
             time.sleep(0.01)
 
     def kill(self):
-        """Kill it, and then its worker servers, which are in sessions of their own."""
+        """Kill it, and wait for its worker servers, which are in sessions of their own."""
         if self._process.poll() is None:
             children = psutil.Process(self._process.pid).children(recursive=True)
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             for child in children:
+                # Servers end by themselves when their parent is gone, and delete its files.
                 try:
-                    child.kill()
+                    child.wait(PATIENCE_SECS)
                 except psutil.NoSuchProcess:
-                    pass  # Servers end by themselves when their parent is gone.
+                    pass
         self._output.close()
 
 
@@ -134,6 +138,7 @@ def test_a_run_killed_after_its_first_records_loses_nothing(run, model, tmp_path
     started = run()
     started.wait_for(lambda: lines(tmp_path) >= 2)
     started.kill()
+    assert list(started.temporary.iterdir()) == []
     check(tmp_path, model)
     # A kill while a record is written is rare, so it is made by hand.
     path = tmp_path / RECORDS

@@ -26,6 +26,8 @@ from small_network import expected_output, small_image, small_model
 import tvm
 from tvm import relax
 from tvm_droplet_ms.tuning import ModelError, tune
+from tvm_droplet_ms.tuning.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.model_tuning import _timed_runs
 from tvm_droplet_ms.tuning.summary import summary
 
 
@@ -118,3 +120,21 @@ class TestBadInput:
         with pytest.raises(ModelError, match=message):
             tune(model, work_dir=tmp_path, **options)
         assert not (tmp_path / "model.so").exists()
+
+
+class TestWhatIsWritten:
+    def test_another_file_than_the_model_is_not_handed_over(self, model, tmp_path, monkeypatch):
+        load = CompiledModel.load.__func__
+
+        def load_wrong(cls, library):
+            compiled = load(cls, library)
+            right = compiled._main
+            compiled._main = lambda *tensors: tvm.runtime.tensor(right(*tensors).numpy() + 1)
+            return compiled
+
+        monkeypatch.setattr(CompiledModel, "load", classmethod(load_wrong))
+        with pytest.raises(RuntimeError, match=r"model\.so differ .* before it was written"):
+            tune(model, trials=0, time_budget_s=600, work_dir=tmp_path)
+
+    def test_slow_models_are_timed_in_fewer_runs(self):
+        assert [_timed_runs(secs) for secs in (0.01, 0.2, 0.25, 5.0)] == [15, 10, 8, 5]

@@ -29,7 +29,7 @@ from .builder import WarmBuilder
 from .linux import require_linux
 from .pool import available_cpus
 from .runner import PromptRunner
-from .timing import Evaluate
+from .timing import Allocate, Evaluate
 
 
 def fast_measure(
@@ -38,6 +38,7 @@ def fast_measure(
     max_workers: int | None = None,
     timeout_sec: float = 30.0,
     evaluator_config: EvaluatorConfig | None = None,
+    f_alloc_argument: str | Allocate | None = None,
     f_run_evaluator: str | Evaluate | None = None,
     overlap: bool = False,
     process_wide: bool = True,
@@ -58,8 +59,8 @@ def fast_measure(
     evaluator_config : EvaluatorConfig | None
         Defaults to repeats of 20 ms: one, or five where a candidate is near the best of its task.
         TVM's default is one of 100 ms for each candidate.
-    f_run_evaluator : str | Callable | None
-        Runs the evaluator, as of ``PromptRunner``.
+    f_alloc_argument, f_run_evaluator : str | Callable | None
+        Allocates arguments, and runs the evaluator; as of ``PromptRunner``.
     overlap : bool
         Experimental: no gain has been measured. Measure while the batch is still being built.
         Builds then keep off the CPUs that candidates are timed on, if there are others. On few CPUs
@@ -101,6 +102,7 @@ def fast_measure(
         timeout_sec=timeout_sec,
         evaluator_config=evaluator_config
         or EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20, enable_cpu_cache_flush=False),
+        f_alloc_argument=f_alloc_argument,
         f_run_evaluator=f_run_evaluator,
         cpus=timed,
         builder=builder if overlap else None,

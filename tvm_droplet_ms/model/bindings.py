@@ -158,4 +158,6 @@ def array_of(expr: Expr) -> "np.ndarray[Any, Any] | None":
 
 def constant(values: "np.ndarray[Any, Any]") -> GenericConst:
     """Make a constant tensor with a copy of some values, of the same shape and type."""
-    return relax.const(np.ascontiguousarray(values).reshape(values.shape), str(values.dtype))
+    # ``relax.const`` copies an array twice, and a tensor not at all.
+    tensor = tvm.runtime.tensor(np.ascontiguousarray(values).reshape(values.shape))
+    return relax.const(tensor, str(values.dtype))

@@ -20,6 +20,7 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,47 +34,59 @@ from tvm import relax
 
 from ..compat.quiet import without_lines
 from .frontends.imported import Arrays
+from .linked_model import LinkedModel
+
+_COPIED_BYTES = 1 << 24
+"""What is copied at a time."""
 
 
 class CompiledModel:
-    """A model as a shared library, on this machine's CPU.
+    """A model that runs on this machine's CPU.
 
     Parameters
     ----------
-    executable : VMExecutable
-        With the function ``main``. It is written as a library, and that is loaded: an executable
-        that was just compiled has no machine code yet. TVM makes it for the library, and would make
-        it a second time to run the executable from memory.
+    model : LinkedModel | VMExecutable
+        With the function ``main``. A ``LinkedModel`` runs from memory. An executable is written as
+        a library, and that is loaded: one that was just compiled has no machine code yet. TVM makes
+        it for the library, and would make it a second time to run the executable from memory.
 
     Attributes
     ----------
     executable : VMExecutable
-        The library, for ``relax.VirtualMachine``.
+        The executable, for ``relax.VirtualMachine``.
     """
 
-    def __init__(self, executable: relax.VMExecutable) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="droplet_model_")
-        library = Path(self._folder.name) / "model.so"
-        # TVM prints a line for each constant that lies on a virtual device (``executable.cc``).
-        with without_lines("Scope Saving"):
-            executable.export_library(str(library))
-        self._open(library)
+    def __init__(self, model: LinkedModel | relax.VMExecutable) -> None:
+        self._linked = model if isinstance(model, LinkedModel) else None
+        if isinstance(model, LinkedModel):
+            self.executable = relax.VMExecutable(model.module)
+            self._start()
+            return
+        with tempfile.TemporaryDirectory(prefix="droplet_model_") as folder:
+            library = Path(folder) / "model.so"
+            # TVM prints a line for each constant that lies on a virtual device (``executable.cc``).
+            with without_lines("Scope Saving"):
+                model.export_library(str(library), workspace_dir=folder)
+            self._open(library)
 
     @classmethod
     def load(cls, library: Path) -> "CompiledModel":
         """Load a library that ``export`` has written."""
         model = cls.__new__(cls)
+        model._linked = None
         model._open(library)
         return model
 
     def _open(self, library: Path) -> None:
         with without_lines("Scope Loaded"):
             self.executable = relax.VMExecutable(tvm.runtime.load_module(str(library)))
-        self._library = library
+        # The file is read again by ``export``, when its name may be gone or another one's.
+        self._descriptor = os.open(library, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._descriptor)
         self._start()
 
     def _start(self) -> None:
-        self._machine = relax.VirtualMachine(self.executable, tvm.cpu())
+        self._machine = relax.VirtualMachine(self.executable.mod, tvm.cpu())
         self._main = self._machine["main"]
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
@@ -110,7 +123,12 @@ class CompiledModel:
         final = Path(path)
         partial = final.with_name(f".{final.name}.part")
         try:
-            shutil.copyfile(self._library, partial)
+            if self._linked is not None:
+                self._linked.write(partial)
+            else:
+                with os.fdopen(os.dup(self._descriptor), "rb") as file, partial.open("wb") as copy:
+                    file.seek(0)
+                    shutil.copyfileobj(file, copy, _COPIED_BYTES)
             partial.replace(final)
         finally:
             partial.unlink(missing_ok=True)

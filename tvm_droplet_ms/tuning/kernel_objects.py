@@ -49,7 +49,9 @@ class KernelObjects:
     def __init__(self, target: Target, workers: WorkerPool | None = None) -> None:
         self._target = target
         self._workers = workers
-        self._folder = tempfile.TemporaryDirectory(prefix="droplet_objects_")
+        # The workers delete their directory however this process ends.
+        directory = workers.directory if workers is not None else None
+        self._folder = tempfile.TemporaryDirectory(prefix="droplet_objects_", dir=directory)
         self._paths: dict[tuple[str, int], Path] = {}
 
     @property

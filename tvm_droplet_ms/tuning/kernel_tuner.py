@@ -31,6 +31,7 @@ from ..search_strategy.prior import find_prior
 from .batch_size import batch_size
 from .cold_timing import time_cold
 from .experience import Experience
+from .kept_arguments import allocate_or_keep
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder
 from .model_kernels import ModelKernels
@@ -164,7 +165,12 @@ class KernelTuner:
             self._experience.known,
             prior=prior,
         )
-        measure = fast_measure(self._target, f_run_evaluator=time_cold, process_wide=False)
+        measure = fast_measure(
+            self._target,
+            f_alloc_argument=allocate_or_keep,
+            f_run_evaluator=time_cold,
+            process_wide=False,
+        )
         runner = BackgroundRunner(measure["runner"])
         measure = {"builder": PatientBuilder(measure["builder"], runner), "runner": runner}
         try:

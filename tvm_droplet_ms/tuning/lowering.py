@@ -26,6 +26,7 @@ from tvm.tirx import PrimFunc
 from ..model.kernels.channelwise import mark_channelwise
 from ..model.kernels.registration import legalize_map
 from .kernel_objects import KernelObjects
+from .linked_model import LinkedModel
 from .packing import WeightPacker
 
 
@@ -106,35 +107,20 @@ class ModelBuilder:
         self._pack = WeightPacker(objects)
         self._target = target
 
-    def build(self, lowered: IRModule, database: ms.Database) -> relax.VMExecutable:
+    def build(self, lowered: IRModule, database: ms.Database) -> LinkedModel:
         """Compile a lowered module with the best schedule of each kernel; see ``build``."""
         with self._target:
             packed = self._pack(_schedule(lowered, database))
-            pipeline = [relax.get_pipeline("default"), self._link()]
-            return relax.build(
-                packed, self._target, relax_pipeline=tvm.transform.Sequential(pipeline)
-            )
-
-    def _link(self) -> tvm.transform.Pass:
-        """Replace kernels by their object files, which ``relax.build`` links."""
-
-        def link(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
-            kernels = {
-                variable: function
-                for variable, function in mod.functions_items()
-                if isinstance(function, PrimFunc)
-            }
-            if not kernels:
-                return mod
-            paths = self._objects.compile({v.name_hint: f for v, f in kernels.items()})
-            for variable in kernels:
-                mod.update_func(variable, relax.ExternFunc(variable.name_hint))
-            libraries = [
-                tvm.runtime.load_static_library(str(path), [name]) for name, path in paths.items()
-            ]
-            return mod.with_attr("external_mods", libraries)
-
-        return tvm.transform.module_pass(link, opt_level=0, name="LinkKernels")
+            mod = relax.get_pipeline("default")(packed)
+        kernels = {
+            variable: function
+            for variable, function in mod.functions_items()
+            if isinstance(function, PrimFunc)
+        }
+        paths = self._objects.compile({v.name_hint: f for v, f in kernels.items()})
+        for variable in kernels:
+            mod.update_func(variable, relax.ExternFunc(variable.name_hint))
+        return LinkedModel(mod, paths, self._objects, self._target)
 
 
 def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:

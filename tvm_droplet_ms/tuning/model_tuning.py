@@ -53,11 +53,19 @@ logger = logging.getLogger(__name__)
 EXECUTABLE = "model.so"
 """The file of the work directory that holds the best complete executable."""
 
-TIMED_RUNS = 15
-"""Runs of the final model that its latency is the median of."""
+TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
+"""Runs of the final model that its latency is the median of: fewer of a slow one, to take no more
+than some seconds."""
 
 SPARE_BUILDS = 0.3
 """What the last executable may take longer than the share of the first one that is built again."""
+
+EXPORTS = 5
+"""What writing and loading the last executable may take, in times of writing the first one: TVM
+copies the constants several times when it loads them."""
+
+CHECKS = 10
+"""Runs of the last executable that are not its latency: checks, and the times of its kernels."""
 
 CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
@@ -164,18 +172,20 @@ class ModelTuning:
 
     def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         graph, kernels, first, build_secs = self._first_executable(stop)
-        run_secs = self._latency(first, 3).median
+        export_secs = self._keep(first)
+        run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         # The last executable has to be built, checked and timed before the deadline. Only kernels
         # that got a batch are compiled again.
         count = max(1, len(kernels.tasks))
         batch_secs = SECS_PER_TRIAL * batch_size(stop.left, count)
         rebuilt = min(1.0, stop.left / (batch_secs * count))
-        ending = (SPARE_BUILDS + rebuilt) * build_secs + (TIMED_RUNS + 10) * run_secs
+        ending = (SPARE_BUILDS + rebuilt) * build_secs + EXPORTS * export_secs
+        ending += (_timed_runs(run_secs) + CHECKS) * run_secs
         choosing = (MOST - 1) * (build_secs + 2 * ROUNDS * run_secs)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
-        chosen, last, choice = kernels, first, ""
+        chosen, choice = kernels, ""
         if not self._exact and kernels.tasks and not tuning.is_due:
             chosen, choice = with_winograd(
                 self._tuner, graph, kernels, self._target, tuning, trials
@@ -191,8 +201,8 @@ class ModelTuning:
             if chosen is not kernels:
                 self._note(choice)
             if has_time_to_choose and not stop.is_due:
-                last = self._faster_inside(chosen, last)
-        return self._describe(chosen, last)
+                self._choose_inside(chosen, last)
+        return self._describe(chosen, run_secs)
 
     def _first_executable(
         self, stop: StopRequest
@@ -206,7 +216,6 @@ class ModelTuning:
             build_secs = time.monotonic() - start
             agreeing = self._agreeing(kernels, compiled)
             if agreeing is not None:
-                self._keep(agreeing)
                 return graph, kernels, agreeing, build_secs
             with self._parts("check"):
                 name = self._wrong_pass(skipped)
@@ -293,31 +302,41 @@ class ModelTuning:
                 self._note("the tuned model gave other outputs: the first executable is kept")
         return direct, first
 
-    def _faster_inside(self, kernels: ModelKernels, last: CompiledModel) -> CompiledModel:
+    def _choose_inside(self, kernels: ModelKernels, last: CompiledModel) -> None:
         with self._parts("choice inside the model"):
             inputs = self._check.inputs[0]
             faster = faster_inside(kernels, last, self._database, self._target, inputs)
-        if faster is None or not self._agrees(faster):
-            return last
-        self._keep(faster)
-        return faster
+        if faster is not None and self._agrees(faster):
+            self._keep(faster)
 
-    def _keep(self, compiled: CompiledModel) -> None:
-        with self._parts("compile"):
+    def _keep(self, compiled: CompiledModel) -> float:
+        """Write the executable of the work directory; returns the seconds."""
+        start = time.monotonic()
+        with self._parts("export"):
             compiled.export(self._directory / EXECUTABLE)
+        return time.monotonic() - start
 
-    def _describe(self, kernels: ModelKernels, last: CompiledModel) -> TuneResult:
+    def _describe(self, kernels: ModelKernels, run_secs: float) -> TuneResult:
+        """Check and time what was written."""
         inputs = self._check.inputs[0]
+        with self._parts("export"):
+            last = CompiledModel.load(self._directory / EXECUTABLE)
         with self._parts("check"):
+            deviation = self._check.deviation(last)
+            if deviation > self._check.tolerance:
+                raise RuntimeError(
+                    f"the outputs of {self._directory / EXECUTABLE} differ from "
+                    f"{self._check.reference.name} by {deviation:.1e} of the largest, where the "
+                    f"same model gave the right ones before it was written: please report the model"
+                )
             rows = kernel_rows(
                 kernels,
-                last.kernel_secs(inputs, 5),
+                last.kernel_secs(inputs, min(5, _timed_runs(run_secs) // 2)),
                 self._database,
                 self._target,
                 self._tuner.rates,
             )
-            deviation = self._check.deviation(last)
-            latency = self._latency(last, TIMED_RUNS)
+            latency = self._latency(last, _timed_runs(run_secs))
         return TuneResult(
             compiled=last,
             inputs=self._imported.inputs,
@@ -341,3 +360,8 @@ class ModelTuning:
     def _note(self, text: str) -> None:
         logger.warning("%s", text)
         self._notes.append(text)
+
+
+def _timed_runs(secs: float) -> int:
+    """Runs of a model that takes so many seconds."""
+    return max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))

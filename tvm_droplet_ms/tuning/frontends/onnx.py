@@ -17,6 +17,7 @@
 """An ONNX model as a model to tune."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,8 +76,11 @@ def import_onnx(
         If a shape is missing, or the frontend lacks an operator.
     """
     bound = _input_shapes(model, shapes or {})
-    mod = _from_onnx(prepare_onnx(model, bound), bound)
-    reference = _onnx_runtime(model, list(bound), threads)
+    # ONNX Runtime reads and optimizes a large model for seconds.
+    with ThreadPoolExecutor(1) as thread:
+        started = thread.submit(_onnx_runtime, model, list(bound), threads)
+        mod = _from_onnx(prepare_onnx(model, bound), bound)
+        reference = started.result()
     original = None if reference else _from_onnx(model, bound)
     return ImportedModel(mod, check_inputs(mod), reference, original)
 
