@@ -23,18 +23,21 @@ from pathlib import Path
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 from tvm.target import Target
 
 from ..cost_model.prior import find_prior
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
+from ..search_strategy.prior import PriorLike
 from .batch_size import batch_size
 from .cold_timing import time_cold
 from .kernel_objects import KernelObjects
-from .lowering import ModelBuilder
-from .model_kernels import ModelKernels
+from .lowering import ModelBuilder, lower
+from .model_kernels import LowerGraph, ModelKernels
 from .parts import Parts
 from .pick_workers import PickWorkers
+from .priorities import Priorities
 from .roofline import measure_machine
 from .stop import StopRequest
 from .strategy import model_strategy
@@ -66,6 +69,14 @@ class KernelTuner:
         Is told what the user should know.
     seed : int
         Seed of all random choices.
+    lower_graph : Callable[[IRModule, Target], IRModule]
+        Turns the operators of a graph into kernels.
+    pick_prior : str | os.PathLike[str] | None
+        The cost model that first picks ask, as ``DropletStrategy`` takes it.
+    make_strategy : Callable[..., SearchStrategy]
+        Makes the search strategy; called as ``model_strategy``.
+    make_priorities : Callable[..., Priorities]
+        Makes what chooses the task of each batch; called as ``Priorities``.
 
     Attributes
     ----------
@@ -84,6 +95,11 @@ class KernelTuner:
         parts: Parts,
         note: Callable[[str], None],
         seed: int,
+        *,
+        lower_graph: LowerGraph = lower,
+        pick_prior: PriorLike = "auto",
+        make_strategy: Callable[..., SearchStrategy] = model_strategy,
+        make_priorities: Callable[..., Priorities] = Priorities,
     ) -> None:
         self.rates = measure_machine(threads)
         self.trials = 0
@@ -93,6 +109,10 @@ class KernelTuner:
         self._parts = parts
         self._note = note
         self._seed = seed
+        self._lower_graph = lower_graph
+        self._pick_prior = pick_prior
+        self._make_strategy = make_strategy
+        self._make_priorities = make_priorities
         self._workers = start_workers()
         self._builder = ModelBuilder(KernelObjects(target, self._workers), target)
 
@@ -103,7 +123,13 @@ class KernelTuner:
     def kernels(self, graph: IRModule) -> ModelKernels:
         """The kernels of a prepared graph."""
         with self._parts("graph"):
-            return ModelKernels(graph, self._target, self.database, self._builder)
+            return ModelKernels(
+                graph,
+                self._target,
+                self.database,
+                self._builder,
+                lower_graph=self._lower_graph,
+            )
 
     def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
         """Give every kernel a schedule."""
@@ -114,7 +140,8 @@ class KernelTuner:
                 self.rates,
                 self._seed,
                 lambda: late.is_due,
-                PickWorkers(self._workers),
+                PickWorkers(self._workers, self._pick_prior),
+                prior=self._pick_prior,
             )
         for name, reason in kernels.picks.unscheduled.items():
             self._note(f"{name} has no schedule and stays as it is: {reason}")
@@ -150,7 +177,9 @@ class KernelTuner:
         tasks = [task for task in tasks if task.task_name not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior("auto", self._target)
-        strategy = model_strategy(tasks, self.database, self._target, kernels.picks, prior=prior)
+        strategy = self._make_strategy(
+            tasks, self.database, self._target, kernels.picks, prior=prior
+        )
         measure = fast_measure(self._target, f_run_evaluator=time_cold, process_wide=False)
         runner = BackgroundRunner(measure["runner"])
         measure = {"builder": PatientBuilder(measure["builder"], runner), "runner": runner}
@@ -166,6 +195,7 @@ class KernelTuner:
                     num_trials_per_iter=batch_size(stop.left, max(1, len(tasks))),
                     rates=self.rates,
                     should_stop=lambda: stop.is_asked,
+                    make_priorities=self._make_priorities,
                     seed=self._seed,
                     **measure,
                 )

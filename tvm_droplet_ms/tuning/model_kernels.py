@@ -26,6 +26,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase
 from tvm.target import Target
 
+from ..search_strategy.prior import PriorLike
 from .application import database_to_apply
 from .compiled_model import CompiledModel
 from .diagnosis import kernel_deviation
@@ -35,6 +36,8 @@ from .lowering import ModelBuilder, lower
 from .pick_workers import PickWorkers
 from .picks import FirstPicks
 from .roofline import MachineRates
+
+LowerGraph = Callable[[IRModule, Target], IRModule]
 
 
 class ModelKernels:
@@ -50,6 +53,8 @@ class ModelKernels:
         Measured records, which are looked up whenever something is compiled.
     builder : ModelBuilder | None
         Compiles the model, and keeps what it compiled. None for one that works in this process.
+    lower_graph : Callable[[IRModule, Target], IRModule]
+        Turns the graph's operators into kernels.
 
     Attributes
     ----------
@@ -69,8 +74,10 @@ class ModelKernels:
         target: Target,
         database: Database,
         builder: ModelBuilder | None = None,
+        *,
+        lower_graph: LowerGraph = lower,
     ) -> None:
-        self.lowered = lower(graph, target)
+        self.lowered = lower_graph(graph, target)
         self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
         self.picks = FirstPicks()
         self.untouched: set[str] = set()
@@ -85,6 +92,7 @@ class ModelKernels:
         seed: int,
         is_late: Callable[[], bool],
         workers: PickWorkers | None = None,
+        prior: PriorLike = "auto",
     ) -> None:
         """Pick a schedule for every task; see ``pick_schedules``."""
         self.picks = pick_schedules(
@@ -94,6 +102,7 @@ class ModelKernels:
             seed=seed,
             is_late=is_late,
             workers=workers,
+            prior=prior,
         )
 
     def schedules(self) -> MemoryDatabase:

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from ...tuning.alternation import time_in_alternation
 from ...tuning.compiled_model import CompiledModel
 from ...tuning.deviation import largest_deviation
 from ...tuning.frontends import import_model
 from ...tuning.threads import set_own_threads
 from .environment import environment
 from .model_zoo import TORCH_MODELS, load_model
+from .rounds import time_in_rounds
 from .store import Task, serve
 
 
@@ -57,7 +57,7 @@ def time_libraries(task: Task) -> dict[str, Any]:
         compiled = CompiledModel.load(task.out / library)
         deviations[name] = largest_deviation(compiled(inputs), expected)
         timers[name] = compiled.timer(inputs)
-    secs = time_in_alternation(timers, settings["rounds"])
+    secs = time_in_rounds(timers, settings["rounds"])
     return {"secs": secs, "deviations": deviations, "environment": environment()}
 
 
