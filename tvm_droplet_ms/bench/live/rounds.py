@@ -33,13 +33,14 @@ def time_in_rounds(
 ) -> dict[str, list[float]]:
     """Time every program once a round, and slow ones in the first rounds only.
 
-    A model whose kernels are naive loops takes up to a minute.
+    A model whose kernels are naive loops takes up to a minute. What a program does only once, such
+    as compiling itself, has to be done before.
 
     Parameters
     ----------
     timers : Mapping[str, Callable[[], float]]
-        By name: runs the program once and returns its seconds. Each is called twice before, to warm
-        up; the second time tells whether it is slow.
+        By name: runs the program once and returns its seconds. Each is called before, which tells
+        whether it is slow, and once more to warm up if it is not.
     rounds : int
         The number of rounds.
 
@@ -50,8 +51,10 @@ def time_in_rounds(
     """
     limits = {}
     for name, timer in timers.items():
-        timer()
-        limits[name] = _rounds_of(timer(), rounds)
+        first = timer()
+        limits[name] = _rounds_of(first, rounds)
+        if first <= SLOW_SECS:
+            timer()
     secs: dict[str, list[float]] = {name: [] for name in timers}
     for number in range(rounds):
         for name, timer in timers.items():
