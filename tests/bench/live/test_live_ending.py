@@ -16,6 +16,7 @@
 # under the License.
 """TVM's own task scheduler, ended by a clock: what was measured is kept, and nothing is raised."""
 
+import time
 from tempfile import mkdtemp
 
 import pytest
@@ -27,7 +28,13 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
-from tvm_droplet_ms.bench.live.ending import OUT_OF_TIME, Deadline, EndingRunner, EndingStrategy
+from tvm_droplet_ms.bench.live.ending import (
+    OUT_OF_TIME,
+    Deadline,
+    EndingRunner,
+    EndingStrategy,
+    ending_build,
+)
 from tvm_droplet_ms.compat import fast_tune_contexts
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -144,3 +151,19 @@ def test_a_candidate_that_is_not_run_says_why():
     inputs = [ms.runner.RunnerInput("built", "llvm", []) for _ in range(3)]
     errors = [future.result().error_msg for future in runner.run(inputs)]
     assert errors == [None, OUT_OF_TIME, OUT_OF_TIME]
+
+
+def test_nothing_is_built_after_the_moment():
+    with pytest.raises(TimeoutError, match=OUT_OF_TIME):
+        ending_build(time.monotonic())(dense(8), TARGET, None)
+
+
+def test_builds_as_tvm_does_before_the_moment(monkeypatch):
+    from tvm.s_tir.meta_schedule.builder import local_builder
+
+    monkeypatch.setattr(local_builder, "default_build", lambda *built_with: built_with)
+    assert ending_build(time.monotonic() + 60)("mod", "target", "params") == (
+        "mod",
+        "target",
+        "params",
+    )

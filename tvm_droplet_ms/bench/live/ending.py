@@ -20,7 +20,8 @@ TVM's task schedulers know no clock. The gradient scheduler tells its callbacks 
 task had a batch, which takes most of an hour for a model with 30 tasks, so that a callback cannot
 end it in time; and a callback that raises loses the batches that were measured and not yet told.
 So the search strategy ends the tasks: once it has nothing more to propose, TVM's loop takes the
-results of what was measured and returns.
+results of what was measured and returns. What is left of a batch fails at once, in building or in
+running: 64 builds take minutes on a busy machine.
 """
 
 import time
@@ -39,8 +40,11 @@ from tvm.s_tir.meta_schedule.search_strategy import (
     SearchStrategy,
 )
 
-OUT_OF_TIME = "not run: the time is over"
-"""The error of a candidate that was built and not run."""
+OUT_OF_TIME = "not measured: the time is over"
+"""The error of a candidate that was not built or not run."""
+
+Build = Callable[[Any, Any, Any], Any]
+"""A function that builds a module, as ``LocalBuilder`` takes it."""
 
 
 class Deadline:
@@ -62,6 +66,29 @@ class Deadline:
     def is_past(self) -> bool:
         """Whether the moment is over."""
         return self._clock() >= self.moment
+
+
+def ending_build(moment: float) -> Build:
+    """A function for ``LocalBuilder`` that builds as TVM does, and nothing after a moment.
+
+    Parameters
+    ----------
+    moment : float
+        By ``time.monotonic``, which all processes of the machine share.
+    """
+    message = OUT_OF_TIME
+
+    # A nested function reaches the workers by value: this module's imports would take their time.
+    def build(mod: Any, target: Any, params: Any) -> Any:
+        import time
+
+        from tvm.s_tir.meta_schedule.builder.local_builder import default_build
+
+        if time.monotonic() >= moment:
+            raise TimeoutError(message)
+        return default_build(mod, target, params)
+
+    return build
 
 
 @derived_object

@@ -48,11 +48,14 @@ class TvmMethod:
         Seconds that a build may take. TVM's builder starts new processes for each batch, and their
         first build imports all tensor intrinsics: on a busy machine that alone takes more than the
         default, and all builds fail.
+    measures_fast : bool
+        Whether ``fast_measure`` builds and runs, and intrinsics are imported as they are needed.
     """
 
     num_trials_per_iter: int = 64
     packs_weights: bool = False
     build_timeout_secs: float = 30.0
+    measures_fast: bool = False
 
 
 METHODS: Mapping[str, TuneMethod | TvmMethod] = {
@@ -61,7 +64,9 @@ METHODS: Mapping[str, TuneMethod | TvmMethod] = {
     "static_shape_tuning": TvmMethod(),
     "static_shape_tuning, small batches": TvmMethod(8, build_timeout_secs=120.0),
     "static_shape_tuning, small batches, packed": TvmMethod(8, True, 120.0),
+    "static_shape_tuning, fast_measure": TvmMethod(8, True, measures_fast=True),
 }
-"""``static_shape_tuning`` is TVM's pipeline with its defaults. The others that bear its name are
-what TVM's interface allows to make it stronger: ``tune_relax`` takes the size of a batch and a
-builder."""
+"""``static_shape_tuning`` is TVM's pipeline with its defaults. Those with small batches are what
+TVM's interface allows to make it stronger: ``tune_relax`` takes the size of a batch and a builder.
+The last one is TVM's search, also with small batches and packed weights, on this package's builder
+and runner: the rest of its distance to ``tune`` is what is searched, and how."""

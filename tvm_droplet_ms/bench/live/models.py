@@ -26,9 +26,9 @@ With ``--continued``, the run of 5 minutes is that of 2 minutes gone on in its w
 more: the import, the first executable and the checks are done anew, so that it gets a little less
 than an undivided run.
 
-TVM's pipeline has no clock. Here it is ended by one: nothing is proposed, built or run any more
-after the minutes, but a batch whose build has begun is finished, and the schedules are applied and
-compiled after that. The seconds in the table say how long all of it took.
+TVM's pipeline has no clock. Here it is ended by one: after the minutes nothing is proposed, built
+or run any more; then the schedules are applied and compiled. The seconds in the table say how long
+all of it took.
 
 A finished measurement is a file in ``--out`` and is not repeated.
 """

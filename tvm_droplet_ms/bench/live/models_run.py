@@ -18,16 +18,17 @@
 
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...tuning import tune
 from .ending import Deadline
 from .environment import environment
-from .model_methods import METHODS, TuneMethod, TvmMethod
+from .model_methods import METHODS, TuneMethod
 from .model_zoo import load_model
 from .models_course import run_name, stages
-from .models_tvm import import_all_intrinsics, tune_with_tvm
+from .models_tvm import tune_with_tvm
 from .store import Task, serve
 
 
@@ -49,10 +50,8 @@ def tune_model(task: Task) -> dict[str, Any]:
     started = time.monotonic()
     deadline = started + 60.0 * stages(settings)[-1]
     method = METHODS[settings["method"]]
-    if isinstance(method, TvmMethod):
-        import_all_intrinsics()
-    model = load_model(settings["model"])
     if isinstance(method, TuneMethod):
+        model = load_model(settings["model"])
         result = tune(
             model,
             time_budget_s=deadline - time.monotonic(),
@@ -69,7 +68,13 @@ def tune_model(task: Task) -> dict[str, Any]:
             "compiled": result.compiled,
         }
     else:
-        found = tune_with_tvm(model, str(work_dir), method, Deadline(deadline), settings["seed"])
+        found = tune_with_tvm(
+            partial(load_model, settings["model"]),
+            work_dir,
+            method,
+            Deadline(deadline),
+            settings["seed"],
+        )
     found["secs"] = before["secs"] + time.monotonic() - started
     found["trials"] += before["trials"]
     found.pop("compiled").export(library)

@@ -17,7 +17,8 @@
 """TVM's own tuning of a whole model, ended by the clock."""
 
 import os
-import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tvm_ffi import structural_hash
@@ -29,40 +30,38 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import cpu_count
 from tvm.target import Target
 
+from ...compat import fast_tune_contexts
+from ...measure import fast_measure
 from ...tuning.application import best_records
 from ...tuning.compiled_model import CompiledModel
 from ...tuning.frontends import import_model
+from ...tuning.parts import Parts
 from ...tuning.target import cpu_target
 from ...tuning.threads import set_worker_threads
-from .ending import Deadline, EndingRunner, EndingStrategy
+from .ending import Deadline, EndingRunner, EndingStrategy, ending_build
 from .model_methods import TvmMethod
 
 _UNLIMITED = 2**30
 """The trials where only the clock ends the run."""
 
 
-def import_all_intrinsics() -> None:
-    """Import the tensor intrinsics of every backend, as TVM does when it tunes.
-
-    It takes 20 s and more: TVM searches all loaded modules for each of them. So it is done before
-    those of the model are loaded.
-    """
-    import tvm.s_tir.tensor_intrin  # noqa: F401
-
-
 def tune_with_tvm(
-    model: Any, work_dir: str, method: TvmMethod, deadline: Deadline, seed: int
+    load: Callable[[], Any],
+    work_dir: str | os.PathLike[str],
+    method: TvmMethod,
+    deadline: Deadline,
+    seed: int,
 ) -> dict[str, Any]:
     """Tune a model as ``relax.pipeline.static_shape_tuning_pipeline`` does.
 
-    The clock ends the measuring: a batch that is being built is finished. Applying the schedules
-    and compiling come on top of it, to the pipeline's favour.
+    The clock ends the measuring, but for builds that have begun. Applying the schedules and
+    compiling come on top of it, to the pipeline's favour.
 
     Parameters
     ----------
-    model : Any
-        The model, as ``tune`` takes it.
-    work_dir : str
+    load : Callable[[], Any]
+        Makes the model, as ``tune`` takes it.
+    work_dir : str | os.PathLike[str]
         An empty or missing directory.
     method : TvmMethod
         How.
@@ -79,46 +78,68 @@ def tune_with_tvm(
     """
     set_worker_threads(1)
     target = cpu_target("auto", 1)
-    parts: dict[str, float] = {}
-    started = time.monotonic()
-
-    def end_part(name: str) -> None:
-        nonlocal started
-        now = time.monotonic()
-        parts[name], started = now - started, now
-
-    mod = import_model(model).mod
-    end_part("import")
+    parts = Parts()
+    if not method.measures_fast:
+        with parts("intrinsics"):
+            _import_all_intrinsics()
+    with parts("import"):
+        mod = import_model(load()).mod
     os.makedirs(work_dir, exist_ok=True)
-    with target:
+    database = ms.database.JSONDatabase(work_dir=str(work_dir))
+    with target, parts("graph"):
         mod = tvm.transform.Sequential(_preparing(method))(mod)
-        end_part("graph")
-        database = ms.database.JSONDatabase(work_dir=work_dir)
-        runner = EndingRunner(ms.runner.LocalRunner(), deadline)
+    with parts("tuning"), _measuring(method, target, deadline) as (builder, runner):
+        ending = EndingRunner(runner, deadline)
         ms.relax_integration.tune_relax(
             mod,
             {},
             target,
-            work_dir,
+            str(work_dir),
             max_trials_global=_UNLIMITED,
             num_trials_per_iter=method.num_trials_per_iter,
-            builder=ms.builder.LocalBuilder(
-                max_workers=cpu_count(logical=False), timeout_sec=method.build_timeout_secs
-            ),
-            runner=runner,
+            builder=builder,
+            runner=ending,
             database=database,
             strategy=EndingStrategy(ms.search_strategy.EvolutionarySearch(), deadline),
             seed=seed,
         )
-        end_part("tuning")
+    with target, parts("compile"):
         compiled = CompiledModel(_compile(mod, method, database, target))
-        end_part("compile")
     return {
-        "trials": runner.trials,
+        "trials": ending.trials,
         "kernels": _kernels(mod, database, target),
-        "parts": parts,
+        "parts": parts.secs,
         "compiled": compiled,
     }
+
+
+def _import_all_intrinsics() -> None:
+    """Import the tensor intrinsics of every backend, as TVM does when it tunes.
+
+    It takes 20 s and more: TVM searches all loaded modules for each of them. So it is done before
+    those of the model are loaded.
+    """
+    import tvm.s_tir.tensor_intrin  # noqa: F401
+
+
+@contextmanager
+def _measuring(method: TvmMethod, target: Target, deadline: Deadline) -> Iterator[tuple[Any, Any]]:
+    """The builder and the runner."""
+    if not method.measures_fast:
+        builder = ms.builder.LocalBuilder(
+            max_workers=cpu_count(logical=False),
+            timeout_sec=method.build_timeout_secs,
+            f_build=ending_build(deadline.moment),
+        )
+        yield builder, ms.runner.LocalRunner()
+        return
+    tools = fast_measure(target, process_wide=False)
+    try:
+        with fast_tune_contexts():
+            yield tools["builder"], tools["runner"]
+    finally:
+        for tool in tools.values():
+            tool.close()
 
 
 def _preparing(method: TvmMethod) -> list[tvm.transform.Pass]:
