@@ -50,23 +50,37 @@ class TvmMethod:
         default, and all builds fail.
     measures_fast : bool
         Whether ``fast_measure`` builds and runs, and intrinsics are imported as they are needed.
+    strategy : str
+        The search strategy, as ``SearchStrategy.create`` takes it.
     """
 
     num_trials_per_iter: int = 64
     packs_weights: bool = False
     build_timeout_secs: float = 30.0
     measures_fast: bool = False
+    strategy: str = "evolutionary"
 
 
 METHODS: Mapping[str, TuneMethod | TvmMethod] = {
     "tune": TuneMethod(),
     "tune with winograd": TuneMethod(exact=False),
     "static_shape_tuning": TvmMethod(),
-    "static_shape_tuning, small batches": TvmMethod(8, build_timeout_secs=120.0),
-    "static_shape_tuning, small batches, packed": TvmMethod(8, True, 120.0),
-    "static_shape_tuning, fast_measure": TvmMethod(8, True, measures_fast=True),
+    "static_shape_tuning, small batches": TvmMethod(
+        num_trials_per_iter=8, build_timeout_secs=120.0
+    ),
+    "static_shape_tuning, small batches, packed": TvmMethod(
+        num_trials_per_iter=8, packs_weights=True, build_timeout_secs=120.0
+    ),
+    "static_shape_tuning, fast_measure": TvmMethod(
+        num_trials_per_iter=8, packs_weights=True, measures_fast=True
+    ),
+    "static_shape_tuning, replay-trace, fast_measure": TvmMethod(
+        num_trials_per_iter=8, packs_weights=True, measures_fast=True, strategy="replay-trace"
+    ),
 }
 """``static_shape_tuning`` is TVM's pipeline with its defaults. Those with small batches are what
 TVM's interface allows to make it stronger: ``tune_relax`` takes the size of a batch and a builder.
-The last one is TVM's search, also with small batches and packed weights, on this package's builder
-and runner: the rest of its distance to ``tune`` is what is searched, and how."""
+The last two are TVM's search, also with small batches and packed weights, on this package's builder
+and runner: the rest of their distance to ``tune`` is what is searched, and how. ``replay-trace`` is
+TVM's random search: evolution takes 10 to 30 s to propose a batch of a convolution, whatever its
+size."""

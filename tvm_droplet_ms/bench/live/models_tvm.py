@@ -88,6 +88,7 @@ def tune_with_tvm(
     database = ms.database.JSONDatabase(work_dir=str(work_dir))
     with target, parts("graph"):
         mod = tvm.transform.Sequential(_preparing(method))(mod)
+    strategy = ms.search_strategy.SearchStrategy.create(method.strategy)
     with parts("tuning"), _measuring(method, target, deadline) as (builder, runner):
         ending = EndingRunner(runner, deadline)
         ms.relax_integration.tune_relax(
@@ -100,7 +101,7 @@ def tune_with_tvm(
             builder=builder,
             runner=ending,
             database=database,
-            strategy=EndingStrategy(ms.search_strategy.EvolutionarySearch(), deadline),
+            strategy=EndingStrategy(strategy, deadline),
             seed=seed,
         )
     with target, parts("compile"):
