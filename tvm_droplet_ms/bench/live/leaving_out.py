@@ -193,11 +193,9 @@ class GradientPriorities(Priorities):
         self._ended.add(task)
 
     def next(self, secs_left: float = inf, busy: Collection[int] = ()) -> int | None:
-        """Choose the task of the next batch."""
+        """Choose the task of the next batch, however long it takes: the rule knows no clock."""
         tasks = [
-            task
-            for task in range(len(self._bests))
-            if task not in self._ended and task not in busy and self.cost(task) <= secs_left
+            task for task in range(len(self._bests)) if task not in self._ended and task not in busy
         ]
         for task in tasks:
             if not self._bests[task]:
