@@ -85,7 +85,8 @@ def ending_build(moment: float) -> Build:
         from tvm.s_tir.meta_schedule.builder.local_builder import default_build
 
         if time.monotonic() >= moment:
-            raise TimeoutError(message)
+            # TVM's builder would report a TimeoutError as a build that took too long.
+            raise RuntimeError(message)
         return default_build(mod, target, params)
 
     return build
