@@ -134,6 +134,18 @@ def best_secs(database, task):
     return float(record.run_secs[0])
 
 
+def test_another_rule_may_choose_the_tasks(tmp_path):
+    class InOrder(Priorities):
+        def next(self, secs_left=math.inf, busy=()):
+            new = [task for task in range(3) if math.isinf(self.best_secs(task))]
+            return next((task for task in new if task not in busy), None)
+
+    tasks = [dense(8), dense(64), dense(16, weight=40)]
+    run, builder, _ = tune(tasks, tmp_path, deadline=1e6, make_priorities=InOrder)
+    assert [rows_of(batch[0]) for batch in builder.batches] == [8, 64, 16]
+    assert [row.effort.batches for row in run.rows] == [1, 1, 1]
+
+
 def test_first_batches_are_in_order_of_weight_times_roofline(tmp_path):
     tasks = [dense(8), dense(64), dense(16, weight=40), dense(32)]
     run, builder, database = tune(tasks, tmp_path, max_trials=8)

@@ -23,6 +23,7 @@ from pathlib import Path
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 from tvm.target import Target
 
 from ..measure import fast_measure
@@ -33,10 +34,11 @@ from .cold_timing import time_cold
 from .experience import Experience
 from .kept_arguments import allocate_or_keep
 from .kernel_objects import KernelObjects
-from .lowering import ModelBuilder
-from .model_kernels import ModelKernels
+from .lowering import ModelBuilder, lower
+from .model_kernels import LowerGraph, ModelKernels
 from .parts import Parts
 from .pick_workers import PickWorkers
+from .priorities import Priorities
 from .roofline import measure_machine
 from .stop import StopRequest
 from .strategy import model_strategy
@@ -70,6 +72,14 @@ class KernelTuner:
         Seed of all random choices.
     experience : Experience
         What is known before anything is measured.
+    lower_graph : Callable[[IRModule, Target], IRModule]
+        Turns the operators of a graph into kernels.
+    picking : Experience | None
+        What first picks know. None for the same.
+    make_strategy : Callable[..., SearchStrategy]
+        Makes the search strategy; called as ``model_strategy``.
+    make_priorities : Callable[..., Priorities]
+        Makes what chooses the task of each batch; called as ``Priorities``.
 
     Attributes
     ----------
@@ -89,6 +99,11 @@ class KernelTuner:
         note: Callable[[str], None],
         seed: int,
         experience: Experience,
+        *,
+        lower_graph: LowerGraph = lower,
+        picking: Experience | None = None,
+        make_strategy: Callable[..., SearchStrategy] = model_strategy,
+        make_priorities: Callable[..., Priorities] = Priorities,
     ) -> None:
         self.rates = measure_machine(threads)
         self.trials = 0
@@ -99,6 +114,10 @@ class KernelTuner:
         self._note = note
         self._seed = seed
         self._experience = experience
+        self._lower_graph = lower_graph
+        self._picking = experience if picking is None else picking
+        self._make_strategy = make_strategy
+        self._make_priorities = make_priorities
         self._workers = start_workers()
         self._builder = ModelBuilder(KernelObjects(target, self._workers), target)
 
@@ -109,7 +128,13 @@ class KernelTuner:
     def kernels(self, graph: IRModule) -> ModelKernels:
         """The kernels of a prepared graph."""
         with self._parts("graph"):
-            return ModelKernels(graph, self._target, self.database, self._builder)
+            return ModelKernels(
+                graph,
+                self._target,
+                self.database,
+                self._builder,
+                lower_graph=self._lower_graph,
+            )
 
     def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
         """Give every kernel a schedule."""
@@ -120,8 +145,8 @@ class KernelTuner:
                 self.rates,
                 self._seed,
                 lambda: late.is_due,
-                PickWorkers(self._workers, self._experience.prior),
-                self._experience.known,
+                PickWorkers(self._workers, self._picking.prior),
+                self._picking,
             )
         for name, reason in kernels.picks.unscheduled.items():
             self._note(f"{name} has no schedule and stays as it is: {reason}")
@@ -157,7 +182,7 @@ class KernelTuner:
         tasks = [task for task in tasks if task.task_name not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior(self._experience.prior, self._target)
-        strategy = model_strategy(
+        strategy = self._make_strategy(
             tasks,
             self.database,
             self._target,
@@ -185,6 +210,7 @@ class KernelTuner:
                     num_trials_per_iter=batch_size(stop.left, max(1, len(tasks))),
                     rates=self.rates,
                     should_stop=lambda: stop.is_asked,
+                    make_priorities=self._make_priorities,
                     seed=self._seed,
                     **measure,
                 )

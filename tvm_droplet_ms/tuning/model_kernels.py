@@ -29,13 +29,15 @@ from tvm.target import Target
 from .application import database_to_apply
 from .compiled_model import CompiledModel
 from .diagnosis import kernel_deviation
+from .experience import Experience
 from .first_picks import pick_schedules
 from .kernel_objects import KernelObjects
-from .known_schedules import KnownLike
 from .lowering import ModelBuilder, lower
 from .pick_workers import PickWorkers
 from .picks import FirstPicks
 from .roofline import MachineRates
+
+LowerGraph = Callable[[IRModule, Target], IRModule]
 
 
 class ModelKernels:
@@ -51,6 +53,8 @@ class ModelKernels:
         Measured records, which are looked up whenever something is compiled.
     builder : ModelBuilder | None
         Compiles the model, and keeps what it compiled. None for one that works in this process.
+    lower_graph : Callable[[IRModule, Target], IRModule]
+        Turns the graph's operators into kernels.
 
     Attributes
     ----------
@@ -70,8 +74,10 @@ class ModelKernels:
         target: Target,
         database: Database,
         builder: ModelBuilder | None = None,
+        *,
+        lower_graph: LowerGraph = lower,
     ) -> None:
-        self.lowered = lower(graph, target)
+        self.lowered = lower_graph(graph, target)
         self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
         self.picks = FirstPicks()
         self.untouched: set[str] = set()
@@ -86,9 +92,10 @@ class ModelKernels:
         seed: int,
         is_late: Callable[[], bool],
         workers: PickWorkers | None = None,
-        known: KnownLike = "auto",
+        experience: Experience | None = None,
     ) -> None:
         """Pick a schedule for every task; see ``pick_schedules``."""
+        experience = experience or Experience()
         self.picks = pick_schedules(
             self.tasks,
             work_dir=work_dir,
@@ -96,7 +103,8 @@ class ModelKernels:
             seed=seed,
             is_late=is_late,
             workers=workers,
-            known=known,
+            prior=experience.prior,
+            known=experience.known,
         )
 
     def schedules(self) -> MemoryDatabase:

@@ -18,7 +18,7 @@
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import tvm
@@ -103,6 +103,10 @@ class ModelTuning:
         Seed of all random choices.
     experience : Experience | None
         What is known before anything is measured. None for what the package ships.
+    passes : Sequence[tuple[str, Pass]] | None
+        What prepares the graph; None for ``graph_passes()``.
+    make_tuner : Callable[..., KernelTuner]
+        Makes what tunes the kernels; called as ``KernelTuner``.
     """
 
     def __init__(
@@ -116,6 +120,9 @@ class ModelTuning:
         parts: Parts,
         seed: int,
         experience: Experience | None = None,
+        *,
+        passes: Sequence[NamedPass] | None = None,
+        make_tuner: Callable[..., KernelTuner] = KernelTuner,
     ) -> None:
         self._imported = imported
         self._target = target
@@ -125,6 +132,7 @@ class ModelTuning:
         self._exact = exact
         self._parts = parts
         self._seed = seed
+        self._passes = graph_passes() if passes is None else passes
         self._notes: list[str] = []
         register_schedule_rules()
         for name in mend_torn_end(directory):
@@ -132,7 +140,7 @@ class ModelTuning:
                 f"the last line of {name} was torn, as a killed run leaves it, and is cut off"
             )
         self._database = open_database(directory)
-        self._tuner = KernelTuner(
+        self._tuner = make_tuner(
             target,
             threads,
             directory,
@@ -232,7 +240,7 @@ class ModelTuning:
         self, stop: StopRequest, skipped: Collection[str]
     ) -> tuple[IRModule, ModelKernels]:
         with self._parts("graph"):
-            passes = [step for name, step in graph_passes() if name not in skipped]
+            passes = [step for name, step in self._passes if name not in skipped]
             graph = tvm.transform.Sequential(passes)(self._imported.mod)
         kernels = self._tuner.kernels(graph)
         calls = sum(int(task.weight) for task in kernels.tasks)
@@ -279,7 +287,7 @@ class ModelTuning:
             executable = build(lowered, MemoryDatabase(), self._target)
             return CompiledModel(executable)(self._check.inputs[0])
 
-        passes = [(name, step) for name, step in graph_passes() if name not in skipped]
+        passes = [(name, step) for name, step in self._passes if name not in skipped]
         return first_wrong_pass(
             self._imported.mod, passes, run, self._check.expected[0], self._check.tolerance
         )

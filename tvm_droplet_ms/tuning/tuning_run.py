@@ -107,6 +107,7 @@ def tune_tasks_by_clock(
     stop_when_converged: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
+    make_priorities: Callable[..., Priorities] = Priorities,
     num_threads: int = 1,
     seed: int = 0,
 ) -> TuningRun:
@@ -141,6 +142,8 @@ def tune_tasks_by_clock(
         Asked before each batch; once it says True, the run ends.
     clock : Callable[[], float]
         Tells the time in seconds.
+    make_priorities : Callable[..., Priorities]
+        Makes the rule that chooses the task of each batch; called as ``Priorities``.
     num_threads : int
         The threads of each ``TuneContext``.
     seed : int
@@ -162,7 +165,7 @@ def tune_tasks_by_clock(
     tasks, bounds = _with_bounds(tasks, rates)
     if not tasks or max_trials == 0:
         return TuningRun((), "trials" if tasks else "converged")
-    priorities = Priorities(
+    priorities = make_priorities(
         [Stake(float(task.weight), bound) for task, bound in zip(tasks, bounds, strict=True)],
         stop_when_converged=stop_when_converged,
     )

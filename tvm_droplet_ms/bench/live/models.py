@@ -20,7 +20,15 @@
 
 Every method has the same minutes of wall clock for everything, the import included, on one thread.
 All libraries of a model are then timed in turns with ONNX Runtime or with PyTorch, one run of each
-in a round.
+in a round; a program that takes longer than a second takes part in the first few rounds only.
+
+With ``--continued``, the run of 5 minutes is that of 2 minutes gone on in its work directory for 3
+more: the import, the first executable and the checks are done anew, so that it gets a little less
+than an undivided run.
+
+TVM's pipeline has no clock. Here it is ended by one: after the minutes nothing is proposed, built
+or run any more; then the schedules are applied and compiled. The seconds in the table say how long
+all of it took.
 
 A finished measurement is a file in ``--out`` and is not repeated.
 """
@@ -28,23 +36,46 @@ A finished measurement is a file in ``--out`` and is not repeated.
 import argparse
 import statistics
 import sys
+from pathlib import Path
 from typing import Any
 
+from .model_methods import METHODS
 from .model_zoo import MODELS
+from .models_course import course
 from .store import ResultStore, make_parser, make_store
 from .tables import format_table
 
-METHODS = ("tune", "tune with winograd", "static_shape_tuning")
+HEADER = (
+    "model",
+    "program",
+    "ms",
+    "quartiles",
+    "reference / this",
+    "deviation",
+    "naive kernels",
+    "trials",
+    "s",
+)
+"""A naive kernel is one without a schedule: it is compiled as the loops that it is written as."""
 
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = make_parser(__doc__, "models")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["tune"])
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=["tune"])
     parser.add_argument("--minutes", nargs="+", type=float, default=[2.0, 5.0, 15.0])
+    parser.add_argument(
+        "--continued", action="store_true", help="let each run of tune go on with the one before"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--rounds", type=int, default=21)
+    for name in ("prior", "known"):
+        parser.add_argument(
+            f"--{name}",
+            metavar="FILE",
+            help=f"what `tune({name}=...)` takes, such as one that has not learned from the models",
+        )
     return parser.parse_args()
 
 
@@ -52,25 +83,26 @@ def main() -> int:
     """Run missing measurements and print the tables; return 1 if one failed."""
     args = parse_arguments()
     store = make_store(args)
+    given = {"prior": args.prior, "known": args.known}
+    experience = {name: str(Path(path).resolve()) for name, path in given.items() if path}
     failures = 0
     rows: list[tuple[str, ...]] = []
     for model in args.models:
         runs: dict[str, dict[str, Any]] = {}
         for seed in args.seeds:
             for method in args.methods:
-                for minutes in args.minutes:
-                    settings = {"model": model, "method": method, "minutes": minutes, "seed": seed}
-                    name = "-".join(map(str, settings.values())).replace(" ", "_")
-                    run = store.get(name, "models_run", settings)
+                runs_of_method = course(
+                    store, model, method, seed, args.minutes, args.continued, experience
+                )
+                for name, run in runs_of_method:
                     failures += run is None
                     if run is not None:
-                        runs[f"{method}, {minutes:g} min, seed {seed}"] = run
+                        runs[name] = run
         timed = _time(store, model, runs, args.rounds)
         failures += timed is None and bool(runs)
         if timed is not None:
             rows += model_rows(model, runs, timed)
-    header = ("model", "program", "ms", "quartiles", "reference / this", "deviation", "trials", "s")
-    print("\n" + format_table(header, rows, args.markdown))
+    print("\n" + format_table(HEADER, rows, args.markdown))
     return 1 if failures and not args.report else 0
 
 
@@ -102,13 +134,15 @@ def model_rows(
     -------
     rows : list[tuple[str, ...]]
         Cells: model, program, median in milliseconds, quartiles, the median ratio of the
-        reference's time to this one's in the same round, deviation, trials, seconds of the run.
+        reference's time to this one's in the same round, deviation, kernels without a schedule,
+        trials, seconds of the run.
     """
     reference = next(iter(timed["secs"].values()))
     rows: list[tuple[str, ...]] = []
     for name, secs in timed["secs"].items():
         low, middle, high = (1e3 * q for q in statistics.quantiles(secs, n=4, method="inclusive"))
-        ratio = statistics.median(a / b for a, b in zip(reference, secs, strict=True))
+        # The same position is the same round. A slow program is in the first ones only.
+        ratio = statistics.median(a / b for a, b in zip(reference, secs, strict=False))
         run = runs.get(name)
         rows.append(
             (
@@ -118,11 +152,18 @@ def model_rows(
                 f"{low:.2f} to {high:.2f}",
                 f"{ratio:.2f}",
                 f"{timed['deviations'][name]:.1e}" if name in timed["deviations"] else "-",
+                naive_kernels(run) if run else "-",
                 str(run["trials"]) if run else "-",
                 f"{run['secs']:.0f}" if run else "-",
             )
         )
     return rows
+
+
+def naive_kernels(run: dict[str, Any]) -> str:
+    """How many kernels of a model have no schedule, and of how many."""
+    naive = sum(kernel["schedule"] == "untouched" for kernel in run["kernels"])
+    return f"{naive} of {len(run['kernels'])}"
 
 
 if __name__ == "__main__":

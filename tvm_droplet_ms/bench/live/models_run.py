@@ -14,27 +14,21 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Tunes a whole model once: a child of ``models``."""
+"""Tunes a whole model once, or goes on with a run: a child of ``models``."""
 
-import os
 import shutil
 import time
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-import tvm
-from tvm import relax
-from tvm.ir import IRModule
-from tvm.ir.utils import derived_object
-from tvm.s_tir import meta_schedule as ms
-from tvm.target import Target
-
 from ...tuning import tune
-from ...tuning.compiled_model import CompiledModel
-from ...tuning.frontends import import_model
-from ...tuning.target import cpu_target
-from ...tuning.threads import set_worker_threads
+from .ending import Deadline
 from .environment import environment
+from .model_methods import METHODS, TuneMethod
 from .model_zoo import load_model
+from .models_course import run_name, stages
+from .models_tvm import tune_with_tvm
 from .store import Task, serve
 
 
@@ -45,27 +39,28 @@ def tune_model(task: Task) -> dict[str, Any]:
     -------
     result : dict[str, Any]
         ``library``, its path; ``secs``, the wall clock from the import on; ``trials``; ``parts``,
-        seconds of each; ``kernels``, a row each; ``notes``; ``environment``.
+        seconds of each; ``kernels``, a row each; ``notes``; ``environment``. Where the run goes on
+        with an earlier one, ``secs`` and ``trials`` are sums.
     """
     settings = task.settings
-    name = "-".join(str(settings[key]) for key in ("model", "method", "minutes", "seed"))
-    work_dir = task.out / "work" / name.replace(" ", "_")
-    # Files of a stopped run would make this run a continuation.
-    shutil.rmtree(work_dir, ignore_errors=True)
-    library = task.out / f"{name.replace(' ', '_')}.so"
+    name = run_name(settings)
+    before = settings.get("before", {"name": None, "secs": 0.0, "trials": 0})
+    work_dir = open_stage(task.out, name, before["name"])
+    library = task.out / f"{name}.so"
     started = time.monotonic()
-    model = load_model(settings["model"])
-    if settings["method"] == "static_shape_tuning":
-        found = _tune_with_tvm(model, str(work_dir), settings, started)
-    else:
+    deadline = started + 60.0 * stages(settings)[-1]
+    method = METHODS[settings["method"]]
+    if isinstance(method, TuneMethod):
+        model = load_model(settings["model"])
         result = tune(
             model,
-            time_budget_s=60.0 * settings["minutes"] - (time.monotonic() - started),
+            time_budget_s=deadline - time.monotonic(),
             work_dir=work_dir,
-            exact="winograd" not in settings["method"],
+            exact=method.exact,
             seed=settings["seed"],
+            **settings.get("experience", {}),
         )
-        found = {
+        found: dict[str, Any] = {
             "trials": result.trials,
             "parts": dict(result.secs_of),
             "deviation": result.deviation,
@@ -73,69 +68,51 @@ def tune_model(task: Task) -> dict[str, Any]:
             "notes": list(result.notes),
             "compiled": result.compiled,
         }
-    found["secs"] = time.monotonic() - started
+    else:
+        found = tune_with_tvm(
+            partial(load_model, settings["model"]),
+            work_dir,
+            method,
+            Deadline(deadline),
+            settings["seed"],
+        )
+    found["secs"] = before["secs"] + time.monotonic() - started
+    found["trials"] += before["trials"]
     found.pop("compiled").export(library)
     return {**found, "library": library.name, "environment": environment()}
 
 
-class OutOfTime(Exception):
-    """The minutes of a baseline are over."""
+def open_stage(out: Path, name: str, before: str | None) -> Path:
+    """The work directory of a run: a new one, or a copy of that which the run goes on with.
 
+    A copy, because a stage that is stopped must begin again with what the one before had left.
 
-def _tune_with_tvm(
-    model: Any, work_dir: str, settings: dict[str, Any], started: float
-) -> dict[str, Any]:
-    """``relax.pipeline.static_shape_tuning_pipeline`` with its defaults, ended by the clock.
+    Parameters
+    ----------
+    out : Path
+        The directory of the results.
+    name : str
+        The run's name.
+    before : str | None
+        The name of the run that this one goes on with; None for none.
 
-    The clock ends the tuning; applying and compiling come on top of it, to the pipeline's favour.
+    Raises
+    ------
+    SystemExit
+        If that run has left no work directory.
     """
-    set_worker_threads(1)
-    target = cpu_target("auto", 1)
-    mod = import_model(model).mod
-    deadline = started + 60.0 * settings["minutes"]
-    trials, is_over = 0, False
-
-    @derived_object
-    class EndByClock(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
-        def apply(self, _scheduler, _task, _candidates, _builds, results):  # type: ignore[no-untyped-def]
-            nonlocal trials, is_over
-            trials += len(results)
-            is_over = time.monotonic() > deadline
-            if is_over:
-                raise OutOfTime
-
-    prepare = [
-        relax.transform.DecomposeOpsForInference(),
-        relax.transform.CanonicalizeBindings(),
-        relax.pipeline.zero_pipeline(),
-    ]
-    with target:
-        mod = tvm.transform.Sequential(prepare)(mod)
-        os.makedirs(work_dir)
-        database = ms.database.JSONDatabase(work_dir=work_dir)
-        try:
-            ms.relax_integration.tune_relax(
-                mod,
-                {},
-                target,
-                work_dir,
-                max_trials_global=10**6,
-                database=database,
-                measure_callbacks=[*ms.MeasureCallback.create("default"), EndByClock()],
-                seed=settings["seed"],
+    work_dir = out / "work" / name
+    # Files of a stopped run would make this run a continuation.
+    shutil.rmtree(work_dir, ignore_errors=True)
+    if before is not None:
+        earlier = out / "work" / before
+        if not earlier.is_dir():
+            raise SystemExit(
+                f"{earlier} is missing: {name} goes on with that run; remove {before}.json to "
+                "repeat it, or give another --out"
             )
-        # TVM turns the callback's exception into one of its own. Any other one is a failed run.
-        except Exception:
-            if not is_over:
-                raise
-        compiled = CompiledModel(_apply(mod, database, target))
-    return {"trials": trials, "compiled": compiled}
-
-
-def _apply(mod: IRModule, database: ms.Database, target: Target) -> relax.VMExecutable:
-    with database:
-        mod = relax.transform.MetaScheduleApplyDatabase()(mod)
-    return tvm.compile(mod, target)
+        shutil.copytree(earlier, work_dir, ignore=shutil.ignore_patterns("*.so"))
+    return work_dir
 
 
 if __name__ == "__main__":
