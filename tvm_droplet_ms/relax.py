@@ -34,6 +34,7 @@ from tvm.target import Target
 
 from .compat import fast_tune_contexts
 from .database import open_database
+from .model.kernels.channelwise import mark_channelwise
 from .model.kernels.registration import legalize_map, register_schedule_rules
 from .model.prepare import prepare_graph
 from .search_strategy import DropletStrategy
@@ -309,17 +310,17 @@ def droplet_tuning_pipeline(
         seed=seed,
         strategy_options=strategy_options,
     )
-    for_this_target = []
-    if target.kind.name == "llvm":
-        register_schedule_rules()
-        for_this_target = [_prepare_bound_graph(), relax.transform.LegalizeOps(legalize_map())]
     before_tuning = [
-        *for_this_target[:1],
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
-        *for_this_target[1:],
         relax.pipeline.zero_pipeline(),
     ]
+    if target.kind.name == "llvm":
+        register_schedule_rules()
+        decompose, canonicalize, fuse = before_tuning
+        legalize = relax.transform.LegalizeOps(legalize_map())
+        before_tuning = [_prepare_bound_graph(), decompose, canonicalize, legalize, fuse]
+        before_tuning.append(mark_channelwise())
     after_applying = []
     if cpu_weight_prepack:
         before_tuning.append(relax.transform.AttachAttrLayoutFreeBuffers())

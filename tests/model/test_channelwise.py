@@ -117,3 +117,11 @@ def test_a_marked_kernel_is_the_same_function():
                 for one in (function, other)
             ]
             assert shapes[0] == shapes[1]
+
+
+def test_the_pipeline_marks_kernels_too(tmp_path):
+    mod, _ = network(96)
+    tune = relax.get_pipeline(
+        "droplet_tuning", total_trials=0, target=TARGET, work_dir=str(tmp_path)
+    )
+    assert is_marked(tune(mod))
