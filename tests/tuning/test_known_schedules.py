@@ -28,15 +28,14 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
-from tvm_droplet_ms.tuning.known_schedules import (
-    best_schedules,
+from tvm_droplet_ms.search_strategy.known_schedules import (
     find_schedules,
-    main,
     read_schedules,
     write_schedules,
 )
+from tvm_droplet_ms.search_strategy.tuned_task import TunedTask, nearest_points
 from tvm_droplet_ms.tuning.pick_sampling import PickRequest, sample_pick
-from tvm_droplet_ms.tuning.tuned_task import TunedTask, nearest_points
+from tvm_droplet_ms.tuning.shipped_schedules import best_schedules, main
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 

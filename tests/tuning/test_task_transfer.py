@@ -31,12 +31,12 @@ from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
 from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.refit import refit_tile
+from tvm_droplet_ms.search_strategy.tuned_task import TunedTask, sketch_id
 from tvm_droplet_ms.tuning.first_picks import pick_schedules
-from tvm_droplet_ms.tuning.refit import refit_tile
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.strategy import model_strategy
 from tvm_droplet_ms.tuning.transfer import PICKED, TaskSeeds
-from tvm_droplet_ms.tuning.tuned_task import TunedTask, sketch_id
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 OTHER = Target({"kind": "llvm", "num-cores": 2})

@@ -38,6 +38,7 @@ from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History, is_unmeasured
+from .known_schedules import KnownLike, find_schedules
 from .lifecycle import (
     Budget,
     PreTuningArgs,
@@ -139,6 +140,11 @@ class DropletStrategy(StrategyLifecycle):
         path of a model file, a cost model such as a ``TransferModel``, or None. The strategy feeds
         it with the measurements. A file is loaded anew for each task; a cost model object is shared
         by all tasks.
+    known : str | os.PathLike[str] | None
+        The best schedules of other tasks. The nearest ones, refitted to the extents of this task,
+        are among those that the prior chooses from; without a prior they are not used. ``"auto"``:
+        those that come with the package; else the path of a file, or None. ``tune`` uses them; for
+        single kernels they have not been measured yet.
 
     Raises
     ------
@@ -168,6 +174,7 @@ class DropletStrategy(StrategyLifecycle):
         explorer: str | Explorer = "random",
         descent: Literal["surrogate", "coordinate"] = "surrogate",
         prior: str | os.PathLike[str] | CostModel | None = "auto",
+        known: KnownLike = None,
     ) -> None:
         """Constructor"""
         super().__init__()
@@ -182,12 +189,14 @@ class DropletStrategy(StrategyLifecycle):
                 f"stop_when_converged is {stop_when_converged!r}, expected True or False"
             )
         check_prior(prior)
+        find_schedules(known)
         self._explore_trials = int(explore_trials)
         self._descent_batch_size = int(descent_batch_size)
         self._stop_when_converged = bool(stop_when_converged)
         self._explorer = _make_explorer(explorer)
         self._descent = descent
         self._prior = prior
+        self._known = known
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         super()._initialize_with_tune_context(context)
@@ -206,6 +215,7 @@ class DropletStrategy(StrategyLifecycle):
             prior=self._make_prior(task),
             cost_model=args.cost_model,
             seed=task.seed,
+            known=find_schedules(self._known),
         )
         if not any(sketch.decisions for sketch in context.spaces.sketches):
             logger.warning(
@@ -253,6 +263,7 @@ class DropletStrategy(StrategyLifecycle):
             explorer=self._explorer,
             descent=self._descent,
             prior=self._prior,
+            known=self._known,
         )
 
 

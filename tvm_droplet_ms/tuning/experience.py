@@ -19,8 +19,8 @@
 import os
 from dataclasses import dataclass
 
+from ..search_strategy.known_schedules import KnownLike, find_schedules
 from ..search_strategy.prior import check_prior
-from .known_schedules import KnownLike, find_schedules
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Experience:
         file, or None.
     known : str | os.PathLike[str] | None
         The best schedules of other models: "auto" for those that the package ships, the path of a
-        file that ``known_schedules`` wrote, or None.
+        file of ``shipped_schedules``, or None.
 
     Raises
     ------

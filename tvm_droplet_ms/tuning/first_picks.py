@@ -29,9 +29,9 @@ from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
 
 from ..compat import fast_tune_contexts
 from ..measure.pool import TaskFailed
+from ..search_strategy.known_schedules import KnownLike
 from ..search_strategy.logger import logger
 from ..search_strategy.prior import PriorLike
-from .known_schedules import KnownLike
 from .pick_file import PickFile, StoredPick
 from .pick_sampling import PickRequest
 from .pick_workers import LocalSampler, Models, PickWorkers

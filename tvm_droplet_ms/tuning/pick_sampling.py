@@ -31,10 +31,10 @@ from ..search_strategy.candidates import Candidate, Replayer
 from ..search_strategy.design_spaces import DesignSpaces
 from ..search_strategy.explorers.random_sampling import RandomExploration
 from ..search_strategy.history import History
+from ..search_strategy.known_schedules import KnownLike, find_schedules
 from ..search_strategy.prior import CostModelPrior
-from .known_schedules import KnownLike, find_schedules
+from ..search_strategy.tuned_task import nearest_points
 from .picks import FirstPick
-from .tuned_task import nearest_points
 
 KEPT = 8
 """The best predicted points of a task that are kept for the search to start with."""

@@ -25,7 +25,7 @@ from tvm.target import Target
 
 from ..search_strategy import DropletStrategy
 from ..search_strategy.explorers import RandomExplorer, SeededExplorer
-from .known_schedules import KnownLike, find_schedules
+from ..search_strategy.known_schedules import KnownLike, find_schedules
 from .picks import FirstPicks
 from .transfer import TaskSeeds
 

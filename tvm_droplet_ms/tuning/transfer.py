@@ -25,8 +25,8 @@ from tvm.target import Target
 from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
 from ..search_strategy.explorers import SearchContext
 from ..search_strategy.history import is_for_target, valid_secs
+from ..search_strategy.tuned_task import TunedTask, nearest_points
 from .picks import FirstPicks
-from .tuned_task import TunedTask, nearest_points
 
 NEIGHBOURS = 3
 """The nearest tuned tasks, of this model or another, whose best decisions a task starts with."""

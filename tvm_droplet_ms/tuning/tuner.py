@@ -91,7 +91,7 @@ def tune(
     known : str | os.PathLike[str] | None
         The best schedules of other models' kernels, candidates for this one's: "auto" for those
         that the package ships, the path of a file that
-        ``python -m tvm_droplet_ms.tuning.known_schedules`` wrote, or None.
+        ``python -m tvm_droplet_ms.tuning.shipped_schedules`` wrote, or None.
 
     Returns
     -------

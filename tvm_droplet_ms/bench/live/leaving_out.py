@@ -31,10 +31,10 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ...search_strategy import DropletStrategy
+from ...search_strategy.known_schedules import KnownLike
 from ...tuning.experience import Experience
 from ...tuning.frontends import import_model
 from ...tuning.kernel_tuner import KernelTuner
-from ...tuning.known_schedules import KnownLike
 from ...tuning.lowering import lower
 from ...tuning.model_tuning import ModelTuning, graph_passes
 from ...tuning.output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, make_check

@@ -31,6 +31,7 @@ from ..candidates import Candidate, Replayer
 from ..design_spaces import DesignSpaces
 from ..history import History
 from ..prior import CostModelPrior
+from ..tuned_task import TunedTask
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class SearchContext:
         The cost model that TVM trains beside the search; None for none.
     seed : int
         The seed of the task, for models of the explorer's own.
+    known : Sequence[TunedTask]
+        Schedules of other tasks.
     """
 
     replayer: Replayer
@@ -65,6 +68,7 @@ class SearchContext:
     prior: CostModelPrior | None
     cost_model: CostModel | None
     seed: int
+    known: Sequence[TunedTask] = ()
 
 
 class Exploration(Protocol):

@@ -28,6 +28,7 @@ from ..candidates import Candidate, Replayer
 from ..design_spaces import DesignSpaces, SpacePoint
 from ..history import History
 from ..prior import CostModelPrior
+from ..tuned_task import nearest_points
 from .base import Exploration, Explorer, SearchContext
 
 _KNOWN = 64
@@ -38,8 +39,15 @@ _REJECTED = 2560
 ``max_fail_count`` for its population (``evolutionary_search.cc``). A GPU's limits reject most."""
 
 
+NEAREST, CERTAIN = 16, 2
+"""The nearest known schedules of other tasks that the prior is asked about, and those of them that
+are in the first batch whatever it predicts: the nearest one is often the best."""
+
+
 class RandomExplorer(Explorer):
     """Samples random schedules; with a prior, measures the best predicted of them and others.
+
+    With a prior, the nearest known schedules of other tasks are among those to choose from.
 
     Parameters
     ----------
@@ -69,8 +77,11 @@ class RandomExplorer(Explorer):
         sampling = RandomExploration(search.replayer, search.schedules, search.history)
         if search.prior is None:
             return sampling
+        near = nearest_points(search.known, search.spaces, NEAREST)
+        replayed = (search.replayer.replay(search.spaces.trace(point)) for point in near)
+        known = [one for one in replayed if one is not None and one not in search.history]
         return PriorGuidedExploration(
-            sampling, search.prior, search.spaces, self.pool_size, self.epsilon
+            sampling, search.prior, search.spaces, self.pool_size, self.epsilon, known
         )
 
     def clone(self) -> "RandomExplorer":
@@ -142,6 +153,8 @@ class PriorGuidedExploration:
         The number of random schedules to choose from.
     epsilon : float
         The share of a batch that is chosen at random.
+    known : Sequence[Candidate]
+        Schedules of other tasks, refitted to this one, to choose from besides; the nearest first.
     """
 
     def __init__(
@@ -151,8 +164,10 @@ class PriorGuidedExploration:
         spaces: DesignSpaces,
         pool_size: int,
         epsilon: float,
+        known: Sequence[Candidate] = (),
     ) -> None:
         self._sampling = sampling
+        self._known = list(known)
         self._prior = prior
         self._spaces = spaces
         self._pool_size = pool_size
@@ -165,10 +180,14 @@ class PriorGuidedExploration:
         self._fill()
 
     def _fill(self) -> None:
-        for candidate in self._sampling.ask(self._pool_size):
+        sampled = self._sampling.ask(self._pool_size)
+        # What is not chosen for its prediction is chosen in this order.
+        candidates = [*self._known[:CERTAIN], *sampled, *self._known[CERTAIN:]]
+        self._known.clear()
+        for candidate in candidates:
             point = self._spaces.find(candidate.trace)
             if point is not None:
-                self._pool[candidate.module] = point, candidate
+                self._pool.setdefault(candidate.module, (point, candidate))
         self._prior.ask(list(self._pool.values()))
 
     def leave(self) -> None:

@@ -14,33 +14,28 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Decisions that were measured on other models: candidates for the first pick of any task.
+"""Decisions that were measured on other tasks: candidates for the first measurements of any task.
 
 A task's best schedule is often that of a similar task with other loop extents, so the nearest
-known ones, refitted, are asked about beside random schedules. What TopHub is to AutoTVM, for loops
-of any extent. The file is made of work directories:
-
-    python -m tvm_droplet_ms.tuning.known_schedules DIRECTORY... --out FILE
+known ones, refitted, are candidates beside random schedules: what TopHub is to AutoTVM, for loops
+of any extent.
 """
 
-import argparse
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tvm.s_tir.meta_schedule.database import Database
+import tvm_ffi
 
-from ..database import open_database
-from ..search_strategy.decision_kinds import DECISION_KINDS
-from ..search_strategy.history import valid_secs
+from .decision_kinds import DECISION_KINDS
 from .tuned_task import TunedTask
 
-SHIPPED = Path(__file__).parent / "known_schedules.jsonl"
-"""What the package ships: the best schedules of the models in ``training/``."""
-
+FIND_FILE = "tvm_droplet_ms.known_schedules"
+"""The global function that gives the path of the file that ``"auto"`` stands for. This package
+registers it; where nothing does, ``"auto"`` means no known schedules."""
 
 KnownLike: TypeAlias = str | os.PathLike[str] | None
 """``"auto"`` for what the package ships, the path of a file, or None for nothing."""
@@ -56,44 +51,20 @@ def find_schedules(known: KnownLike) -> tuple[TunedTask, ...]:
     """
     if known is None:
         return ()
-    if known != "auto" and not os.path.isfile(known):
+    if known == "auto":
+        find = tvm_ffi.get_global_func(FIND_FILE, allow_missing=True)
+        return () if find is None else _read_once(Path(str(find())))
+    if not os.path.isfile(known):
         raise ValueError(
             f"known is {os.fspath(known)!r}, and there is no such file; expected 'auto', the path "
-            "of a file of known_schedules, or None"
+            "of a file of known schedules, or None"
         )
-    return _read_once(SHIPPED if known == "auto" else Path(known))
+    return _read_once(Path(known))
 
 
 @cache
 def _read_once(path: Path) -> tuple[TunedTask, ...]:
     return read_schedules(path)
-
-
-def best_schedules(databases: Iterable[Database]) -> list[TunedTask]:
-    """The best measured decisions of each workload.
-
-    Parameters
-    ----------
-    databases : Iterable[Database]
-        Measurements of one machine; of a workload in several of them the fastest counts.
-
-    Returns
-    -------
-    tuned : list[TunedTask]
-        Each once.
-    """
-    best: dict[Any, tuple[float, Any]] = {}
-    for database in databases:
-        for record in database.get_all_tuning_records():
-            secs = valid_secs(record.run_secs)
-            if not secs:
-                continue
-            key = str(record.workload.mod)
-            time = sum(secs) / len(secs)
-            if key not in best or time < best[key][0]:
-                best[key] = (time, record.trace)
-    tuned = (TunedTask.from_trace(trace) for _, trace in best.values())
-    return [task for task in dict.fromkeys(tuned) if task.kinds]
 
 
 def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
@@ -134,18 +105,3 @@ def _parse(line: Any) -> TunedTask:
     if not all(isinstance(number, int) for value in values for number in value):
         raise TypeError("a decision's value is no integer")
     return TunedTask(sketch, kinds, values)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the best schedules of some work directories."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("directories", nargs="+", type=Path, help="work directories of one machine")
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="the file (default: the shipped)")
-    options = parser.parse_args(arguments)
-    tuned = best_schedules(open_database(directory) for directory in options.directories)
-    write_schedules(options.out, tuned)
-    print(f"{len(tuned)} schedules in {options.out}")
-
-
-if __name__ == "__main__":
-    main()

@@ -23,10 +23,10 @@ from math import prod
 
 from tvm.s_tir import Trace
 
-from ..search_strategy.decision_kinds import PERFECT_TILE
-from ..search_strategy.decisions import Sketch
-from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
-from ..search_strategy.neighbourhood import Point
+from .decision_kinds import PERFECT_TILE
+from .decisions import Sketch
+from .design_spaces import DesignSpaces, SpacePoint
+from .neighbourhood import Point
 from .refit import extent_distance, refit_tile
 
 OTHER_SKETCH = 4.0

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_droplet_ms.tuning.refit import divisors, extent_distance, refit_tile
+from tvm_droplet_ms.search_strategy.refit import divisors, extent_distance, refit_tile
 
 
 @pytest.mark.parametrize(
