@@ -22,7 +22,11 @@ import pytest
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.model.kernels.registration import legalize_map
+from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.model.kernels.packed_groups import pack_weights
+from tvm_droplet_ms.model.kernels.registration import legalize_map, register_schedule_rules
+
+register_schedule_rules()
 
 
 def convolution(data_shape, weights, **attributes):
@@ -64,22 +68,26 @@ def in_numpy(data, weights, groups, strides=(1, 1), padding=(0, 0, 0, 0), dilati
 
 
 CASES = {
-    "1x1": ((1, 1), 4, {}),
-    "3x3 padded": ((3, 3), 2, dict(padding=(1, 1, 1, 1))),
+    "1x1": ((1, 1), 4, 24, {}),
+    "3x3 padded": ((3, 3), 2, 24, dict(padding=(1, 1, 1, 1))),
     "strided, dilated, padded on two sides": (
         (3, 3),
         3,
+        24,
         dict(padding=(0, 1, 2, 0), strides=(2, 1), dilation=(1, 2)),
     ),
+    "34 outputs of a group": ((1, 1), 4, 136, {}),
+    "17 outputs of a group, padded": ((3, 3), 2, 34, dict(padding=(1, 1, 1, 1))),
+    "300 outputs of a group": ((1, 1), 2, 600, {}),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_tuned_grouped_convolution_computes_what_numpy_does(name):
-    kernel, groups, attributes = CASES[name]
+    kernel, groups, outputs, attributes = CASES[name]
     rng = np.random.default_rng(0)
     data = rng.standard_normal((1, 8, 9, 12)).astype("float32")
-    weights = rng.standard_normal((*kernel, 12 // groups, 24)).astype("float32")
+    weights = rng.standard_normal((*kernel, 12 // groups, outputs)).astype("float32")
     mod = convolution(data.shape, weights, groups=groups, **attributes)
     run = kernel_chain.run_tuned(mod, [data], rules=legalize_map())
     np.testing.assert_allclose(
@@ -89,21 +97,69 @@ def test_a_tuned_grouped_convolution_computes_what_numpy_does(name):
     assert kernel_chain.unscheduled(run.compiled) == []
 
 
+def kernel_of(mod, rules=None):
+    (kernel,) = (
+        function
+        for function in kernel_chain.fuse(mod, rules).functions.values()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    )
+    return kernel
+
+
 def test_a_tile_of_output_channels_reads_one_group():
     mod = convolution((1, 4, 4, 12), np.ones((1, 1, 3, 24), "float32"), groups=4)
 
     def reads(rules):
-        (kernel,) = (
-            function
-            for function in kernel_chain.fuse(mod, rules).functions.values()
-            if isinstance(function, tvm.tirx.PrimFunc)
-        )
-        lines = kernel.script().splitlines()
+        lines = kernel_of(mod, rules).script().splitlines()
         (line,) = (line for line in lines if " * " in line and "] + " in line)
         return line
 
     assert "//" in reads(None)
     assert "//" not in reads(legalize_map())
+
+
+@pytest.mark.parametrize(
+    ("outputs", "vectors"),
+    [(8, (1, 8)), (15, (2, 8)), (16, (1, 16)), (17, (2, 16)), (34, (3, 16)), (64, (4, 16))],
+)
+def test_packed_weights_are_full_vectors(outputs, vectors):
+    weights = np.random.default_rng(0).standard_normal((3, 2, 5, 4 * outputs)).astype("float32")
+    packed = pack_weights(weights, 4)
+    assert packed.shape == (4, 3, 2, 5, *vectors)
+    flat = packed.reshape(4, 3, 2, 5, -1)
+    for group in range(4):
+        expected = weights[..., group * outputs : (group + 1) * outputs]
+        np.testing.assert_array_equal(flat[group, ..., :outputs], expected)
+    assert not flat[..., outputs:].any()
+
+
+def test_every_vector_of_a_tile_is_full():
+    """34 outputs are three vectors of 16, not two of 17."""
+    mod = convolution((1, 8, 8, 24), np.ones((1, 1, 6, 136), "float32"), groups=4)
+    kernel = kernel_chain.fuse(mod, legalize_map())
+    (task,) = ms.relax_integration.extract_tasks(kernel, kernel_chain.TARGET)
+    _, spaces = kernel_chain.design_space(task.dispatched[0])
+    assert len(spaces) == 2
+    for seed in range(4):
+        schedule = kernel_chain.draw_schedule(task.dispatched[0], seed=1 + seed)
+        update = schedule.get_sblock("grouped_conv2d_nhwc_update")
+        lanes = schedule.get(schedule.get_loops(update)[-1])
+        assert (lanes.kind, int(lanes.extent)) == (tvm.tirx.ForKind.VECTORIZED, 16)
+
+
+def test_groups_of_few_outputs_and_variable_weights_are_not_packed():
+    few = convolution((1, 4, 4, 12), np.ones((1, 1, 3, 16), "float32"), groups=4)
+    assert "packed_groups" not in kernel_of(few, legalize_map()).script()
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 4, 12), "float32"))
+    w = relax.Var("w", relax.TensorType((1, 1, 3, 64), "float32"))
+    with builder.function("main", [x, w]):
+        y = builder.emit(
+            relax.op.nn.conv2d(x, w, groups=4, data_layout="NHWC", kernel_layout="HWIO")
+        )
+        builder.emit_func_output(y)
+    script = kernel_of(builder.finalize(), legalize_map()).script()
+    assert "grouped_conv2d_nhwc" in script and "packed_groups" not in script
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,12 @@
 # under the License.
 """Channel shuffles rewritten so that they shuffle the innermost axis."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
 import tvm
 from tvm import relax
 
@@ -24,6 +30,66 @@ from .rewriting import Emit, Rewrite, binding_pass
 from .transposes import axes_of
 
 RESHAPE, TRANSPOSE = "relax.reshape", "relax.permute_dims"
+
+
+@dataclass(frozen=True)
+class InnerShuffle:
+    """A shuffle of the channels of an activation in NHWC.
+
+    Attributes
+    ----------
+    source : Expr
+        What is shuffled, of four constant extents.
+    groups : int
+        The groups that the channels are split into before they are swapped.
+    """
+
+    source: Expr
+    groups: int
+
+    def origins(self) -> "np.ndarray[Any, Any]":
+        """The channel of the source that each shuffled channel is."""
+        channels = int(self.source.ty.shape[3])
+        return np.arange(channels).reshape(self.groups, -1).T.ravel()
+
+    def emit(self, emit: Emit) -> Expr:
+        """Emit the shuffle but for its last operation, and return that."""
+        batch, height, width, channels = static_shape(self.source) or ()
+        split = (batch, height, width, self.groups, channels // self.groups)
+        result = emit(relax.op.reshape(self.source, split))
+        result = emit(relax.op.permute_dims(result, (0, 1, 2, 4, 3)))
+        return relax.op.reshape(result, (batch, height, width, channels))
+
+
+def inner_shuffle(value_of: Callable[[Expr], Expr], expr: Expr) -> InnerShuffle | None:
+    """Return the shuffle that an expression is.
+
+    Parameters
+    ----------
+    value_of : Callable[[Expr], Expr]
+        Gives what an expression is bound to, as ``Bindings.value_of`` does.
+    expr : Expr
+        Any expression.
+
+    Returns
+    -------
+    ret : InnerShuffle or None
+        None if it is not (N, H, W, C) -> (N, H, W, g, C / g) -> (N, H, W, C / g, g) ->
+        (N, H, W, C).
+    """
+    joined = value_of(expr)
+    swapped = value_of(joined.args[0]) if operator_name(joined) == RESHAPE else None
+    split = value_of(swapped.args[0]) if operator_name(swapped) == TRANSPOSE else None
+    if operator_name(split) != RESHAPE:
+        return None
+    source = split.args[0]
+    shape, grouped = static_shape(source), static_shape(split)
+    if shape is None or grouped is None or len(shape) != 4 or len(grouped) != 5:
+        return None
+    swaps = axes_of(swapped, 5) == (0, 1, 2, 4, 3)
+    if grouped[:3] != shape[:3] or not swaps or static_shape(joined) != shape:
+        return None
+    return InnerShuffle(source, grouped[3])
 
 
 def _shuffled(bindings: Bindings, value: Expr) -> tuple[Expr, int] | None:
@@ -51,13 +117,8 @@ def _rewrite(bindings: Bindings) -> Rewrite:
         if shuffled is None:
             return None
         source, groups = shuffled
-        batch, channels, height, width = static_shape(source) or ()
-        inner = (batch, height, width, groups, channels // groups)
-        result = emit(relax.op.permute_dims(source, (0, 2, 3, 1)))
-        result = emit(relax.op.reshape(result, inner))
-        result = emit(relax.op.permute_dims(result, (0, 1, 2, 4, 3)))
-        result = emit(relax.op.reshape(result, (batch, height, width, channels)))
-        return relax.op.permute_dims(result, (0, 3, 1, 2))
+        inner = InnerShuffle(emit(relax.op.permute_dims(source, (0, 2, 3, 1))), groups)
+        return relax.op.permute_dims(emit(inner.emit(emit)), (0, 3, 1, 2))
 
     return rewrite
 

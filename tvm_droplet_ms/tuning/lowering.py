@@ -25,6 +25,7 @@ from tvm.tirx import PrimFunc
 
 from ..model.kernels.channelwise import mark_channelwise
 from ..model.kernels.registration import legalize_map
+from ..model.kernels.shuffled_convolution import read_shuffled
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
 from .packing import WeightPacker
@@ -52,6 +53,7 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
     """
     transform = relax.transform
     passes = [
+        *([] if is_reference else [read_shuffled(), transform.DeadCodeElimination()]),
         transform.LegalizeOps({} if is_reference else legalize_map()),
         transform.AnnotateTIROpPattern(),
         transform.FoldConstant(),

@@ -22,13 +22,19 @@ from typing import Any
 import tvm
 from tvm import relax, te, topi
 
+from ..bindings import array_of, constant
+from .packed_groups import LEAST_OUTPUTS, pack_weights, packed_convolution
+
+_NAME = "grouped_conv2d"
+
 
 def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalise ``relax.nn.conv2d``; for ``LegalizeOps(customize_legalize_map=...)``.
 
-    A grouped convolution in NHWC with HWIO weights becomes `grouped_convolution`. Everything else
-    is legalised by TVM: one group, other layouts, and groups of one input channel (depthwise),
-    which TVM's form suits.
+    A grouped convolution in NHWC with HWIO weights becomes `packed_convolution`, if its weights are
+    constant and a group has enough outputs, or else `grouped_convolution`. Everything else is
+    legalised by TVM: one group, other layouts, and groups of one input channel (depthwise), which
+    TVM's form suits.
 
     Parameters
     ----------
@@ -42,25 +48,69 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
     ret : relax.Call
         A ``call_tir``, or the call itself where TVM cannot legalise it.
     """
-    attributes = call.attrs
-    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
-    groups = int(attributes.groups)
-    if (
-        groups == 1
-        or tuple(map(str, layouts)) != ("NHWC", "HWIO", "NHWC")
-        or attributes.out_dtype
-        or not all(_has_constant_shape(argument) for argument in call.args)
-        or int(call.args[1].ty.shape[2]) == 1
-    ):
+    if not is_grouped(call):
         return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
+    if is_packable(call):
+        return call_packed(builder, call, call.args[0])
     return builder.call_te(
         grouped_convolution,
         *call.args,
-        groups,
-        strides=[int(stride) for stride in attributes.strides],
-        padding=[int(pad) for pad in attributes.padding],
-        dilation=[int(step) for step in attributes.dilation],
-        primfunc_name_hint="grouped_conv2d",
+        int(call.attrs.groups),
+        **_geometry(call),
+        primfunc_name_hint=_NAME,
+    )
+
+
+def is_grouped(call: Any) -> bool:
+    """Whether a convolution has several groups of several inputs, in NHWC, HWIO and NHWC."""
+    attributes = call.attrs
+    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
+    return (
+        int(attributes.groups) > 1
+        and tuple(map(str, layouts)) == ("NHWC", "HWIO", "NHWC")
+        and not attributes.out_dtype
+        and all(_has_constant_shape(argument) for argument in call.args)
+        and int(call.args[1].ty.shape[2]) > 1
+    )
+
+
+def is_packable(call: Any) -> bool:
+    """Whether a grouped convolution has constant weights, and groups of enough outputs."""
+    weights = array_of(call.args[1])
+    return weights is not None and weights.shape[3] // int(call.attrs.groups) >= LEAST_OUTPUTS
+
+
+def call_packed(
+    builder: relax.BlockBuilder, call: Any, data: relax.Expr, shuffle: int = 1
+) -> relax.Call:
+    """Call the kernel of a grouped convolution with packed weights.
+
+    Parameters
+    ----------
+    builder : relax.BlockBuilder
+        The builder that emits the kernel.
+    call : relax.Call
+        A call of ``relax.nn.conv2d``, ``is_packable``.
+    data : relax.Expr
+        What to convolve.
+    shuffle : int
+        The groups of the channel shuffle between `data` and the convolution; 1 for none.
+
+    Returns
+    -------
+    ret : relax.Call
+        A ``call_tir``.
+    """
+    groups = int(call.attrs.groups)
+    weights = array_of(call.args[1])
+    return builder.call_te(
+        packed_convolution,
+        data,
+        constant(pack_weights(weights, groups)),
+        weights.shape[3] // groups,
+        **_geometry(call),
+        shuffle=shuffle,
+        primfunc_name_hint=_NAME,
     )
 
 
@@ -125,6 +175,15 @@ def grouped_convolution(
         lambda n, y, x, c: grouped[n, y, x, c // outputs, c % outputs],
         name="join_groups",
     )
+
+
+def _geometry(call: Any) -> dict[str, list[int]]:
+    attributes = call.attrs
+    return {
+        "strides": [int(stride) for stride in attributes.strides],
+        "padding": [int(pad) for pad in attributes.padding],
+        "dilation": [int(step) for step in attributes.dilation],
+    }
 
 
 def _has_constant_shape(expr: Any) -> bool:

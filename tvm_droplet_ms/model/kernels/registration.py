@@ -22,6 +22,7 @@ from typing import Any
 from .channelwise import register_channelwise_rule
 from .concatenation import legalize_concatenation, register_concatenation_rule
 from .grouped_convolution import legalize_convolution
+from .packed_groups_rule import register_packed_rule
 from .pool_rules import register_pool_rules
 from .vector_math import vector_math
 from .winograd_rules import register_winograd_rules
@@ -51,4 +52,5 @@ def register_schedule_rules() -> None:
     register_pool_rules()
     register_concatenation_rule()
     register_channelwise_rule()
+    register_packed_rule()
     register_winograd_rules()
