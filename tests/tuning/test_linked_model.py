@@ -105,6 +105,18 @@ def test_a_library_outlives_its_name(linked, image, tmp_path):
     )
 
 
+def test_a_name_that_is_written_again_gives_the_new_library(linked, weights, image, tmp_path):
+    library = tmp_path / "model.so"
+    CompiledModel(linked).export(library)
+    before = CompiledModel.load(library)
+    once, *others = weights
+    builder = ModelBuilder(KernelObjects(TARGET), TARGET)
+    doubled = lower(network([2 * once, *others]), TARGET)
+    CompiledModel(builder.build(doubled, MemoryDatabase())).export(library)
+    after = CompiledModel.load(library)
+    np.testing.assert_allclose(after([image])[0], 2 * before([image])[0], rtol=1e-4, atol=1e-3)
+
+
 def test_what_we_cannot_write_tvm_writes(linked, image, expected, tmp_path, monkeypatch):
     def fail(*_arguments):
         raise FormatError("another format")

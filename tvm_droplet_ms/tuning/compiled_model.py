@@ -78,8 +78,13 @@ class CompiledModel:
         return model
 
     def _open(self, library: Path) -> None:
-        with without_lines("Scope Loaded"):
-            self.executable = relax.VMExecutable(tvm.runtime.load_module(str(library)))
+        # The dynamic loader goes by names: for a file that has replaced one that is still loaded,
+        # it would give the old one. ``tvm.runtime.load_module`` would follow the link.
+        with tempfile.TemporaryDirectory(prefix="droplet_model_") as folder:
+            link = Path(folder) / "model.so"
+            link.symlink_to(library.absolute())
+            with without_lines("Scope Loaded"):
+                self.executable = relax.VMExecutable(tvm_ffi.load_module(link))
         # The file is read again by ``export``, when its name may be gone or another one's.
         self._descriptor = os.open(library, os.O_RDONLY)
         weakref.finalize(self, os.close, self._descriptor)
