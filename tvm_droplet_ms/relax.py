@@ -36,6 +36,7 @@ from .compat import fast_tune_contexts
 from .database import open_database
 from .model.kernels.channelwise import mark_channelwise
 from .model.kernels.registration import legalize_map, register_schedule_rules
+from .model.kernels.shuffled_convolution import read_shuffled
 from .model.prepare import prepare_graph
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
@@ -319,8 +320,16 @@ def droplet_tuning_pipeline(
         register_schedule_rules()
         decompose, canonicalize, fuse = before_tuning
         legalize = relax.transform.LegalizeOps(legalize_map())
-        before_tuning = [_prepare_bound_graph(), decompose, canonicalize, legalize, fuse]
-        before_tuning.append(mark_channelwise())
+        before_tuning = [
+            _prepare_bound_graph(),
+            decompose,
+            canonicalize,
+            read_shuffled(),
+            relax.transform.DeadCodeElimination(),
+            legalize,
+            fuse,
+            mark_channelwise(),
+        ]
     after_applying = []
     if cpu_weight_prepack:
         before_tuning.append(relax.transform.AttachAttrLayoutFreeBuffers())

@@ -49,8 +49,9 @@ class InnerShuffle:
 
     def origins(self) -> "np.ndarray[Any, Any]":
         """The channel of the source that each shuffled channel is."""
-        channels = int(self.source.ty.shape[3])
-        return np.arange(channels).reshape(self.groups, -1).T.ravel()
+        channels = np.arange(int(self.source.ty.shape[3]))
+        ret: np.ndarray[Any, Any] = channels.reshape(self.groups, -1).T.ravel()
+        return ret
 
     def emit(self, emit: Emit) -> Expr:
         """Emit the shuffle but for its last operation, and return that."""
@@ -78,8 +79,12 @@ def inner_shuffle(value_of: Callable[[Expr], Expr], expr: Expr) -> InnerShuffle 
         (N, H, W, C).
     """
     joined = value_of(expr)
-    swapped = value_of(joined.args[0]) if operator_name(joined) == RESHAPE else None
-    split = value_of(swapped.args[0]) if operator_name(swapped) == TRANSPOSE else None
+    if operator_name(joined) != RESHAPE:
+        return None
+    swapped = value_of(joined.args[0])
+    if operator_name(swapped) != TRANSPOSE:
+        return None
+    split = value_of(swapped.args[0])
     if operator_name(split) != RESHAPE:
         return None
     source = split.args[0]

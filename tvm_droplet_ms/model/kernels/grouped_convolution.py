@@ -103,6 +103,7 @@ def call_packed(
     """
     groups = int(call.attrs.groups)
     weights = array_of(call.args[1])
+    assert weights is not None
     return builder.call_te(
         packed_convolution,
         data,

@@ -51,7 +51,7 @@ def read_shuffled() -> tvm.transform.Pass:
 
 
 @relax.expr_functor.mutator
-class _Reader(relax.PyExprMutator):
+class _Reader(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
         if not (isinstance(call.op, tvm.ir.Op) and str(call.op.name) == "relax.nn.conv2d"):
