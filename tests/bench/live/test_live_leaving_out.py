@@ -35,6 +35,7 @@ from tvm_droplet_ms.bench.live.leaving_out import (
 )
 from tvm_droplet_ms.bench.live.model_variants import VARIANTS
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.tuning.experience import Experience
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
@@ -92,6 +93,22 @@ def test_a_variant_computes_the_model(variant, model, weight, tmp_path):
 def test_unknown_pass_is_refused(model, tmp_path):
     with pytest.raises(ValueError, match="ConvertToNHCW"):
         tune_without(model, Leaving(passes=("ConvertToNHCW",)), 600.0, tmp_path, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"), [("full", (None, "known.jsonl")), ("no known schedules", (None, None))]
+)
+def test_given_experience_is_used_unless_left_out(variant, expected, model, tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        leaving_out, "ModelTuning", lambda *arguments, **_: found.append(arguments[8])
+    )
+    (tmp_path / "known.jsonl").write_text("")
+    monkeypatch.chdir(tmp_path)
+    given = Experience(prior=None, known="known.jsonl")
+    with pytest.raises(AttributeError, match="run"):
+        tune_without(model, LEAVING[variant], 600.0, tmp_path / "work", seed=0, experience=given)
+    assert [(found.prior, found.known) for found in found] == [expected]
 
 
 def test_every_pass_that_is_left_out_exists():

@@ -19,7 +19,7 @@
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, isinf
 from typing import Any
@@ -62,15 +62,15 @@ class Leaving:
         Names of graph passes.
     exact : bool
         Whether Winograd's algorithm is.
-    experience : Experience
-        What is known of other models.
+    experience : Collection[str]
+        Fields of ``Experience``: what is known of other models.
     tuner : Mapping[str, Any]
         Arguments of ``KernelTuner`` that leave out a part.
     """
 
     passes: Collection[str] = ()
     exact: bool = True
-    experience: Experience = field(default_factory=Experience)
+    experience: Collection[str] = ()
     tuner: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -81,6 +81,7 @@ def tune_without(
     work_dir: str | os.PathLike[str],
     seed: int,
     trials: int | None = None,
+    experience: Experience | None = None,
 ) -> TuneResult:
     """Tune a model on one thread, with a part left out; see ``tune``.
 
@@ -115,7 +116,7 @@ def tune_without(
         leaving.exact,
         parts,
         seed,
-        leaving.experience,
+        replace(experience or Experience(), **dict.fromkeys(leaving.experience)),
         passes=[(name, step) for name, step in passes if name not in leaving.passes],
         make_tuner=partial(KernelTuner, **leaving.tuner),
     )
@@ -215,11 +216,11 @@ LEAVING: Mapping[str, Leaving] = {
     "no layout": Leaving(passes=("ConvertToNHWC", "ShuffleInnermost")),
     "no folding": Leaving(passes=("FoldConstantsWithNumPy", "FoldPads", "FoldAffine")),
     "no packing": Leaving(tuner={"lower_graph": lower_unpacked}),
-    "no known schedules": Leaving(experience=Experience(known=None)),
+    "no known schedules": Leaving(experience=("known",)),
     "no first picks": Leaving(tuner={"picking": Experience(None, None)}),
     "no clock scheduler": Leaving(tuner={"make_priorities": GradientPriorities}),
     "no transfer": Leaving(tuner={"make_strategy": strategy_without_transfer}),
-    "no prior": Leaving(experience=Experience(prior=None)),
+    "no prior": Leaving(experience=("prior",)),
     "winograd": Leaving(exact=False),
 }
 """What each of ``VARIANTS`` leaves out."""

@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any
 
+from .experience_options import add_experience_options, given_experience
 from .model_variants import FULL, VARIANTS
 from .model_zoo import MODELS
 from .store import ResultStore, make_parser, make_store
@@ -52,6 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--rounds", type=int, default=21)
+    add_experience_options(parser)
     return parser.parse_args()
 
 
@@ -59,19 +61,22 @@ def main() -> int:
     """Run missing measurements and print a Markdown table; return 1 if one failed."""
     args = parse_arguments()
     store = make_store(args)
+    experience = given_experience(args)
     failures = 0
     rows: list[tuple[str, ...]] = []
     for model in args.models:
         runs: dict[Key, dict[str, Any]] = {}
         for seed in args.seeds:
             for variant in (FULL, *args.variants):
-                settings = {
+                settings: dict[str, Any] = {
                     "model": model,
                     "variant": variant,
                     "minutes": args.minutes,
                     "seed": seed,
                 }
-                name = "-".join(map(str, settings.values())).replace(" ", "_")
+                name = run_name(settings)
+                if experience:
+                    settings["experience"] = experience
                 run = store.get(name, "model_parts_run", settings)
                 failures += run is None
                 if run is not None:
@@ -92,6 +97,12 @@ def _time(
     libraries = {program_name(*key): run["library"] for key, run in runs.items()}
     settings = {"model": model, "libraries": libraries, "rounds": rounds}
     return store.get(f"{model}-parts-timed-{len(runs)}", "models_timing", settings)
+
+
+def run_name(settings: Mapping[str, Any]) -> str:
+    """The name of a run's files."""
+    parts = (settings[key] for key in ("model", "variant", "minutes", "seed"))
+    return "-".join(map(str, parts)).replace(" ", "_")
 
 
 def program_name(variant: str, seed: int) -> str:

@@ -20,8 +20,10 @@ import shutil
 import time
 from typing import Any
 
+from ...tuning.experience import Experience
 from .environment import environment
 from .leaving_out import LEAVING, tune_without
+from .model_parts import run_name
 from .model_zoo import load_model
 from .store import Task, serve
 
@@ -36,7 +38,7 @@ def tune_variant(task: Task) -> dict[str, Any]:
         seconds of each; ``kernels``, a row each; ``deviation``; ``notes``; ``environment``.
     """
     settings = task.settings
-    name = "-".join(map(str, settings.values())).replace(" ", "_")
+    name = run_name(settings)
     work_dir = task.out / "work" / name
     # Files of a stopped run would make this run a continuation.
     shutil.rmtree(work_dir, ignore_errors=True)
@@ -48,6 +50,7 @@ def tune_variant(task: Task) -> dict[str, Any]:
         60.0 * settings["minutes"] - (time.monotonic() - started),
         work_dir,
         settings["seed"],
+        experience=Experience(**settings.get("experience", {})),
     )
     secs = time.monotonic() - started
     library = f"{name}.so"

@@ -36,9 +36,9 @@ A finished measurement is a file in ``--out`` and is not repeated.
 import argparse
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
+from .experience_options import add_experience_options, given_experience
 from .model_methods import METHODS
 from .model_zoo import MODELS
 from .models_course import course
@@ -70,12 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--rounds", type=int, default=21)
-    for name in ("prior", "known"):
-        parser.add_argument(
-            f"--{name}",
-            metavar="FILE",
-            help=f"what `tune({name}=...)` takes, such as one that has not learned from the models",
-        )
+    add_experience_options(parser)
     return parser.parse_args()
 
 
@@ -83,8 +78,7 @@ def main() -> int:
     """Run missing measurements and print the tables; return 1 if one failed."""
     args = parse_arguments()
     store = make_store(args)
-    given = {"prior": args.prior, "known": args.known}
-    experience = {name: str(Path(path).resolve()) for name, path in given.items() if path}
+    experience = given_experience(args)
     failures = 0
     rows: list[tuple[str, ...]] = []
     for model in args.models:
