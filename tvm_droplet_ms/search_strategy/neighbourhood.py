@@ -21,6 +21,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Protocol
 
@@ -132,17 +133,32 @@ class TileAxis:
         return (*point[: self.start], *tile, *point[self.start + self.length :])
 
     def redraw(self, point: Point, generator: random.Random) -> Point:
-        """Give each prime factor to a position at random, the innermost up to its limit."""
+        """Draw a factorisation as TVM does (``sampling.cc``, ``SamplePerfectTile``).
+
+        Each way to share out the powers of a prime is equally likely, and tiles whose innermost
+        factor is too large are drawn again. To give each prime to a position by itself would make
+        the large inner tiles of fast kernels several times rarer.
+        """
         extent = prod(self._tile(point))
+        tile = self._draw(extent, generator)
+        while -1 != self.max_innermost_factor < tile[-1]:
+            tile = self._draw(extent, generator)
+        return (*point[: self.start], *tile, *point[self.start + self.length :])
+
+    def _draw(self, extent: int, generator: random.Random) -> list[int]:
         tile = [1] * self.length
         for prime in prime_factors(extent):
+            exponent = 0
             while extent % prime == 0:
                 extent //= prime
-                fits = self.max_innermost_factor == -1 or (
-                    tile[-1] * prime <= self.max_innermost_factor
-                )
-                tile[generator.randrange(self.length if fits else self.length - 1)] *= prime
-        return (*point[: self.start], *tile, *point[self.start + self.length :])
+                exponent += 1
+            # Bars between stars: each choice of the bars is one way to share out the exponent.
+            places = exponent + self.length - 1
+            bars = sorted(generator.sample(range(places), self.length - 1))
+            ends = pairwise([-1, *bars, places])
+            for position, (before, after) in enumerate(ends):
+                tile[position] *= prime ** (after - before - 1)
+        return tile
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Random tiles are drawn as often as TVM draws them."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm_droplet_ms.search_strategy.neighbourhood import TileAxis
+
+DRAWS = 6000
+
+
+def tvms_draws(extent, parts, limit):
+    """Tiles that TVM draws for a loop."""
+    source = te.placeholder((extent,), name="source")
+    copy = te.compute((extent,), lambda i: source[i] + 1.0, name="copy")
+    mod = IRModule({"main": te.create_prim_func([source, copy])})
+    schedule = Schedule(mod, seed=1)
+    (loop,) = schedule.get_loops(schedule.get_sblock("copy"))
+    for _ in range(DRAWS):
+        factors = schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=limit)
+        yield tuple(int(schedule.get(factor)) for factor in factors)
+
+
+@pytest.mark.parametrize(("extent", "parts", "limit"), [(32, 4, 64), (48, 3, 16), (56, 2, 8)])
+def test_tiles_are_as_likely_as_tvms(extent, parts, limit):
+    axis = TileAxis(0, parts, limit)
+    generator = random.Random(0)
+    start = (extent, *[1] * (parts - 1))
+    ours = Counter(axis.redraw(start, generator) for _ in range(DRAWS))
+    theirs = Counter(tvms_draws(extent, parts, limit))
+    assert set(ours) == set(theirs)
+    # The difference of two binomial counts; 5 standard deviations for each of some dozen tiles.
+    for tile, count in theirs.items():
+        assert abs(ours[tile] - count) < 5 * (ours[tile] + count) ** 0.5, tile
