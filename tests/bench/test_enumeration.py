@@ -17,7 +17,6 @@
 """Enumerations are complete, by counting and by comparison with TVM's mutators."""
 
 from collections.abc import Callable
-from math import comb
 
 import pytest
 from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_and_annotate, tile_two
@@ -26,7 +25,7 @@ from tvm_ffi import structural_hash
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
-from tvm_droplet_ms.bench.enumeration import enumerate_space, perfect_tiles
+from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.measure import fast_start
 
 fast_start()
@@ -48,16 +47,6 @@ def context_of(space: Callable[[Schedule], None], size: int) -> ms.TuneContext:
         postprocs=POSTPROCS,
         mutators={mutator: 0.25 for mutator in MUTATORS},
     )
-
-
-@pytest.mark.parametrize("power, length", [(0, 2), (3, 2), (5, 3), (4, 4)])
-def test_perfect_tiles_of_a_power_of_two_are_counted_by_the_binomial(power: int, length: int):
-    tiles = list(perfect_tiles(2**power, length))
-    assert len(tiles) == len(set(tiles)) == comb(power + length - 1, length - 1)
-
-
-def test_perfect_tiles_of_twelve():
-    assert list(perfect_tiles(12, 2, 4)) == [(3, 4), (4, 3), (6, 2), (12, 1)]
 
 
 def test_points_are_the_product_of_independent_decisions():

@@ -165,8 +165,8 @@ def test_categorical_without_an_order_is_a_choice():
         (PERFECT_TILE, [[2, 4, 8, 16]], [[1, 2, 3, 4, 9, 7]]),
         (PERFECT_TILE, [[2, 8]], [[1, 3]]),
         (PERFECT_TILE, [[8]], [[3]]),
-        (CATEGORICAL, [[3], [0]], [[3], [0]]),
-        (COMPUTE_LOCATION, [[-1], [4]], [[-1], [4]]),
+        (CATEGORICAL, [[3], [0]], np.eye(32)[[3, 0]]),
+        (COMPUTE_LOCATION, [[-1], [4]], np.eye(32)[[31, 4]]),
         (PARALLEL_EXTENT, [[32], [1]], [[5], [0]]),
     ],
 )

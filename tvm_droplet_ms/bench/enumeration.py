@@ -31,6 +31,7 @@ from ..search_strategy.decision_kinds import (
 )
 from ..search_strategy.decisions import Decision, largest_parallel_extent
 from ..search_strategy.design_spaces import SpacePoint
+from ..search_strategy.factorisations import factorisations
 from ..search_strategy.neighbourhood import Point
 from ..search_strategy.probing import Prober
 from .design_space import DesignSpace
@@ -154,37 +155,11 @@ def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
             extent = 1
             for factor in own:
                 extent *= factor
-            values.append(list(perfect_tiles(extent, len(own), layout.max_innermost_factor)))
+            tiles = factorisations(extent, len(own), layout.max_innermost_factor)
+            values.append([tuple(tile) for tile in tiles.tolist()])
         elif decision.kind == CATEGORICAL:
             values.append([(choice,) for choice in range(len(layout.candidates))])
         else:
             values.append([own])
     for choice in product(*values):
         yield tuple(value for part in choice for value in part)
-
-
-def perfect_tiles(extent: int, length: int, max_innermost_factor: int = -1) -> Iterator[Point]:
-    """The ordered factorisations of a loop's extent.
-
-    Parameters
-    ----------
-    extent : int
-        The extent.
-    length : int
-        The number of factors.
-    max_innermost_factor : int
-        The limit of the last factor; -1 for none.
-
-    Yields
-    ------
-    tile : Point
-        The factors, in lexical order.
-    """
-    if length == 1:
-        if max_innermost_factor == -1 or extent <= max_innermost_factor:
-            yield (extent,)
-        return
-    for factor in range(1, extent + 1):
-        if extent % factor == 0:
-            for rest in perfect_tiles(extent // factor, length - 1, max_innermost_factor):
-                yield (factor, *rest)

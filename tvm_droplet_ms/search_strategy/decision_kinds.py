@@ -37,6 +37,13 @@ PARALLEL = "meta_schedule.parallel"
 """The annotation whose constant TVM's ``MutateParallel`` changes: a decision in all but name."""
 
 
+ONE_HOT_COLUMNS = 32
+"""Columns of a decision that is no tile. Values that differ by a multiple of this share one."""
+
+ONE_HOT_SCALE = 1.0
+"""The value of a column. Two values of a decision lie the square root of 2 as far apart."""
+
+
 class TraceParts(NamedTuple):
     """The parts of a trace that is being written.
 
@@ -86,6 +93,9 @@ class DecisionKind(Protocol):
     def axis(self, start: int, length: int, inst: Instruction, legal: LegalValues) -> Axis:
         """The coordinate of a decision whose value begins at ``start`` in a point."""
 
+    def width(self, length: int) -> int:
+        """The number of columns that ``encode`` makes of a decision of some integers."""
+
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Columns for the surrogate, of shape ``(points, columns)``.
 
@@ -108,8 +118,17 @@ class _Sampled:
     def fixed_inputs(self, inst: Instruction) -> Sequence[Any]:
         return list(inst.inputs)
 
+    def width(self, length: int) -> int:
+        return ONE_HOT_COLUMNS
+
     def encode(self, values: np.ndarray) -> np.ndarray:
-        return values
+        """A column for each value: the loop at a location is another one in every sketch.
+
+        The difference of two locations says nothing of how different their schedules are.
+        """
+        columns = np.zeros((len(values), ONE_HOT_COLUMNS))
+        columns[np.arange(len(values)), values[:, 0].astype(int) % ONE_HOT_COLUMNS] = ONE_HOT_SCALE
+        return columns
 
 
 @dataclass(frozen=True)
@@ -135,6 +154,10 @@ class PerfectTile(_Sampled):
     def max_innermost_factor(self, inst: Instruction) -> int:
         """The limit of the innermost factor; -1 for none."""
         return int(inst.attrs[1])
+
+    def width(self, length: int) -> int:
+        """The factors, and the products that are neither a factor nor the extent."""
+        return max(1, 2 * length - 2)
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Logarithms to base 2 of the factors and of the products of the inner ones.
@@ -202,6 +225,10 @@ class ParallelExtent:
     def axis(self, start: int, length: int, inst: Instruction, legal: LegalValues) -> Axis:
         """The distinct parallel extents in their order."""
         return OrderedAxis(start, legal.parallel_extents())
+
+    def width(self, length: int) -> int:
+        """One column."""
+        return 1
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """The logarithm to base 2."""

@@ -69,3 +69,7 @@ class DesignSpaces:
     def vectors(self, points: Sequence[SpacePoint]) -> np.ndarray:
         """The points as vectors of shape ``(points, width)``; see ``Encoding``."""
         return self._encoding.vectors(points)
+
+    def vectors_of(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
+        """Points of one sketch as vectors; `decisions` is of shape ``(points, integers)``."""
+        return self._encoding.vectors_of(sketch, decisions)

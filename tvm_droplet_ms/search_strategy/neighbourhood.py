@@ -20,10 +20,12 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
 from math import prod
 from typing import Protocol
+
+import numpy as np
+
+from .factorisations import factorisations, prime_factors
 
 Point = tuple[int, ...]
 """The sampled decisions of a trace in order: n integers for a tile, one for any other."""
@@ -60,29 +62,8 @@ class Axis(Protocol):
     def redraw(self, point: Point, generator: random.Random) -> Point:
         """A point with another value of this coordinate, drawn at random."""
 
-
-@lru_cache(maxsize=1024)
-def prime_factors(number: int) -> tuple[int, ...]:
-    """The distinct prime factors of a positive integer, in ascending order.
-
-    Raises
-    ------
-    ValueError
-        If the number is not positive.
-    """
-    if number < 1:
-        raise ValueError(f"number is {number}, expected a positive integer")
-    primes = []
-    divisor = 2
-    while divisor * divisor <= number:
-        if number % divisor == 0:
-            primes.append(divisor)
-            while number % divisor == 0:
-                number //= divisor
-        divisor += 1
-    if number > 1:
-        primes.append(number)
-    return tuple(primes)
+    def values(self, point: Point) -> tuple[int, np.ndarray]:
+        """The first integer of this coordinate, and its values, of shape ``(values, length)``."""
 
 
 @dataclass(frozen=True)
@@ -135,30 +116,17 @@ class TileAxis:
     def redraw(self, point: Point, generator: random.Random) -> Point:
         """Draw a factorisation as TVM does (``sampling.cc``, ``SamplePerfectTile``).
 
-        Each way to share out the powers of a prime is equally likely, and tiles whose innermost
-        factor is too large are drawn again. To give each prime to a position by itself would make
-        the large inner tiles of fast kernels several times rarer.
+        Each is equally likely. To give each prime to a position by itself would make the large
+        inner tiles of fast kernels several times rarer.
         """
-        extent = prod(self._tile(point))
-        tile = self._draw(extent, generator)
-        while -1 != self.max_innermost_factor < tile[-1]:
-            tile = self._draw(extent, generator)
-        return (*point[: self.start], *tile, *point[self.start + self.length :])
+        _, tiles = self.values(point)
+        tile = tiles[generator.randrange(len(tiles))]
+        return (*point[: self.start], *tile.tolist(), *point[self.start + self.length :])
 
-    def _draw(self, extent: int, generator: random.Random) -> list[int]:
-        tile = [1] * self.length
-        for prime in prime_factors(extent):
-            exponent = 0
-            while extent % prime == 0:
-                extent //= prime
-                exponent += 1
-            # Bars between stars: each choice of the bars is one way to share out the exponent.
-            places = exponent + self.length - 1
-            bars = sorted(generator.sample(range(places), self.length - 1))
-            ends = pairwise([-1, *bars, places])
-            for position, (before, after) in enumerate(ends):
-                tile[position] *= prime ** (after - before - 1)
-        return tile
+    def values(self, point: Point) -> tuple[int, np.ndarray]:
+        """All factorisations of the extent that the point's tile has."""
+        extent = prod(self._tile(point))
+        return self.start, factorisations(extent, self.length, self.max_innermost_factor)
 
 
 @dataclass(frozen=True)
@@ -169,12 +137,12 @@ class OrderedAxis:
     ----------
     slot : int
         The index of the decision in a point.
-    values : tuple[int, ...]
+    ordered : tuple[int, ...]
         The legal values, ascending.
     """
 
     slot: int
-    values: tuple[int, ...]
+    ordered: tuple[int, ...]
 
     def moves(self, point: Point) -> Iterator[Move]:
         """Up and down, where there is a next value."""
@@ -185,20 +153,24 @@ class OrderedAxis:
     def apply(self, point: Point, move: Move) -> Point | None:
         """The next value above or below; None at the end of the axis."""
         value = point[self.slot]
-        place = bisect_left(self.values, value)
-        known = place < len(self.values) and self.values[place] == value
+        place = bisect_left(self.ordered, value)
+        known = place < len(self.ordered) and self.ordered[place] == value
         if move[0] > 0:
             target = place + 1 if known else place
         else:
             target = place - 1
-        if not 0 <= target < len(self.values):
+        if not 0 <= target < len(self.ordered):
             return None
-        return (*point[: self.slot], self.values[target], *point[self.slot + 1 :])
+        return (*point[: self.slot], self.ordered[target], *point[self.slot + 1 :])
 
     def redraw(self, point: Point, generator: random.Random) -> Point:
         """Any of the values."""
-        value = generator.choice(self.values) if self.values else point[self.slot]
+        value = generator.choice(self.ordered) if self.ordered else point[self.slot]
         return (*point[: self.slot], value, *point[self.slot + 1 :])
+
+    def values(self, point: Point) -> tuple[int, np.ndarray]:
+        """The legal values."""
+        return self.slot, np.array(self.ordered, dtype=np.int64)[:, None]
 
 
 @dataclass(frozen=True)
@@ -229,6 +201,10 @@ class ChoiceAxis:
     def redraw(self, point: Point, generator: random.Random) -> Point:
         """Any of the choices."""
         return (*point[: self.slot], generator.randrange(self.count), *point[self.slot + 1 :])
+
+    def values(self, point: Point) -> tuple[int, np.ndarray]:
+        """The choices."""
+        return self.slot, np.arange(self.count)[:, None]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ...search_strategy.candidates import Candidate, Replayer
 from ...search_strategy.decision_kinds import COMPUTE_LOCATION, PARALLEL_EXTENT
 from ...search_strategy.decisions import Decision, Sketch, largest_parallel_extent
 from ...search_strategy.design_spaces import DesignSpaces
+from ...search_strategy.factorisations import factorisations
 from ...search_strategy.neighbourhood import (
     Axis,
     ChoiceAxis,
@@ -36,7 +37,6 @@ from ...search_strategy.neighbourhood import (
     TileAxis,
 )
 from ...search_strategy.probing import Prober
-from ..enumeration import perfect_tiles
 from .ask_tell import Point
 
 _DRAWS = 16
@@ -249,12 +249,12 @@ def _values(
         # More than one where a tiled extent depends on earlier decisions.
         extents = {prod(decision.value(point)) for point in made}
         tiles = (
-            tile
+            tuple(tile)
             for extent in extents
-            for tile in perfect_tiles(extent, axis.length, axis.max_innermost_factor)
+            for tile in factorisations(extent, axis.length, axis.max_innermost_factor).tolist()
         )
         return tuple(sorted(tiles, key=lambda tile: tile[::-1]))
     if isinstance(axis, OrderedAxis):
-        return tuple((value,) for value in axis.values)
+        return tuple((value,) for value in axis.ordered)
     assert isinstance(axis, ChoiceAxis)
     return tuple((value,) for value in range(axis.count))

@@ -25,9 +25,9 @@ from tvm.s_tir.meta_schedule import TuneContext
 
 from ...search_strategy.candidates import Candidate
 from ...search_strategy.design_spaces import SpacePoint
+from ...search_strategy.factorisations import factorisations
 from ...search_strategy.neighbourhood import Point
 from ..design_space import DesignSpace
-from ..enumeration import perfect_tiles
 from ..sketch_layout import DecisionLayout
 
 MAX_CHANGES = 4
@@ -81,9 +81,8 @@ class Sampler:
 
     def _value(self, decision: DecisionLayout, present: Point) -> Point:
         if decision.kind == "SamplePerfectTile":
-            tiles = list(
-                perfect_tiles(prod(present), decision.length, decision.max_innermost_factor)
-            )
+            extent, limit = prod(present), decision.max_innermost_factor
+            tiles = [tuple(t) for t in factorisations(extent, decision.length, limit).tolist()]
             # Half of the time a tile that differs in two positions only.
             close = [t for t in tiles if sum(a != b for a, b in zip(t, present, strict=True)) == 2]
             return self._generator.choice(

@@ -17,9 +17,8 @@
 """Descent on a surrogate: measures the points of largest expected improvement."""
 
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from threadpoolctl import threadpool_limits
 
@@ -30,21 +29,28 @@ from ..design_spaces import SpacePoint
 from ..explorers.base import SearchContext
 from ..probing import Prober
 from ..surrogate.acquisition import by_expected_improvement
-from ..surrogate.model import Surrogate
 from .base import Batch
+from .belief import Belief
+from .latent_draft import LatentDraft
 from .local_moves import LocalMoves
 from .tried_points import TriedPoints
 
-RANDOM_POINTS = 500
+RANDOM_POINTS = 100
 """Random points of the whole space among the points considered for a batch."""
 
+DRAFTED_POINTS = 400
+"""Drafted points among them, without a prior."""
+
 DRAFTED, ASKED_STEPS, ASKED_RANDOM = 32, 8, 16
-"""Points per batch that the prior is asked about, each of which costs a replay: those that the
-measurements alone rank first, steps from the best, and random points. Points asked about for
-earlier batches are considered again."""
+"""Points per batch that the prior is asked about, each of which costs a replay: those that a draft
+ranks first, steps from the best, and random points. Points asked about for earlier batches are
+considered again."""
 
 ASK_UNTIL = 32
 """Measurements after which the prior is not asked: they say more, and asking takes time."""
+
+PARENTS = 16
+"""Good points that drafted ones are made of."""
 
 MAX_FIT_POINTS = 256
 """The most measurements that the surrogate is fitted to; fitting is cubic in their number."""
@@ -82,10 +88,11 @@ class SurrogateDescent:
 
     For each batch:
 
-    1. Collect the adjacent steps of every decision from the best, random joint steps of two or
-       three decisions, and random points of the whole space.
-    2. Fit a Gaussian process to the relative throughput of all measurements. With a prior, and
+    1. Fit a Gaussian process to the relative throughput of all measurements. With a prior, and
        while few were measured, fit it to what the prior leaves unexplained.
+    2. Collect the adjacent steps of every decision from the point that it expects to be the best,
+       random joint steps of two or three decisions, random points of the whole space, and those of
+       which it expects most among thousands that were drawn, changed and recombined.
     3. Take the points of largest expected improvement, each as if those before had come out as
        predicted.
 
@@ -118,6 +125,7 @@ class SurrogateDescent:
         self._prior = search.prior
         self._stop_when_converged = stop_when_converged
         self._moves = LocalMoves(search.spaces, prober, search.generator)
+        self._draft = LatentDraft(search.spaces, self._moves, search.generator)
         self._tried = TriedPoints(search.history, search.spaces)
 
     def descend(self) -> Generator[Batch, None, bool]:
@@ -150,16 +158,19 @@ class SurrogateDescent:
         # Matrices this small are slower on several threads, and far slower on a busy machine.
         with Profiler.timeit("Droplet/Propose"), threadpool_limits(1, user_api="blas"):
             secs = self._tried.seconds()
-            best = min(secs, key=secs.__getitem__, default=None)
-            if best is None or math.isinf(secs[best]):
+            if all(map(math.isinf, secs.values())):
                 return Proposals(improvement=math.inf)
             if len(secs) >= ASK_UNTIL:
                 self._prior = None
-            pool = self._considered(best, secs)
+            with Profiler.timeit("Droplet/Model"):
+                belief = self._belief(secs)
+            pool = self._considered(belief)
             if not pool:
                 return Proposals()
             with Profiler.timeit("Droplet/Model"):
-                order = self._by_improvement(secs, pool)
+                if self._prior is not None:
+                    belief = self._belief(secs)
+                order = by_expected_improvement(belief.predict(pool), belief.best_value)
             return self._take(pool, order, count)
 
     def untried_neighbours(self, count: int) -> list[Candidate]:
@@ -175,33 +186,35 @@ class SurrogateDescent:
         pool = [point for point in self._moves.adjacent(best) if not self._tried.is_tried(point)]
         return self._take(pool, _in_order(len(pool)), count).batch
 
-    def _considered(self, best: SpacePoint, secs: dict[SpacePoint, float]) -> list[SpacePoint]:
+    def _belief(self, secs: Mapping[SpacePoint, float]) -> Belief:
+        if self._prior is None:
+            return Belief(self._spaces, self._values(secs))
+        means = {point: -mean for point, mean in self._prior.means.items()}
+        return Belief(self._spaces, self._values(secs), means)
+
+    def _considered(self, belief: Belief) -> list[SpacePoint]:
         """The untried points to choose from; with a prior, those that it was asked about."""
-        steps = self._moves.steps(best)
-        pool = steps | self._moves.random_points(RANDOM_POINTS)
-        if self._prior is not None:
-            drafted = self._draft(secs, pool)
-            new = [point for point in steps if point not in self._prior.means]
-            new = self._generator.sample(new, min(ASKED_STEPS, len(new)))
-            self._ask([*secs, *drafted, *new, *self._moves.random_points(ASKED_RANDOM)])
+        steps = self._moves.steps(belief.best_of(1)[0])
+        random_points = self._moves.random_points(RANDOM_POINTS)
+        if self._prior is None:
+            parents = belief.best_of(PARENTS)
+            drafted = self._draft.best(parents, belief.improvements, DRAFTED_POINTS)
+            pool = steps | dict.fromkeys(drafted) | random_points
+        else:
+            self._ask_drafted(belief, steps)
             pool = dict.fromkeys(self._prior.means)
         return [point for point in pool if not self._tried.is_tried(point)]
 
-    def _draft(self, secs: dict[SpacePoint, float], pool: Iterable[SpacePoint]) -> list[SpacePoint]:
-        """The points that the measurements alone rank first, if the prior does not know them."""
+    def _ask_drafted(self, belief: Belief, steps: Mapping[SpacePoint, None]) -> None:
         assert self._prior is not None
-        new = [
-            point
-            for point in pool
-            if point not in self._prior.means and not self._tried.is_tried(point)
-        ]
-        if not new:
-            return []
-        values = self._values(secs)
-        surrogate = Surrogate.fit(self._spaces.vectors(list(values)), list(values.values()))
-        prediction = surrogate.predict(self._spaces.vectors(new))
-        order = by_expected_improvement(prediction, -1.0)
-        return [new[index] for index, _ in islice(order, DRAFTED)]
+        means = self._prior.means
+        promising = sorted(means, key=lambda point: -means[point])[:PARENTS]
+        parents = [*belief.best_of(PARENTS), *promising]
+        drafted = self._draft.best(parents, belief.improvements, 2 * DRAFTED)
+        drafted = [point for point in drafted if point not in means][:DRAFTED]
+        new = [point for point in steps if point not in means]
+        new = self._generator.sample(new, min(ASKED_STEPS, len(new)))
+        self._ask([*drafted, *new, *self._moves.random_points(ASKED_RANDOM)])
 
     def _ask(self, points: Sequence[SpacePoint]) -> None:
         """Ask the prior about points that it was not asked about."""
@@ -216,21 +229,7 @@ class SurrogateDescent:
                 asked.append((point, candidate))
         self._prior.ask(asked)
 
-    def _by_improvement(self, secs: dict[SpacePoint, float], pool: Sequence[SpacePoint]) -> _Order:
-        """The indices of the pool, the largest expected improvement first."""
-        values = self._values(secs)
-        points, measured = self._spaces.vectors(list(values)), list(values.values())
-        wanted = self._spaces.vectors(pool)
-        if self._prior is None:
-            prediction = Surrogate.fit(points, measured).predict(wanted)
-        else:
-            means = self._prior.means
-            known = [-means.get(point, 0.0) for point in values]
-            surrogate = Surrogate.fit(points, measured, known)
-            prediction = surrogate.predict(wanted, [-means[point] for point in pool])
-        return by_expected_improvement(prediction, -1.0)
-
-    def _values(self, secs: dict[SpacePoint, float]) -> dict[SpacePoint, float]:
+    def _values(self, secs: Mapping[SpacePoint, float]) -> dict[SpacePoint, float]:
         """The modelled values: the throughput relative to the best, negated.
 
         Failures and rejected points have none: 0. Differences among slow points matter little.
@@ -268,7 +267,7 @@ class SurrogateDescent:
         return None if candidate is None or candidate in self._history else candidate
 
 
-def _fit_points(secs: dict[SpacePoint, float]) -> dict[SpacePoint, float]:
+def _fit_points(secs: Mapping[SpacePoint, float]) -> Mapping[SpacePoint, float]:
     """All measurements, or of more than ``MAX_FIT_POINTS`` the best half and the latest."""
     if len(secs) <= MAX_FIT_POINTS:
         return secs

@@ -28,6 +28,9 @@ from ..neighbourhood import Point
 class Kind(Protocol):
     """A kind of decision, as ``decision_kinds.DecisionKind``."""
 
+    def width(self, length: int) -> int:
+        """The number of columns of a decision of some integers."""
+
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Columns of shape ``(points, columns)`` for values of shape ``(points, length)``."""
 
@@ -60,10 +63,9 @@ class _Columns:
 class Encoding:
     """Vectors in which points with similar schedules are close.
 
-    The unit is a step: a factor of two moved from one tile position to another, the next value of a
-    choice, the next compute location, twice the parallel extent. The n-th decision of a kind has
-    the same columns in all sketches, so that one sketch learns from the other. The sketch itself
-    is one-hot.
+    The unit is a step: a factor of two moved from one tile position to another, or twice the
+    parallel extent. Choices, compute locations and the sketch itself are one-hot. The n-th decision
+    of a kind has the same columns in all sketches, so that one sketch learns from the other.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ class Encoding:
                 key = (slot.kind, slot.length, same)
                 if key not in begins:
                     begins[key] = self.width
-                    self.width += max(1, 2 * slot.length - 2)
+                    self.width += slot.kind.width(slot.length)
                 columns.append(_Columns(slot, begins[key]))
             self._columns.append(columns)
 
@@ -107,14 +109,29 @@ class Encoding:
             Of shape ``(points, width)``.
         """
         vectors = np.zeros((len(points), self.width))
-        for sketch, columns in enumerate(self._columns):
+        for sketch in range(len(self._columns)):
             rows = [row for row, (which, _) in enumerate(points) if which == sketch]
-            if not rows:
-                continue
-            part = np.zeros((len(rows), self.width))
-            part[:, sketch] = 1.0
-            decisions = np.array([points[row][1] for row in rows], dtype=float)
-            for column in columns:
-                column.write(decisions, part)
-            vectors[rows] = part
+            if rows:
+                vectors[rows] = self.vectors_of(sketch, np.array([points[row][1] for row in rows]))
+        return vectors
+
+    def vectors_of(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
+        """Encode points of one sketch.
+
+        Parameters
+        ----------
+        sketch : int
+            The index of the sketch.
+        decisions : np.ndarray
+            The decisions, of shape ``(points, integers)``.
+
+        Returns
+        -------
+        vectors : np.ndarray
+            Of shape ``(points, width)``.
+        """
+        vectors = np.zeros((len(decisions), self.width))
+        vectors[:, sketch] = 1.0
+        for column in self._columns[sketch]:
+            column.write(decisions, vectors)
         return vectors

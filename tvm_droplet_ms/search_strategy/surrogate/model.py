@@ -38,7 +38,7 @@ class Surrogate:
 
     @staticmethod
     def fit(
-        points: np.ndarray, values: Sequence[float], prior_means: Sequence[float] | None = None
+        points: np.ndarray, values: Sequence[float], prior_means: np.ndarray | None = None
     ) -> "Surrogate":
         """Fit the surrogate to measurements.
 
@@ -48,24 +48,25 @@ class Surrogate:
             Of shape ``(measurements, width)``.
         values : Sequence[float]
             The value of each.
-        prior_means : Sequence[float] | None
+        prior_means : np.ndarray | None
             The value that the prior predicted for each, in the same unit; None without a prior.
         """
         measured = np.array(values)
         if prior_means is None:
             return Surrogate(GaussianProcess.fit(points, measured))
-        return Surrogate(Kriging.fit(points, measured, np.array(prior_means)))
+        return Surrogate(Kriging.fit(points, measured, prior_means))
 
-    def predict(self, points: np.ndarray, prior_means: Sequence[float] | None = None) -> Prediction:
+    def predict(self, points: np.ndarray, prior_means: np.ndarray | None = None) -> Prediction:
         """Predict the values of points.
 
         Parameters
         ----------
         points : np.ndarray
             Of shape ``(points, width)``.
-        prior_means : Sequence[float] | None
+        prior_means : np.ndarray | None
             The value that the prior predicts for each; None if it was fitted without.
         """
         if isinstance(self._process, GaussianProcess):
             return self._process.predict(points)
-        return self._process.predict(points, np.array(prior_means))
+        assert prior_means is not None
+        return self._process.predict(points, prior_means)

@@ -1,0 +1,74 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a run believes, on made-up values."""
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.search_strategy.decision_kinds import PARALLEL_EXTENT
+from tvm_droplet_ms.search_strategy.decisions import Decision
+from tvm_droplet_ms.search_strategy.descents.belief import Belief
+from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding
+
+
+class Line:
+    """Points 2^0 to 2^40 of one sketch: their vectors lie on a line."""
+
+    def __init__(self):
+        encoding = Encoding([[Decision(0, PARALLEL_EXTENT, 0, 1)]])
+        self.vectors, self.vectors_of = encoding.vectors, encoding.vectors_of
+
+
+def at(place):
+    return (0, (2**place,))
+
+
+@pytest.fixture
+def valley():
+    """A parabola with its bottom at 20, measured at every second place."""
+    return {at(place): ((place - 20) / 20) ** 2 - 1.0 for place in range(0, 41, 2)}
+
+
+def test_a_lucky_time_is_not_the_best(valley):
+    lucky = {**valley, at(34): -1.05}
+    assert min(lucky, key=lucky.__getitem__) == at(34)
+    belief = Belief(Line(), lucky)
+    (best,) = belief.best_of(1)
+    assert best in {at(18), at(20), at(22)}
+    assert belief.best_value > -1.05
+
+
+def test_the_best_are_in_order(valley):
+    assert Belief(Line(), valley).best_of(3)[0] == at(20)
+    assert set(Belief(Line(), valley).best_of(3)) == {at(18), at(20), at(22)}
+
+
+def test_improvements_are_largest_in_the_valley(valley):
+    measured = {point: value for point, value in valley.items() if point != at(20)}
+    places = np.arange(0, 41)
+    improvements = Belief(Line(), measured).improvements(0, 2 ** places[:, None])
+    assert abs(int(places[np.argmax(improvements)]) - 20) <= 1
+
+
+def test_a_prior_is_drafted_where_it_was_not_asked(valley):
+    """The prior knows a second, deeper valley in which nothing was measured."""
+    measured = {at(place): valley[at(place)] for place in range(10, 22, 2)}
+    prior = {at(place): min(valley[at(place)], -2.0 * (place > 34)) for place in range(0, 41, 2)}
+    places = np.arange(0, 41)
+    belief = Belief(Line(), measured, prior)
+    assert places[np.argmax(belief.improvements(0, 2 ** places[:, None]))] > 34
+    assert int(np.argmin(belief.predict([at(place) for place in places]).mean)) > 34

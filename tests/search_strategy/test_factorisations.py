@@ -1,0 +1,48 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Factorisations against brute force and the binomial."""
+
+from itertools import product
+from math import comb, prod
+
+import pytest
+
+from tvm_droplet_ms.search_strategy.factorisations import factorisations
+
+
+@pytest.mark.parametrize(("power", "length"), [(0, 2), (3, 2), (5, 3), (4, 4)])
+def test_those_of_a_power_of_two_are_counted_by_the_binomial(power, length):
+    tiles = {tuple(tile) for tile in factorisations(2**power, length).tolist()}
+    assert len(tiles) == len(factorisations(2**power, length)) == comb(power + length - 1, power)
+
+
+@pytest.mark.parametrize(("extent", "length", "limit"), [(12, 2, 4), (30, 3, -1), (36, 3, 6)])
+def test_they_are_those_of_brute_force(extent, length, limit):
+    every = product(range(1, extent + 1), repeat=length)
+    expected = [
+        tile for tile in every if prod(tile) == extent and (limit == -1 or tile[-1] <= limit)
+    ]
+    assert list(map(tuple, factorisations(extent, length, limit).tolist())) == expected
+
+
+def test_one_factor_that_is_too_large_has_none():
+    assert factorisations(12, 1, 8).shape == (0, 1)
+
+
+def test_a_table_cannot_be_changed_by_its_users():
+    with pytest.raises(ValueError, match="read-only"):
+        factorisations(12, 2)[0, 0] = 5
