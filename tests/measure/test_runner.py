@@ -245,6 +245,33 @@ def test_kernel_far_slower_than_best_is_abandoned(artefacts):
         assert (runner.stats.runs, runner.stats.hopeless, runner.stats.near_best) == (2, 1, 1)
 
 
+def pid_as_time(_module, _device, config, _arguments):
+    """A second, and a nanosecond for each number of the process."""
+    return [1.0 + 1e-9 * os.getpid()] * config.repeat
+
+
+def test_candidate_near_best_is_timed_in_two_processes(artefacts):
+    with running(f_run_evaluator=pid_as_time) as runner:
+        results = measured(runner, artefacts["good"], artefacts["8x"])
+    processes = [[round(1e9 * (secs - 1.0)) for secs in secs_of(result)] for result in results]
+    firsts = {(first, *others[:2]) for first, *others in processes}
+    assert len(firsts) == 1 and len(set(*firsts)) == 1, "the worker stays up"
+    for first, *others in processes:
+        assert len(others) == 4
+        assert others[2] == others[3] != first
+    assert processes[0][4] != processes[1][4], "each has a fresh one"
+
+
+def test_candidate_far_from_the_best_is_timed_in_one_process(artefacts, tmp_path):
+    times = tmp_path / "times"
+    with running(f_run_evaluator=evaluator_of_file(times)) as runner:
+        times.write_text("[1.0]")
+        (best,) = measured(runner, artefacts["good"])
+        times.write_text("[1.2]")
+        (other,) = measured(runner, artefacts["good"])
+    assert (secs_of(best), secs_of(other)) == ([1.0] * 5, [1.2])
+
+
 def test_best_time_is_kept_per_task(artefacts):
     with running(evaluator_config=SHORT) as runner:
         measured(runner, artefacts["good"])
