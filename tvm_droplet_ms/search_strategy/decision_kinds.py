@@ -31,6 +31,7 @@ from tvm.s_tir import Trace
 from tvm.s_tir.schedule import Instruction
 from tvm.tirx import IntImm
 
+from .factorisations import factorisations
 from .neighbourhood import Axis, ChoiceAxis, OrderedAxis, Point, TileAxis
 
 PARALLEL = "meta_schedule.parallel"
@@ -93,6 +94,22 @@ class DecisionKind(Protocol):
     def axis(self, start: int, length: int, inst: Instruction, legal: LegalValues) -> Axis:
         """The coordinate of a decision whose value begins at ``start`` in a point."""
 
+    def values(self, inst: Instruction, seen: np.ndarray) -> np.ndarray:
+        """Values that the decision may have, given those that it has in some points.
+
+        Parameters
+        ----------
+        inst : Instruction
+            The instruction.
+        seen : np.ndarray
+            Of shape ``(points, length)``, at least one.
+
+        Returns
+        -------
+        values : np.ndarray
+            Of shape ``(values, length)``.
+        """
+
     def width(self, length: int) -> int:
         """The number of columns that ``encode`` makes of a decision of some integers."""
 
@@ -117,6 +134,10 @@ class _Sampled:
 
     def fixed_inputs(self, inst: Instruction) -> Sequence[Any]:
         return list(inst.inputs)
+
+    def values(self, inst: Instruction, seen: np.ndarray) -> np.ndarray:
+        """Those that were seen: which others are legal, only replays can tell."""
+        return np.unique(seen, axis=0)
 
     def width(self, length: int) -> int:
         return ONE_HOT_COLUMNS
@@ -155,6 +176,13 @@ class PerfectTile(_Sampled):
         """The limit of the innermost factor; -1 for none."""
         return int(inst.attrs[1])
 
+    def values(self, inst: Instruction, seen: np.ndarray) -> np.ndarray:
+        """All factorisations; those that were seen where other decisions determine the extent."""
+        extents = np.unique(seen.prod(axis=1))
+        if len(extents) > 1:
+            return np.unique(seen, axis=0)
+        return factorisations(int(extents[0]), seen.shape[1], self.max_innermost_factor(inst))
+
     def width(self, length: int) -> int:
         """The factors, and the products that are neither a factor nor the extent."""
         return max(1, 2 * length - 2)
@@ -176,6 +204,10 @@ class Categorical(_Sampled):
     """``SampleCategorical``: an index into a list of candidates."""
 
     name: str = "SampleCategorical"
+
+    def values(self, inst: Instruction, seen: np.ndarray) -> np.ndarray:
+        """All indices."""
+        return np.arange(len(inst.attrs[0]))[:, None]
 
     def axis(self, start: int, length: int, inst: Instruction, legal: LegalValues) -> Axis:
         """Neighbouring indices where the candidates are ordered numbers, else any index."""
@@ -225,6 +257,10 @@ class ParallelExtent:
     def axis(self, start: int, length: int, inst: Instruction, legal: LegalValues) -> Axis:
         """The distinct parallel extents in their order."""
         return OrderedAxis(start, legal.parallel_extents())
+
+    def values(self, inst: Instruction, seen: np.ndarray) -> np.ndarray:
+        """Those that were seen: which others give another module, only replays can tell."""
+        return np.unique(seen, axis=0)
 
     def width(self, length: int) -> int:
         """One column."""

@@ -23,6 +23,7 @@ import numpy as np
 from tvm.s_tir import Trace
 
 from .decisions import Sketch
+from .latent_space import LatentAxis, LatentSpace
 from .neighbourhood import Point
 from .surrogate.encoding import Encoding
 
@@ -66,6 +67,11 @@ class DesignSpaces:
         sketch, decisions = point
         return self.sketches[sketch].write(self._traces[sketch], decisions)
 
+    def realised(self, point: SpacePoint, trace: Trace) -> SpacePoint:
+        """The point that a replay of a point's trace realised: TVM mends illegal decisions."""
+        sketch, _ = point
+        return sketch, self.sketches[sketch].read(trace)
+
     def vectors(self, points: Sequence[SpacePoint]) -> np.ndarray:
         """The points as vectors of shape ``(points, width)``; see ``Encoding``."""
         return self._encoding.vectors(points)
@@ -73,3 +79,22 @@ class DesignSpaces:
     def vectors_of(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
         """Points of one sketch as vectors; `decisions` is of shape ``(points, integers)``."""
         return self._encoding.vectors_of(sketch, decisions)
+
+    def latent_space(self, sketch: int, seen: Sequence[Point]) -> LatentSpace:
+        """The points of a sketch whose decisions have the values that they may have.
+
+        Parameters
+        ----------
+        sketch : int
+            The index of the sketch.
+        seen : Sequence[Point]
+            Points of it that replays have realised.
+        """
+        points = np.array([self.start(sketch), *seen], dtype=np.int64)
+        insts = self._traces[sketch].insts
+        axes = []
+        for decision in self.sketches[sketch].decisions:
+            own = points[:, decision.start : decision.start + decision.length]
+            values = decision.kind.values(insts[decision.inst], own)
+            axes.append(LatentAxis(decision.start, values))
+        return LatentSpace(axes)

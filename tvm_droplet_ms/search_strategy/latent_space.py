@@ -39,7 +39,7 @@ class LatentAxis:
     start : int
         The index of its first integer in a point.
     values : np.ndarray
-        Of shape ``(values, length)``.
+        Of shape ``(values, length)``, at least one.
     """
 
     start: int
@@ -61,20 +61,23 @@ class LatentSpace:
     Parameters
     ----------
     axes : Sequence[LatentAxis]
-        The coordinates. What none of them covers stays as it is.
-    start : Sequence[int]
-        Any point of the space.
+        The coordinates: together all integers of a point.
+
+    Attributes
+    ----------
+    axes : list[LatentAxis]
+        The coordinates.
     """
 
-    def __init__(self, axes: Sequence[LatentAxis], start: Sequence[int]) -> None:
-        self._axes = [axis for axis in axes if len(axis.values) > 0]
-        self._start = np.array(start, dtype=np.int64)
+    def __init__(self, axes: Sequence[LatentAxis]) -> None:
+        self.axes = list(axes)
+        self._width = sum(axis.values.shape[1] for axis in axes)
 
     def draw(self, count: int, generator: np.random.Generator) -> np.ndarray:
         """Random points, of shape ``(count, integers)``."""
-        points = np.tile(self._start, (count, 1))
+        points = np.empty((count, self._width), dtype=np.int64)
         rows = np.arange(count)
-        for axis in self._axes:
+        for axis in self.axes:
             axis.write(points, rows, generator)
         return points
 
@@ -96,11 +99,11 @@ class LatentSpace:
             Of shape ``(count, integers)``.
         """
         points = _some(parents, count, generator)
-        if not self._axes:
+        if not self.axes:
             return points
-        order = np.argsort(generator.random((count, len(self._axes))), axis=1)
+        order = np.argsort(generator.random((count, len(self.axes))), axis=1)
         changes = generator.integers(1, MOST_CHANGES + 1, size=count)
-        for index, axis in enumerate(self._axes):
+        for index, axis in enumerate(self.axes):
             axis.write(points, np.flatnonzero(order[:, index] < changes), generator)
         return points
 
@@ -125,7 +128,7 @@ class LatentSpace:
         """
         points = _some(parents, count, generator)
         others = _some(parents, count, generator)
-        for axis in self._axes:
+        for axis in self.axes:
             rows = np.flatnonzero(generator.random(count) < 0.5)
             columns = slice(axis.start, axis.start + axis.values.shape[1])
             points[rows, columns] = others[rows, columns]

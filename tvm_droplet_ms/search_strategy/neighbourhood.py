@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
-import numpy as np
-
 from .factorisations import factorisations, prime_factors
 
 Point = tuple[int, ...]
@@ -61,9 +59,6 @@ class Axis(Protocol):
 
     def redraw(self, point: Point, generator: random.Random) -> Point:
         """A point with another value of this coordinate, drawn at random."""
-
-    def values(self, point: Point) -> tuple[int, np.ndarray]:
-        """The first integer of this coordinate, and its values, of shape ``(values, length)``."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +114,10 @@ class TileAxis:
         Each is equally likely. To give each prime to a position by itself would make the large
         inner tiles of fast kernels several times rarer.
         """
-        _, tiles = self.values(point)
+        extent = prod(self._tile(point))
+        tiles = factorisations(extent, self.length, self.max_innermost_factor)
         tile = tiles[generator.randrange(len(tiles))]
         return (*point[: self.start], *tile.tolist(), *point[self.start + self.length :])
-
-    def values(self, point: Point) -> tuple[int, np.ndarray]:
-        """All factorisations of the extent that the point's tile has."""
-        extent = prod(self._tile(point))
-        return self.start, factorisations(extent, self.length, self.max_innermost_factor)
 
 
 @dataclass(frozen=True)
@@ -137,12 +128,12 @@ class OrderedAxis:
     ----------
     slot : int
         The index of the decision in a point.
-    ordered : tuple[int, ...]
+    values : tuple[int, ...]
         The legal values, ascending.
     """
 
     slot: int
-    ordered: tuple[int, ...]
+    values: tuple[int, ...]
 
     def moves(self, point: Point) -> Iterator[Move]:
         """Up and down, where there is a next value."""
@@ -153,24 +144,20 @@ class OrderedAxis:
     def apply(self, point: Point, move: Move) -> Point | None:
         """The next value above or below; None at the end of the axis."""
         value = point[self.slot]
-        place = bisect_left(self.ordered, value)
-        known = place < len(self.ordered) and self.ordered[place] == value
+        place = bisect_left(self.values, value)
+        known = place < len(self.values) and self.values[place] == value
         if move[0] > 0:
             target = place + 1 if known else place
         else:
             target = place - 1
-        if not 0 <= target < len(self.ordered):
+        if not 0 <= target < len(self.values):
             return None
-        return (*point[: self.slot], self.ordered[target], *point[self.slot + 1 :])
+        return (*point[: self.slot], self.values[target], *point[self.slot + 1 :])
 
     def redraw(self, point: Point, generator: random.Random) -> Point:
         """Any of the values."""
-        value = generator.choice(self.ordered) if self.ordered else point[self.slot]
+        value = generator.choice(self.values) if self.values else point[self.slot]
         return (*point[: self.slot], value, *point[self.slot + 1 :])
-
-    def values(self, point: Point) -> tuple[int, np.ndarray]:
-        """The legal values."""
-        return self.slot, np.array(self.ordered, dtype=np.int64)[:, None]
 
 
 @dataclass(frozen=True)
@@ -201,10 +188,6 @@ class ChoiceAxis:
     def redraw(self, point: Point, generator: random.Random) -> Point:
         """Any of the choices."""
         return (*point[: self.slot], generator.randrange(self.count), *point[self.slot + 1 :])
-
-    def values(self, point: Point) -> tuple[int, np.ndarray]:
-        """The choices."""
-        return self.slot, np.arange(self.count)[:, None]
 
 
 @dataclass(frozen=True)

@@ -255,6 +255,6 @@ def _values(
         )
         return tuple(sorted(tiles, key=lambda tile: tile[::-1]))
     if isinstance(axis, OrderedAxis):
-        return tuple((value,) for value in axis.ordered)
+        return tuple((value,) for value in axis.values)
     assert isinstance(axis, ChoiceAxis)
     return tuple((value,) for value in range(axis.count))

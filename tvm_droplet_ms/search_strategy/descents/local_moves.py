@@ -17,7 +17,6 @@
 """Points that a descent may propose: steps from the best, and random points."""
 
 import random
-from collections.abc import Mapping
 
 from ..design_spaces import DesignSpaces, SpacePoint
 from ..neighbourhood import Neighbourhood, Point
@@ -56,12 +55,6 @@ class LocalMoves:
             )
         return known[decisions]
 
-    def neighbourhoods(self, sketch: int) -> Mapping[Point, Neighbourhood]:
-        """The neighbourhoods of a sketch that are known, at least one, by their points."""
-        if not self._neighbourhoods[sketch]:
-            self.neighbourhood((sketch, self._spaces.start(sketch)))
-        return self._neighbourhoods[sketch]
-
     def adjacent(self, point: SpacePoint) -> dict[SpacePoint, None]:
         """The points one step away, in a fixed order."""
         sketch, decisions = point
@@ -85,6 +78,8 @@ class LocalMoves:
     def _random_point(self) -> SpacePoint:
         """A point of any sketch; its locations and extents are legal somewhere in it."""
         sketch = self._generator.randrange(len(self._spaces.sketches))
-        known = self.neighbourhoods(sketch)
+        known = self._neighbourhoods[sketch]
+        if not known:
+            self.neighbourhood((sketch, self._spaces.start(sketch)))
         decisions, neighbourhood = self._generator.choice(list(known.items()))
         return sketch, neighbourhood.redraw(decisions, self._generator)

@@ -27,11 +27,11 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 from ..candidates import Candidate
 from ..design_spaces import SpacePoint
 from ..explorers.base import SearchContext
+from ..latent_draft import LatentDraft
 from ..probing import Prober
 from ..surrogate.acquisition import by_expected_improvement
 from .base import Batch
 from .belief import Belief
-from .latent_draft import LatentDraft
 from .local_moves import LocalMoves
 from .tried_points import TriedPoints
 
@@ -125,8 +125,9 @@ class SurrogateDescent:
         self._prior = search.prior
         self._stop_when_converged = stop_when_converged
         self._moves = LocalMoves(search.spaces, prober, search.generator)
-        self._draft = LatentDraft(search.spaces, self._moves, search.generator)
+        self._draft = LatentDraft(search.spaces, search.generator)
         self._tried = TriedPoints(search.history, search.spaces)
+        self._asked: set[SpacePoint] = set()
 
     def descend(self) -> Generator[Batch, None, bool]:
         """Propose batches until nothing new is found; see ``Descent``."""
@@ -198,7 +199,8 @@ class SurrogateDescent:
         random_points = self._moves.random_points(RANDOM_POINTS)
         if self._prior is None:
             parents = belief.best_of(PARENTS)
-            drafted = self._draft.best(parents, belief.improvements, DRAFTED_POINTS)
+            seen = [*self._tried.seconds(), *steps, *random_points]
+            drafted = self._draft.best(seen, parents, belief.improvements, DRAFTED_POINTS)
             pool = steps | dict.fromkeys(drafted) | random_points
         else:
             self._ask_drafted(belief, steps)
@@ -210,7 +212,8 @@ class SurrogateDescent:
         means = self._prior.means
         promising = sorted(means, key=lambda point: -means[point])[:PARENTS]
         parents = [*belief.best_of(PARENTS), *promising]
-        drafted = self._draft.best(parents, belief.improvements, 2 * DRAFTED)
+        seen = [*means, *steps]
+        drafted = self._draft.best(seen, parents, belief.improvements, 2 * DRAFTED)
         drafted = [point for point in drafted if point not in means][:DRAFTED]
         new = [point for point in steps if point not in means]
         new = self._generator.sample(new, min(ASKED_STEPS, len(new)))
@@ -221,12 +224,15 @@ class SurrogateDescent:
         assert self._prior is not None
         asked = []
         for point in dict.fromkeys(points):
-            if point in self._prior.means or self._tried.is_rejected(point):
+            if point in self._asked or point in self._prior.means:
                 continue
+            self._asked.add(point)
             candidate = self._replayer.replay(self._spaces.trace(point))
             self._tried.note_new(point, candidate)
             if candidate is not None:
-                asked.append((point, candidate))
+                realised = self._spaces.realised(point, candidate.trace)
+                self._tried.note_new(realised, candidate)
+                asked.append((realised, candidate))
         self._prior.ask(asked)
 
     def _values(self, secs: Mapping[SpacePoint, float]) -> dict[SpacePoint, float]:

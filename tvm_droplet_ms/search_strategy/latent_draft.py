@@ -17,13 +17,14 @@
 """The points that a belief expects most of, among thousands that nothing has replayed."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ..design_spaces import DesignSpaces, SpacePoint
-from ..latent_space import LatentAxis, LatentSpace
-from .local_moves import LocalMoves
+from .design_spaces import DesignSpaces, SpacePoint
+from .latent_space import LatentSpace
+from .neighbourhood import Point
 
 DRAFT_POINTS = 6000
 """Points that are drafted for a batch: a third drawn at random, a third with some decisions of good
@@ -40,41 +41,46 @@ class LatentDraft:
     ----------
     spaces : DesignSpaces
         The points of the design spaces.
-    moves : LocalMoves
-        Knows the values of their decisions, as far as they were probed.
     generator : random.Random
         Seeds all random choices.
     """
 
-    def __init__(self, spaces: DesignSpaces, moves: LocalMoves, generator: random.Random) -> None:
+    def __init__(self, spaces: DesignSpaces, generator: random.Random) -> None:
         self._spaces = spaces
-        self._moves = moves
         self._generator = np.random.default_rng(generator.getrandbits(64))
 
-    def best(self, parents: Sequence[SpacePoint], score: Score, count: int) -> list[SpacePoint]:
+    def best(
+        self,
+        seen: Iterable[SpacePoint],
+        parents: Iterable[SpacePoint],
+        score: Score,
+        count: int,
+    ) -> list[SpacePoint]:
         """The points of the highest scores, each once, the highest first.
 
         Parameters
         ----------
-        parents : Sequence[SpacePoint]
+        seen : Iterable[SpacePoint]
+            Points that tell which values decisions have.
+        parents : Iterable[SpacePoint]
             Good points.
         score : Score
             Scores points.
         count : int
             The most to return.
         """
+        seen_of, parents_of = _by_sketch(seen), _by_sketch(parents)
         found: list[tuple[float, SpacePoint]] = []
         for sketch in range(len(self._spaces.sketches)):
-            points = self._points(sketch, [own for which, own in parents if which == sketch])
-            points = np.unique(points, axis=0)
+            space = self._spaces.latent_space(sketch, seen_of[sketch])
+            points = np.unique(self._points(space, parents_of[sketch]), axis=0)
             scores = score(sketch, points)
             for row in np.argsort(-scores)[:count]:
                 found.append((float(scores[row]), (sketch, tuple(points[row].tolist()))))
         found.sort(key=lambda pair: -pair[0])
         return [point for _, point in found[:count]]
 
-    def _points(self, sketch: int, parents: Sequence[tuple[int, ...]]) -> np.ndarray:
-        space = self._space(sketch)
+    def _points(self, space: LatentSpace, parents: Sequence[Point]) -> np.ndarray:
         share = DRAFT_POINTS // (3 * len(self._spaces.sketches))
         drawn = space.draw(share, self._generator)
         if not parents:
@@ -83,18 +89,9 @@ class LatentDraft:
         changed = space.change(good, share, self._generator)
         return np.vstack([drawn, changed, space.recombine(good, share, self._generator)])
 
-    def _space(self, sketch: int) -> LatentSpace:
-        """The values that each coordinate has anywhere: which are legal depends on the others."""
-        found: dict[int, list[np.ndarray]] = {}
-        for point, neighbourhood in self._moves.neighbourhoods(sketch).items():
-            for axis in neighbourhood.axes:
-                start, own = axis.values(point)
-                values = found.setdefault(start, [])
-                if not any(np.array_equal(own, other) for other in values):
-                    values.append(own)
-        axes = []
-        for start, values in found.items():
-            # A tile of an extent that other decisions determine is kept as it is.
-            if len(values) == 1 or values[0].shape[1] == 1:
-                axes.append(LatentAxis(start, np.unique(np.concatenate(values), axis=0)))
-        return LatentSpace(axes, self._spaces.start(sketch))
+
+def _by_sketch(points: Iterable[SpacePoint]) -> defaultdict[int, list[Point]]:
+    found: defaultdict[int, list[Point]] = defaultdict(list)
+    for sketch, decisions in points:
+        found[sketch].append(decisions)
+    return found
