@@ -35,6 +35,7 @@ from pathlib import Path
 
 from .compare_report import LEGEND, Columns, layer_report, summary
 from .comparison import LayerResults, Run
+from .experience_options import add_experience_options, given_experience
 from .layers import ALL_LAYERS, LAYERS
 from .methods import METHODS, MethodError, check_methods
 from .records import write_records
@@ -58,6 +59,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--rounds", type=int, default=10, help="timings of each winner")
     parser.add_argument("--run-tables", action="store_true", help="print a row for each run too")
     parser.add_argument("--csv", type=Path, help="write the latencies and seconds to this file too")
+    add_experience_options(parser)
     args = parser.parse_args(arguments)
     for option in ("trials", "batch", "rounds"):
         if getattr(args, option) < 1:
@@ -77,6 +79,7 @@ def run_name(layer: str, method: str, seed: int) -> str:
 def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -> dict[str, object]:
     """Settings that determine a run."""
     made = ALL_LAYERS[layer]
+    experience = given_experience(args) if METHODS[method].has_prior else {}
     return {
         "layer": layer,
         "workload": [made.function, *made.arguments],
@@ -84,6 +87,7 @@ def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -
         "seed": seed,
         "trials": args.trials,
         "batch": args.batch,
+        **({"experience": experience} if experience else {}),
     }
 
 

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The options ``--prior`` and ``--known`` of commands that tune whole models. Imports no TVM."""
+"""The options ``--prior`` and ``--known`` of commands that tune. Imports no TVM."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

@@ -79,10 +79,17 @@ MORE_LAYERS: Mapping[str, Layer] = {
         "depthwise_conv2d_nhwc",
         (1, 56, 56, 144, 3, 1, 1),
     ),
+    "conv2d_c9": Layer(
+        "3x3 convolution, NHWC 14x14x256 -> 256, layer C9 of AutoTVM's ResNet-18",
+        "conv2d_nhwc",
+        (1, 14, 14, 256, 256, 3, 1, 1),
+    ),
+    "matmul_1024": Layer("matrix product, 1024x1024 times 1024x1024", "matmul", (1024, 1024, 1024)),
     "small_dense": Layer("dense, 64x64 times 64x64", "matmul", (64, 64, 64)),
 }
 """Layers that are tuned only when they are named: a depthwise convolution that the shipped cost
-model has not seen, and one for a quick trial of the commands."""
+model has not seen, two more of which the search is judged, and one for a quick trial of the
+commands."""
 
 ALL_LAYERS: Mapping[str, Layer] = {**LAYERS, **MORE_LAYERS}
 

@@ -35,37 +35,38 @@ class Method:
 
     Parameters
     ----------
-    strategy : Callable[[], Any]
-        Creates the ``strategy`` argument of ``tune_tir``.
-    cost_model : Callable[[Any], Any]
-        Creates the ``cost_model`` argument of ``tune_tir``, given the target.
+    strategy : Callable[..., Any]
+        Creates the ``strategy`` argument of ``tune_tir``; given what it should know, as keywords
+        `prior` and `known`, or nothing.
+    cost_model : Callable[..., Any]
+        Creates the ``cost_model`` argument of ``tune_tir``, given the target, and the same.
     has_prior : bool
         Whether the method begins with the cost model that comes with the package.
     """
 
-    strategy: Callable[[], Any]
-    cost_model: Callable[[Any], Any]
+    strategy: Callable[..., Any]
+    cost_model: Callable[..., Any]
     has_prior: bool = False
 
 
-def _evolutionary() -> str:
+def _evolutionary(**_: str) -> str:
     return "evolutionary"
 
 
 def _droplet(**options: Any) -> Callable[[], Any]:
-    def make() -> Any:
+    def make(**experience: str) -> Any:
         from ... import DropletStrategy
 
-        return DropletStrategy(**options)
+        return DropletStrategy(**experience | options)
 
     return make
 
 
-def _default_xgb(_: Any) -> str:
+def _default_xgb(_target: Any, **_experience: str) -> str:
     return "xgb"
 
 
-def _early_xgb(_: Any) -> Any:
+def _early_xgb(_target: Any, **_experience: str) -> Any:
     """TVM's model with predictions from 16 samples on; the default is 100."""
     from tvm.s_tir.meta_schedule.cost_model import XGBModel
     from tvm.s_tir.meta_schedule.utils import cpu_count
@@ -73,10 +74,14 @@ def _early_xgb(_: Any) -> Any:
     return XGBModel(num_warmup_samples=16, num_tuning_cores=cpu_count(logical=False))
 
 
-def _pretrained(target: Any) -> Any:
+def _pretrained(target: Any, prior: str | None = None, **_experience: str) -> Any:
     from ...cost_model import TransferModel
 
-    return TransferModel.pretrained(target)
+    if prior is None:
+        return TransferModel.pretrained(target)
+    model = TransferModel()
+    model.load(prior)
+    return model
 
 
 METHODS: Mapping[str, Method] = {
@@ -84,9 +89,10 @@ METHODS: Mapping[str, Method] = {
     "evolutionary with early model": Method(_evolutionary, _early_xgb),
     "evolutionary with prior": Method(_evolutionary, _pretrained, has_prior=True),
     "droplet": Method(_droplet(), _default_xgb, has_prior=True),
-    "droplet without prior": Method(_droplet(prior=None), _default_xgb),
+    "droplet without prior": Method(_droplet(prior=None, known=None), _default_xgb),
     "droplet as published": Method(
-        _droplet(explorer="evolutionary", descent="coordinate", prior=None), _default_xgb
+        _droplet(explorer="evolutionary", descent="coordinate", prior=None, known=None),
+        _default_xgb,
     ),
 }
 """``evolutionary`` is TVM's search with its defaults: its XGBoost model predicts at random until it

@@ -92,6 +92,7 @@ def tune(task: Task) -> dict[str, Any]:
     """
     settings = task.settings
     method, seed = METHODS[settings["method"]], settings["seed"]
+    experience = settings.get("experience", {})
     target = host_target()
     mod = make_module(ALL_LAYERS[settings["layer"]])
     work_dir = task.out / "work" / f"{settings['layer']}-{settings['method']}-{seed}"
@@ -110,9 +111,9 @@ def tune(task: Task) -> dict[str, Any]:
             str(work_dir),
             max_trials_global=settings["trials"],
             num_trials_per_iter=settings["batch"],
-            cost_model=method.cost_model(target),
+            cost_model=method.cost_model(target, **experience),
             measure_callbacks=[log.callback(), *ms.MeasureCallback.create("default")],
-            strategy=method.strategy(),
+            strategy=method.strategy(**experience),
             seed=seed,
             **tools,
         )
