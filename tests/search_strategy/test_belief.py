@@ -21,6 +21,7 @@ import pytest
 
 from tvm_droplet_ms.search_strategy.decision_kinds import PARALLEL_EXTENT
 from tvm_droplet_ms.search_strategy.decisions import Decision
+from tvm_droplet_ms.search_strategy.descents import belief as belief_module
 from tvm_droplet_ms.search_strategy.descents.belief import Belief
 from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding
 
@@ -43,7 +44,8 @@ def valley():
     return {at(place): ((place - 20) / 20) ** 2 - 1.0 for place in range(0, 41, 2)}
 
 
-def test_a_lucky_time_is_not_the_best(valley):
+def test_a_lucky_time_is_not_the_best(valley, monkeypatch):
+    monkeypatch.setattr(belief_module, "LEAST_MEASURED", 100)
     lucky = {**valley, at(34): -1.05}
     assert min(lucky, key=lucky.__getitem__) == at(34)
     belief = Belief(Line(), lucky)
@@ -67,7 +69,7 @@ def test_improvements_are_largest_in_the_valley(valley):
 def test_a_prior_is_drafted_where_it_was_not_asked(valley):
     """The prior knows a second, deeper valley in which nothing was measured."""
     measured = {at(place): valley[at(place)] for place in range(10, 22, 2)}
-    prior = {at(place): min(valley[at(place)], -2.0 * (place > 34)) for place in range(0, 41, 2)}
+    prior = {point: min(value, -2.0 * (point[1][0] > 2**34)) for point, value in valley.items()}
     places = np.arange(0, 41)
     belief = Belief(Line(), measured, prior)
     assert places[np.argmax(belief.improvements(0, 2 ** places[:, None]))] > 34

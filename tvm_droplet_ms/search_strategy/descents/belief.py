@@ -17,6 +17,7 @@
 """What the measurements of a run, and a prior, say of points that were not measured."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,17 +25,14 @@ from ..design_spaces import DesignSpaces, SpacePoint
 from ..surrogate.acquisition import expected_improvement
 from ..surrogate.gaussian_process import Prediction
 from ..surrogate.model import Surrogate
-from ..surrogate.trees import VectorTrees
-
-LEAST_ASKED = 16
-"""Predictions of the prior from which those of other points are drafted."""
+from .means import LEAST_ASKED, LEAST_MEASURED, ConstantMean, Mean, PriorMean, TreesMean
 
 
 class Belief:
-    """A surrogate of the measurements around the predictions of a prior.
+    """A surrogate of the measurements.
 
-    The prior's predictions of points that it was not asked about are drafted: trees over vectors
-    are fitted to those that it was asked about.
+    With a prior, its mean is what the prior predicts. Without one it is constant, and from
+    ``LEAST_MEASURED`` measurements on what trees say.
 
     Parameters
     ----------
@@ -42,26 +40,28 @@ class Belief:
         The points of the design spaces.
     values : Mapping[SpacePoint, float]
         The value of each measured point: the smaller, the better.
-    prior_means : Mapping[SpacePoint, float] | None
-        The values that the prior predicts; None without a prior.
+    prior_means : Mapping[SpacePoint, float]
+        The values that a prior predicts; empty without a prior.
     """
 
     def __init__(
         self,
         spaces: DesignSpaces,
         values: Mapping[SpacePoint, float],
-        prior_means: Mapping[SpacePoint, float] | None = None,
+        prior_means: Mapping[SpacePoint, float] = MappingProxyType({}),
     ) -> None:
         self._spaces = spaces
-        self._prior_means = prior_means
         self._measured = list(values)
         vectors = spaces.vectors(self._measured)
-        self._drafted: VectorTrees | None = None
-        if prior_means is not None and len(prior_means) >= LEAST_ASKED:
-            asked = np.array(list(prior_means.values()))
-            self._drafted = VectorTrees.fit(spaces.vectors(list(prior_means)), asked)
-        means = self._means(self._measured, vectors)
-        self._surrogate = Surrogate.fit(vectors, list(values.values()), means)
+        measured = np.array(list(values.values()))
+        self._mean: Mean = ConstantMean()
+        if len(prior_means) >= LEAST_ASKED:
+            asked = spaces.vectors(list(prior_means))
+            self._mean = PriorMean(prior_means, asked, self._measured, vectors)
+        elif len(measured) >= LEAST_MEASURED:
+            self._mean = TreesMean(vectors, measured)
+        means = self._mean.of_measured()
+        self._surrogate = Surrogate.fit(vectors, measured, means)
         self._expected = self._surrogate.predict(vectors, means).mean
 
     @property
@@ -79,7 +79,7 @@ class Belief:
     def predict(self, points: Sequence[SpacePoint]) -> Prediction:
         """Predict the values of points."""
         vectors = self._spaces.vectors(points)
-        return self._surrogate.predict(vectors, self._means(points, vectors))
+        return self._surrogate.predict(vectors, self._mean.of(points, vectors))
 
     def improvements(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
         """The expected improvements of drafted points of one sketch.
@@ -97,20 +97,5 @@ class Belief:
             Of shape ``(points,)``.
         """
         vectors = self._spaces.vectors_of(sketch, decisions)
-        means = None if self._prior_means is None else self._draft(vectors)
-        prediction = self._surrogate.predict(vectors, means)
+        prediction = self._surrogate.predict(vectors, self._mean.of(None, vectors))
         return expected_improvement(prediction.mean, prediction.deviation, self.best_value)
-
-    def _draft(self, vectors: np.ndarray) -> np.ndarray:
-        """What the prior would predict, as far as a draft can tell."""
-        if self._drafted is None:
-            return np.zeros(len(vectors))
-        return self._drafted.predict(vectors)
-
-    def _means(self, points: Sequence[SpacePoint], vectors: np.ndarray) -> np.ndarray | None:
-        """The prior's predictions of points, drafted where it was not asked."""
-        if self._prior_means is None:
-            return None
-        known = [self._prior_means.get(point) for point in points]
-        drafted = self._draft(vectors)
-        return np.array([own if own is not None else other for own, other in zip(known, drafted)])

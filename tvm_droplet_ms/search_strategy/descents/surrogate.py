@@ -47,7 +47,8 @@ ranks first, steps from the best, and random points. Points asked about for earl
 considered again."""
 
 ASK_UNTIL = 32
-"""Measurements after which the prior is not asked: they say more, and asking takes time."""
+"""Measurements after which the prior is not asked any more, because asking takes time. What it has
+said remains the mean."""
 
 PARENTS = 16
 """Good points that drafted ones are made of."""
@@ -88,8 +89,8 @@ class SurrogateDescent:
 
     For each batch:
 
-    1. Fit a Gaussian process to the relative throughput of all measurements. With a prior, and
-       while few were measured, fit it to what the prior leaves unexplained.
+    1. Fit a Gaussian process to the relative throughput of all measurements; its mean is what a
+       prior predicts, or without one what trees learn from the measurements.
     2. Collect the adjacent steps of every decision from the point that it expects to be the best,
        random joint steps of two or three decisions, random points of the whole space, and those of
        which it expects most among thousands that were drawn, changed and recombined.
@@ -161,15 +162,14 @@ class SurrogateDescent:
             secs = self._tried.seconds()
             if all(map(math.isinf, secs.values())):
                 return Proposals(improvement=math.inf)
-            if len(secs) >= ASK_UNTIL:
-                self._prior = None
             with Profiler.timeit("Droplet/Model"):
                 belief = self._belief(secs)
-            pool = self._considered(belief)
+            is_asked = self._prior is not None and len(secs) < ASK_UNTIL
+            pool = self._asked_points(belief) if is_asked else self._considered(belief)
             if not pool:
                 return Proposals()
             with Profiler.timeit("Droplet/Model"):
-                if self._prior is not None:
+                if is_asked:
                     belief = self._belief(secs)
                 order = by_expected_improvement(belief.predict(pool), belief.best_value)
             return self._take(pool, order, count)
@@ -194,30 +194,28 @@ class SurrogateDescent:
         return Belief(self._spaces, self._values(secs), means)
 
     def _considered(self, belief: Belief) -> list[SpacePoint]:
-        """The untried points to choose from; with a prior, those that it was asked about."""
+        """Untried points to choose from."""
         steps = self._moves.steps(belief.best_of(1)[0])
         random_points = self._moves.random_points(RANDOM_POINTS)
-        if self._prior is None:
-            parents = belief.best_of(PARENTS)
-            seen = [*self._tried.seconds(), *steps, *random_points]
-            drafted = self._draft.best(seen, parents, belief.improvements, DRAFTED_POINTS)
-            pool = steps | dict.fromkeys(drafted) | random_points
-        else:
-            self._ask_drafted(belief, steps)
-            pool = dict.fromkeys(self._prior.means)
+        seen = [*self._tried.seconds(), *steps, *random_points]
+        parents = belief.best_of(PARENTS)
+        drafted = self._draft.best(seen, parents, belief.improvements, DRAFTED_POINTS)
+        pool = steps | dict.fromkeys(drafted) | random_points
         return [point for point in pool if not self._tried.is_tried(point)]
 
-    def _ask_drafted(self, belief: Belief, steps: Mapping[SpacePoint, None]) -> None:
+    def _asked_points(self, belief: Belief) -> list[SpacePoint]:
+        """Untried points that the prior was asked about, some of them now."""
         assert self._prior is not None
         means = self._prior.means
+        steps = self._moves.steps(belief.best_of(1)[0])
         promising = sorted(means, key=lambda point: -means[point])[:PARENTS]
         parents = [*belief.best_of(PARENTS), *promising]
-        seen = [*means, *steps]
-        drafted = self._draft.best(seen, parents, belief.improvements, 2 * DRAFTED)
+        drafted = self._draft.best([*means, *steps], parents, belief.improvements, 2 * DRAFTED)
         drafted = [point for point in drafted if point not in means][:DRAFTED]
         new = [point for point in steps if point not in means]
         new = self._generator.sample(new, min(ASKED_STEPS, len(new)))
         self._ask([*drafted, *new, *self._moves.random_points(ASKED_RANDOM)])
+        return [point for point in means if not self._tried.is_tried(point)]
 
     def _ask(self, points: Sequence[SpacePoint]) -> None:
         """Ask the prior about points that it was not asked about."""

@@ -38,7 +38,9 @@ class Surrogate:
 
     @staticmethod
     def fit(
-        points: np.ndarray, values: Sequence[float], prior_means: np.ndarray | None = None
+        points: np.ndarray,
+        values: Sequence[float] | np.ndarray,
+        prior_means: np.ndarray | None = None,
     ) -> "Surrogate":
         """Fit the surrogate to measurements.
 
@@ -46,7 +48,7 @@ class Surrogate:
         ----------
         points : np.ndarray
             Of shape ``(measurements, width)``.
-        values : Sequence[float]
+        values : Sequence[float] | np.ndarray
             The value of each.
         prior_means : np.ndarray | None
             The value that the prior predicted for each, in the same unit; None without a prior.

@@ -1,0 +1,124 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What is expected of a point before the Gaussian process explains the rest."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..design_spaces import SpacePoint
+from ..surrogate.trees import VectorTrees, out_of_fold
+
+LEAST_MEASURED = 16
+"""Measurements from which trees of them are the mean."""
+
+LEAST_ASKED = 16
+"""Predictions of the prior from which those of other points are drafted."""
+
+
+class Mean(Protocol):
+    """The mean of a Gaussian process."""
+
+    def of_measured(self) -> np.ndarray | None:
+        """The mean of each measured point, as if it had not been measured; None for a constant."""
+
+    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
+        """The mean of other points.
+
+        Parameters
+        ----------
+        points : Sequence[SpacePoint] | None
+            The points; None for drafted ones, of which nothing is known but their vectors.
+        vectors : np.ndarray
+            Of shape ``(points, width)``.
+        """
+
+
+class ConstantMean:
+    """The mean of the measurements."""
+
+    def of_measured(self) -> np.ndarray | None:
+        """None."""
+        return None
+
+    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
+        """None."""
+        return None
+
+
+class TreesMean:
+    """What trees over vectors learn from the measurements: they rank better than a process.
+
+    Parameters
+    ----------
+    vectors : np.ndarray
+        Of the measured points, of shape ``(measurements, width)``.
+    values : np.ndarray
+        Their values, of shape ``(measurements,)``.
+    """
+
+    def __init__(self, vectors: np.ndarray, values: np.ndarray) -> None:
+        self._measured = out_of_fold(vectors, values)
+        self._trees = VectorTrees.fit(vectors, values)
+
+    def of_measured(self) -> np.ndarray | None:
+        """What trees say that have not seen the measurement."""
+        return self._measured
+
+    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
+        """What the trees say."""
+        return self._trees.predict(vectors)
+
+
+class PriorMean:
+    """The predictions of a prior; drafted where it was not asked.
+
+    Parameters
+    ----------
+    predictions : Mapping[SpacePoint, float]
+        The predictions of the points that the prior was asked about, at least ``LEAST_ASKED``.
+    asked : np.ndarray
+        The vectors of those points, of shape ``(predictions, width)``.
+    measured : Sequence[SpacePoint]
+        The measured points.
+    vectors : np.ndarray
+        Their vectors, of shape ``(measurements, width)``.
+    """
+
+    def __init__(
+        self,
+        predictions: Mapping[SpacePoint, float],
+        asked: np.ndarray,
+        measured: Sequence[SpacePoint],
+        vectors: np.ndarray,
+    ) -> None:
+        self._predictions = predictions
+        self._trees = VectorTrees.fit(asked, np.array(list(predictions.values())))
+        self._measured = self.of(measured, vectors)
+
+    def of_measured(self) -> np.ndarray | None:
+        """What the prior said before they were measured."""
+        return self._measured
+
+    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
+        """What the prior says, or would say as far as a draft can tell."""
+        drafted = self._trees.predict(vectors)
+        if points is None:
+            return drafted
+        pairs = zip(points, drafted.tolist(), strict=True)
+        return np.array([self._predictions.get(point, value) for point, value in pairs])
