@@ -22,7 +22,7 @@ from statistics import geometric_mean
 import pytest
 from made_up_tasks import MadeUpTask, by_gradient, by_priorities, by_turns, make_tasks
 
-from tvm_droplet_ms.tuning.priorities import PATIENCE, Priorities, Stake
+from tvm_droplet_ms.tuning.priorities import NEAR_PATIENCE, PATIENCE, Priorities, Stake
 
 KINDS = ("slowing", "steady", "sudden")
 
@@ -92,6 +92,12 @@ def test_progress_is_followed():
 
 def test_task_near_its_roofline_rests():
     priorities = visited(1.04, 1.06, weights=[1e6, 1.0])
+    for _ in range(NEAR_PATIENCE - 1):
+        assert not priorities.rests(0)
+        priorities.tell(0, 1.04, 1.0)
+    assert priorities.next() == 0, "it is heavy, and rooflines are estimates"
+    priorities.tell(0, 1.04, 1.0)
+    priorities.tell(1, 1.06, 1.0)
     assert priorities.rests(0) and not priorities.rests(1)
     assert priorities.next() == 1
     # Where all others have ended, its time is not wasted.
@@ -99,6 +105,13 @@ def test_task_near_its_roofline_rests():
     assert priorities.next() == 0
     priorities.end(0)
     assert priorities.next() is None
+
+
+def test_task_that_beats_its_roofline_goes_on_while_it_improves():
+    priorities = visited(0.99, 1.06, weights=[1e6, 1.0])
+    for batch in range(20):
+        priorities.tell(0, 0.98 * 0.99**batch, 1.0)
+        assert priorities.next() == 0
 
 
 def test_task_without_progress_rests_until_all_do():
@@ -114,9 +127,12 @@ def test_task_without_progress_rests_until_all_do():
 
 def test_run_ends_when_all_tasks_rest_if_it_should():
     priorities = Priorities([Stake(1, 1.0), Stake(1, 1.0)], stop_when_converged=True)
-    priorities.tell(0, 1.01, 1.0)
+    for _ in range(1 + NEAR_PATIENCE):
+        priorities.tell(0, 1.01, 1.0)
     assert priorities.next() == 1
-    priorities.tell(1, 1.02, 1.0)
+    for _ in range(1 + NEAR_PATIENCE):
+        assert priorities.next() == 1
+        priorities.tell(1, 1.02, 1.0)
     assert priorities.next() is None
 
 

@@ -24,7 +24,7 @@ The rule, for a model whose kernels are tasks:
    clock: the weight of the task, times what is left between its best time and its roofline, times
    the share of that which its last batches closed, over the seconds that its batches take.
 
-A task near its roofline, or without progress for long, rests: it is asked again only when all
+A task without progress for long rests, one near its roofline soon: it is asked again only when all
 others rest too.
 """
 
@@ -33,8 +33,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-NEAR = 1.05
-"""A task rests within this factor of its roofline: timings differ by as much."""
+NEAR, NEAR_PATIENCE = 1.05, 3
+"""A task within this factor of its roofline rests after this many batches without progress."""
+
+LEAST_LEFT = 0.03
+"""The least share of its best time that is expected to be left to a task: the roofline is an
+estimate, which some kernels beat."""
 
 EXPECTED_SHARE = 0.3
 """The share of what is left to the roofline that a task's first batch is expected to close; the
@@ -116,14 +120,15 @@ class _Progress:
         if math.isinf(self.best_secs):
             # As if the first valid time were twice the roofline.
             return self.stake.secs * self.share
-        left = max(self.best_secs - self.stake.bound_secs, 0.0)
+        left = max(self.best_secs - self.stake.bound_secs, LEAST_LEFT * self.best_secs)
         return self.stake.weight * left * self.share
 
     @property
     def rests(self) -> bool:
-        """Whether the task is near its roofline, or has made no progress for long."""
-        near = self.best_secs <= NEAR * self.stake.bound_secs
-        return near or self.quiet >= max(PATIENCE, PATIENCE_SHARE * self.batches)
+        """Whether the task has made no progress for long."""
+        if self.best_secs <= NEAR * self.stake.bound_secs and self.quiet >= NEAR_PATIENCE:
+            return True
+        return self.quiet >= max(PATIENCE, PATIENCE_SHARE * self.batches)
 
 
 class Priorities:
@@ -182,7 +187,7 @@ class Priorities:
         self._tasks[task].ended = True
 
     def rests(self, task: int) -> bool:
-        """Whether a task is near its roofline, or has made no progress for long."""
+        """Whether a task has made no progress for long."""
         return self._tasks[task].rests
 
     def best_secs(self, task: int) -> float:
