@@ -14,79 +14,17 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A file of all timings of modules on one machine. Imports no TVM.
-
-An SQLite database with a write-ahead log: several processes may share it, and a process that is
-killed loses only what it had not committed.
-"""
+"""The timings of all modules that were measured on a machine. Imports no TVM."""
 
 import json
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from .timed_passes import Outcome, StoredFailure, TimedPass, choose_pass
-
-SCHEMA_VERSION = 1
-
-_PATIENCE_SECS = 60.0
-"""Seconds to wait for another process's transaction."""
-
-_TABLES = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE module (
-    key TEXT PRIMARY KEY,
-    workload TEXT NOT NULL,
-    layer TEXT NOT NULL,
-    trace TEXT NOT NULL,
-    failure_kind TEXT,
-    failure TEXT,
-    fault TEXT
-);
-CREATE INDEX module_of_workload ON module (workload);
-CREATE TABLE pass (
-    id INTEGER PRIMARY KEY,
-    module TEXT NOT NULL REFERENCES module (key),
-    run_secs TEXT NOT NULL,
-    process TEXT NOT NULL,
-    taken REAL NOT NULL,
-    source TEXT NOT NULL
-);
-CREATE INDEX pass_of_module ON pass (module);
-CREATE TABLE draw (
-    seed INTEGER,
-    module TEXT,
-    pass INTEGER NOT NULL REFERENCES pass (id),
-    PRIMARY KEY (seed, module)
-) WITHOUT ROWID;
-"""
-
-
-class CacheError(Exception):
-    """A cache cannot be used; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What a timing depends on beside the module.
-
-    Parameters
-    ----------
-    target : str
-        The target in TVM's form.
-    cpu : str
-        LLVM's name of the CPU.
-    threads : int
-        The threads of a parallel kernel.
-    """
-
-    target: str
-    cpu: str
-    threads: int
+from .timing_file import Machine, open_file, transaction
 
 
 @dataclass(frozen=True)
@@ -116,29 +54,16 @@ class TimingCache:
     path : Path | str
         The file.
     machine : Machine | None
-        The machine that measures; a file that does not exist is made for it. None only reads.
+        The machine that measures; a file that does not exist is made for it. None to read only.
 
     Raises
     ------
     CacheError
-        If the file is another machine's, of another version, no cache at all, or missing although
-        ``machine`` is None.
+        If the file cannot be used; see ``open_file``.
     """
 
     def __init__(self, path: Path | str, machine: Machine | None = None) -> None:
-        self.path = Path(path)
-        if machine is None and not self.path.exists():
-            raise CacheError(f"{path} does not exist: name a file that earlier runs made")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, timeout=_PATIENCE_SECS, isolation_level=None)
-        try:
-            self._open(machine)
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise CacheError(f"{path} is no cache of timings: {error}; name another file") from None
-        except BaseException:
-            self.close()
-            raise
+        self._connection = open_file(Path(path), machine)
 
     def close(self) -> None:
         """Close the file."""
@@ -173,7 +98,7 @@ class TimingCache:
         outcomes : dict[str, Outcome]
             For each known module the pass drawn, or its failure if it has none.
         """
-        with self._transaction():
+        with transaction(self._connection):
             found = {module: self._draw(seed, module) for module in modules}
         return {module: outcome for module, outcome in found.items() if outcome is not None}
 
@@ -195,7 +120,7 @@ class TimingCache:
         seed : int | None
             The seed of the run that saw them, which sees them again; None if none did.
         """
-        with self._transaction() as execute:
+        with transaction(self._connection) as execute:
             for measurement in measurements:
                 module, outcome = measurement.module, measurement.outcome
                 execute(
@@ -220,7 +145,7 @@ class TimingCache:
 
     def set_fault(self, module: str, fault: str) -> None:
         """Note why a module does not count, such as a wrong output; its timings are kept."""
-        with self._transaction() as execute:
+        with transaction(self._connection) as execute:
             execute("UPDATE module SET fault = ? WHERE key = ?", (fault, module))
 
     def faults(self, workload: str) -> dict[str, str]:
@@ -272,53 +197,6 @@ class TimingCache:
         query = "SELECT failure_kind, failure FROM module WHERE key = ?"
         row = self._connection.execute(query, (module,)).fetchone()
         return None if row is None or row[0] is None else StoredFailure(*row)
-
-    def _open(self, machine: Machine | None) -> None:
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
-        with self._transaction() as execute:
-            query = "SELECT 1 FROM sqlite_master WHERE name = 'about'"
-            if execute(query).fetchone() is None:
-                self._make_tables(machine)
-            about = dict(execute("SELECT name, value FROM about"))
-        self._check(about, machine)
-
-    def _make_tables(self, machine: Machine | None) -> None:
-        if machine is None or self._connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            raise CacheError(f"{self.path} is no cache of timings: name another file")
-        for statement in _TABLES.split(";\n"):
-            self._connection.execute(statement)
-        about = _about(machine)
-        self._connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-
-    def _check(self, about: Mapping[str, str], machine: Machine | None) -> None:
-        if about["schema"] != str(SCHEMA_VERSION):
-            raise CacheError(
-                f"{self.path} has version {about['schema']} of the tables, expected "
-                f"{SCHEMA_VERSION}: use the code that made it, or name another file"
-            )
-        expected = about if machine is None else _about(machine)
-        for name, value in expected.items():
-            if about[name] != value:
-                raise CacheError(
-                    f"{self.path} has timings of {name} {about[name]}, expected {value}, that of "
-                    "this machine: name another file"
-                )
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Any]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._connection.execute
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
-
-
-def _about(machine: Machine) -> dict[str, str]:
-    fields = {name: str(value) for name, value in asdict(machine).items()}
-    return {"schema": str(SCHEMA_VERSION), **fields}
 
 
 def _timed_pass(run_secs: str, process: str, taken: float, source: str) -> TimedPass:
