@@ -70,18 +70,24 @@ def top_up(task: Task) -> dict[str, Any]:
             for module in modules
             if module not in faults
         }
+        kept = []
         for number in range(settings["passes"]):
-            passes = _time_in_turns(timers, rebuilt.arrays, number)
+            # Buffers of earlier passes stay allocated, so that this one's lie elsewhere.
+            kept.append([_new_buffers(rebuilt.arrays) for _ in range(REPEATS)])
+            passes = _time_in_turns(timers, kept[-1], number)
             measured = [Measurement(key, traces[key], timed) for key, timed in passes.items()]
             cache.add(module_key(mod), layer, measured)
     return {"timed": len(timers), "faults": faults}
 
 
+def _new_buffers(arrays: Sequence[np.ndarray]) -> list[Any]:
+    return [tvm.runtime.tensor(array) for array in arrays]
+
+
 def _time_in_turns(
-    timers: Mapping[str, Any], arrays: Sequence[np.ndarray], first: int
+    timers: Mapping[str, Any], buffers: Sequence[Sequence[Any]], first: int
 ) -> dict[str, TimedPass]:
-    """A pass of each kernel; other passes begin with another kernel."""
-    buffers = [[tvm.runtime.tensor(array) for array in arrays] for _ in range(REPEATS)]
+    """A pass of each kernel with a repeat on each set of buffers; each pass begins with another."""
     order = list(timers)
     start = first % max(1, len(order))
     passes = {}
