@@ -125,7 +125,7 @@ class CachedMeasure:
 
     def callback(self) -> Any:
         """A measure callback that adds the outcomes of each batch to the cache."""
-        commit = self._commit
+        commit = self.commit
 
         @derived_object
         class AddToCache(PyMeasureCallback):
@@ -134,7 +134,8 @@ class CachedMeasure:
 
         return AddToCache()
 
-    def _commit(self, schedules: Sequence[Any]) -> None:
+    def commit(self, schedules: Sequence[Any]) -> None:
+        """Add the outcomes of a batch's candidates, given by their schedules, to the cache."""
         by_module = {module_key(schedule.mod): schedule for schedule in schedules}
         measurements = [
             Measurement(module, schedule.trace.as_json(), self._outcomes[module])
