@@ -32,7 +32,7 @@ from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from tvm.target import Target
 from tvm_droplet_ms.bench.live.cached_measure import CachedMeasure
 from tvm_droplet_ms.bench.live.layers import Layer, make_module
-from tvm_droplet_ms.bench.live.module_key import module_key
+from tvm_droplet_ms.bench.live.modules import module_key
 from tvm_droplet_ms.bench.live.timed_passes import StoredFailure
 from tvm_droplet_ms.bench.live.timing_cache import TimingCache
 from tvm_droplet_ms.bench.live.timing_file import Machine

@@ -36,7 +36,7 @@ from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerInput, 
 from ...measure.failures import is_machinery_failure
 from ...measure.runner import PromptRunnerFuture
 from ...measure.task_signature import task_signature, write_task
-from .module_key import module_key
+from .modules import module_key, trace_json
 from .timed_passes import Outcome, StoredFailure, TimedPass
 from .timing_cache import Measurement, TimingCache
 
@@ -138,7 +138,7 @@ class CachedMeasure:
         """Add the outcomes of a batch's candidates, given by their schedules, to the cache."""
         by_module = {module_key(schedule.mod): schedule for schedule in schedules}
         measurements = [
-            Measurement(module, schedule.trace.as_json(), self._outcomes[module])
+            Measurement(module, trace_json(schedule.trace), self._outcomes[module])
             for module, schedule in by_module.items()
             if module in self._new
         ]

@@ -33,7 +33,7 @@ from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from ...host import host_target
 from ...measure import fast_measure
 from .layers import ALL_LAYERS, make_module
-from .module_key import module_key
+from .modules import module_key
 from .store import Task, serve
 from .trials import Trial, best_trial
 

@@ -27,7 +27,7 @@ import tvm
 from .cached_measure import process_name
 from .environment import this_machine
 from .layers import ALL_LAYERS, make_module
-from .module_key import module_key
+from .modules import module_key
 from .remeasuring import rebuild
 from .store import Task, serve
 from .timed_passes import TimedPass

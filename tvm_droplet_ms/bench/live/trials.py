@@ -39,7 +39,7 @@ class Trial:
     trace : Any
         The JSON of the trace, if the trial was faster than all before it; None otherwise.
     module : str | None
-        ``module_key`` of the candidate's module; None in results of before it was kept.
+        ``modules.module_key`` of the candidate's module; None in results of before it was kept.
     """
 
     secs: float | None

@@ -33,7 +33,7 @@ from ...measure import fast_measure
 from .environment import environment
 from .layers import ALL_LAYERS, make_module
 from .methods import METHODS
-from .module_key import module_key
+from .modules import module_key, trace_json
 from .store import Task, serve
 from .trials import Trial, recorded_secs
 
@@ -57,7 +57,7 @@ class TrialLog:
                 secs,
                 time.perf_counter() - self._begun,
                 None if error is None else str(error).strip().splitlines()[-1],
-                schedule.trace.as_json() if is_best else None,
+                trace_json(schedule.trace) if is_best else None,
                 module_key(schedule.mod),
             )
         )
