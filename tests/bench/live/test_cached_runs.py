@@ -20,17 +20,21 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tvm_droplet_ms.bench.live import cached_run, remeasuring, top_up_run
+from tvm_droplet_ms.bench.live import cached_run, top_up_run
 from tvm_droplet_ms.bench.live.environment import this_machine
+from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, make_module
+from tvm_droplet_ms.bench.live.modules import module_key
+from tvm_droplet_ms.bench.live.remeasuring import Rebuilt
 from tvm_droplet_ms.bench.live.store import Task
-from tvm_droplet_ms.bench.live.timing_cache import TimingCache
+from tvm_droplet_ms.bench.live.timed_passes import TimedPass
+from tvm_droplet_ms.bench.live.timing_cache import Measurement, TimingCache
 
-SETTINGS = {"layer": "small_dense", "method": "droplet", "trials": 4, "batch": 2}
+SETTINGS = {"layer": "small_dense", "method": "droplet without prior", "trials": 4, "batch": 2}
 
 
 def test_known_run_is_replayed_and_its_leader_timed_again(
@@ -57,13 +61,33 @@ def test_known_run_is_replayed_and_its_leader_timed_again(
         assert [(len(p.run_secs), p.source) for p in again] == [(5, "top-up")] * 2
         assert found.process != again[0].process == again[1].process
 
-    outputs = iter([np.zeros((64, 64)), np.ones((64, 64))])
-    monkeypatch.setattr(remeasuring, "_call", lambda *_: next(outputs))
-    chosen |= {"modules": modules[:1]}
-    done = top_up_run.top_up(Task(chosen, tmp_path, 0.0))
-    assert done["timed"] == 0 and "computes something else" in done["faults"][modules[0]]
+
+def test_leader_that_is_not_what_it_was_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """One of three modules computes something else, and the trace of one gives another module."""
+    path = str(tmp_path / "timings.sqlite")
+    workload = module_key(make_module(ALL_LAYERS["small_dense"]))
+    timed = TimedPass((1.0,), "1", 0.0)
+    with TimingCache(path, this_machine()) as cache:
+        cache.add(workload, "small_dense", [Measurement(key, [key], timed) for key in "abc"])
+
+    def rebuild(mod: Any, traces: list[Any]) -> Rebuilt:
+        assert traces == [["a"], ["b"], ["c"]]
+        timer = SimpleNamespace(
+            time_evaluator=lambda *_, **__: lambda *_: SimpleNamespace(mean=2.0)
+        )
+        return Rebuilt(["a", "b", "other"], {"a": timer, "other": timer}, {"b": "wrong"}, [])
+
+    monkeypatch.setattr(top_up_run, "rebuild", rebuild)
+    settings = {"layer": "small_dense", "cache": path, "modules": ["a", "b", "c"], "passes": 3}
+    faults = {"b": "wrong", "c": "its trace gives another module, other"}
+    assert top_up_run.top_up(Task(settings, tmp_path, 0.0)) == {"timed": 1, "faults": faults}
     with TimingCache(path) as cache:
-        assert list(cache.faults(first["workload"])) == modules[:1]
+        assert cache.faults(workload) == faults
+        ((first, *again),) = cache.passes(workload).values()
+    assert first == timed
+    assert [passed.run_secs for passed in again] == [(2.0,) * 5] * 3
 
 
 def command(folder: Path, *options: str) -> str:
