@@ -195,3 +195,32 @@ def test_failed_top_up_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_pairs_are_of_equal_seeds(comparison: Comparison):
     assert ratios({"dense": {3: 2.0, 1: 0.5}}) == {"dense": [2.0, 0.5]}
     assert comparison.gains("new/d", "old/e", 3)["dense"] == {0: 2.0}
+
+
+def test_cache_of_another_machine_is_refused_before_any_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def start(*_: Any) -> None:
+        raise AssertionError("a run was started")
+
+    monkeypatch.setattr(ResultStore, "get", start)
+    path = tmp_path / "timings.sqlite"
+    TimingCache(path, Machine("another target", "another CPU", 1)).close()
+    options = ["--out", str(tmp_path), "--cache", str(path), "--label", "one"]
+    assert cached.main(options) == 1
+    error = capsys.readouterr().err
+    assert "timings of target another target" in error and error.count("\n") == 1
+
+
+def test_run_of_other_code_needs_another_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def get(self: ResultStore, name: str, module: str, settings: dict[str, Any]) -> None:
+        assert (self.directory, module) == (tmp_path / "one", "cached_run")
+        raise ResultError(f"{name} was made by other code")
+
+    monkeypatch.setattr(ResultStore, "get", get)
+    options = ["--out", str(tmp_path), "--cache", str(tmp_path / "t.sqlite"), "--label", "one"]
+    assert cached.main([*options, "--layers", "dense"]) == 1
+    error = capsys.readouterr().err
+    assert "dense-droplet-0 was made by other code; another --label serves as well" in error

@@ -90,7 +90,15 @@ def checkpoints_of(args: argparse.Namespace) -> list[int]:
 
 
 def make_runs(args: argparse.Namespace) -> int:
-    """Make the runs of the label that are missing; returns how many failed."""
+    """Make the runs of the label that are missing; returns how many failed.
+
+    Raises
+    ------
+    CacheError
+        If the cache is of another machine.
+    ResultError
+        If there is a run of other settings or of other code.
+    """
     from .environment import this_machine
 
     # A cache of another machine is refused before any process is started.
@@ -101,7 +109,10 @@ def make_runs(args: argparse.Namespace) -> int:
     for layer, method, seed in order_of_runs(args):
         settings = run_settings(args, layer, method, seed)
         settings |= {"label": args.label, "cache": str(args.cache.resolve())}
-        failed += store.get(run_name(layer, method, seed), "cached_run", settings) is None
+        try:
+            failed += store.get(run_name(layer, method, seed), "cached_run", settings) is None
+        except ResultError as error:
+            raise ResultError(f"{error}; another --label serves as well") from error
     return failed
 
 
