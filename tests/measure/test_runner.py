@@ -298,6 +298,29 @@ def test_builder_distinguishes_tasks_of_equal_arguments():
     assert [len(secs_of(result)) for result in results] == [5, 5, 1]
 
 
+def test_time_that_was_measured_before_is_the_best_of_its_task(artefacts):
+    with running(evaluator_config=SHORT) as runner:
+        known = RunnerInput(artefacts["missing"], "cpu", TWO_VECTORS)
+        runner.learn(known, 1e-9)
+        runner.learn(known, 1.0)
+        (ms,) = measured(runner, artefacts["ms"])
+        (wide,) = measured(runner, artefacts["wide"], args_info=[TensorInfo("float32", (32,))] * 2)
+
+    assert [len(secs_of(result)) for result in (ms, wide)] == [1, 5]
+
+
+def test_process_is_that_of_the_worker(artefacts):
+    with running(evaluator_config=SHORT) as runner:
+        assert runner.stats.process is None
+        measured(runner, artefacts["good"])
+        process = runner.stats.process
+        assert os.getpid() in [parent.pid for parent in psutil.Process(process).parents()]
+        measured(runner, artefacts["good"])
+        assert runner.stats.process == process
+        measured(runner, artefacts["wild"], artefacts["good"])
+        assert runner.stats.process != process
+
+
 def test_hopeless_candidate_is_never_best(artefacts):
     with running(evaluator_config=SHORT) as runner:
         for name, repeats in (("ms", 5), ("slow", 1), ("slow", 1), ("good", 5), ("ms", 1)):

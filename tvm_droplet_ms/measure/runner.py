@@ -69,6 +69,8 @@ class RunStats:
         running them.
     wall_secs : float
         The seconds that measuring took, those spent waiting for promised builds included.
+    process : int | None
+        The id of the worker process that timed the last candidate; None before the first.
     """
 
     runs: int = 0
@@ -79,6 +81,7 @@ class RunStats:
     load_secs: float = 0.0
     timing_secs: float = 0.0
     wall_secs: float = 0.0
+    process: int | None = None
 
 
 @derived_object
@@ -258,6 +261,22 @@ class PromptRunner(PyRunner):
             self._measure_in_thread(items, self._closed)
         return [PromptRunnerFuture(item.future) for item in items]
 
+    def learn(self, runner_input: RunnerInput, secs: float) -> None:
+        """Take over the time of a candidate that was measured before, and is not measured again.
+
+        The next candidates of its task are then given up, or repeated, as if it had been.
+
+        Parameters
+        ----------
+        runner_input : RunnerInput
+            The candidate. No artefact is needed in its folder, only what ``write_task`` leaves.
+        secs : float
+            Its mean time in seconds.
+        """
+        item = _Item.from_input(runner_input)
+        task = _task_of(item, item.path)
+        self._best[task] = min(self._best.get(task, math.inf), secs)
+
     def close(self) -> None:
         """End the worker; candidates that it has not measured fail. Another batch restarts it."""
         self._closed.set()
@@ -326,8 +345,7 @@ class PromptRunner(PyRunner):
         return self._time_artefact(item, path)
 
     def _time_artefact(self, item: "_Item", path: str) -> Timing | Failure:
-        arguments = arguments_signature(item.args_info)
-        task = (item.device_type, arguments, read_task(os.path.dirname(path)))
+        task = _task_of(item, path)
         best = self._best.get(task, math.inf)
         outcome = self._time_in_processes(item, path, best)
         if isinstance(outcome, Failure) and outcome.kind == "machinery":
@@ -337,6 +355,7 @@ class PromptRunner(PyRunner):
             return Failure(outcome.kind, f"PromptRunner: {outcome.message}")
         self.stats.load_secs += outcome.load_secs
         self.stats.timing_secs += outcome.timing_secs
+        self.stats.process = outcome.process
         if not outcome.secs or not all(0.0 < secs < math.inf for secs in outcome.secs):
             return Failure(
                 "invalid time",
@@ -371,6 +390,7 @@ class PromptRunner(PyRunner):
             "near best",
             first.load_secs + second.load_secs,
             first.timing_secs + second.timing_secs,
+            first.process,
         )
 
     def _time_in(
@@ -412,3 +432,9 @@ class _Item:
             str(runner_input.device_type),
             [info.as_json() for info in runner_input.args_info],
         )
+
+
+def _task_of(item: _Item, path: str) -> tuple[str, str, str]:
+    """What the candidates of one task have in common."""
+    arguments = arguments_signature(item.args_info)
+    return item.device_type, arguments, read_task(os.path.dirname(path))

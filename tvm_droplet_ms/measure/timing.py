@@ -17,6 +17,7 @@
 """Timing of a candidate, in the runner's worker."""
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,12 +75,15 @@ class Timing:
         evaluator's configuration asks for, and "timed" otherwise.
     load_secs, timing_secs : float
         The seconds of loading it, and of filling its arguments and running it.
+    process : int
+        The id of the process that ran it.
     """
 
     secs: list[float]
     verdict: str
     load_secs: float
     timing_secs: float
+    process: int
 
 
 def prepare_to_time() -> None:
@@ -120,7 +124,7 @@ def time_candidate(
     finally:
         cleanup()
     time.sleep(config.cooldown_sec)
-    return Timing(secs, verdict, loaded - start, end - loaded)
+    return Timing(secs, verdict, loaded - start, end - loaded, os.getpid())
 
 
 def _time(

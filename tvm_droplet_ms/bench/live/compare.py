@@ -30,7 +30,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .compare_report import LEGEND, Columns, layer_report, summary
@@ -91,20 +91,25 @@ def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -
     }
 
 
-def run_all(args: argparse.Namespace, store: ResultStore) -> dict[str, LayerResults]:
-    """Make the runs that are missing and read all; without ``--report`` the winners are timed."""
-    results = {layer: LayerResults() for layer in args.layers}
-    finished: dict[str, dict[str, float]] = {layer: {} for layer in args.layers}
+def order_of_runs(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    """Layer, method and seed of each run: seed by seed, the methods of a layer in alternation."""
     for number, seed in enumerate(args.seeds):
         for position, layer in enumerate(args.layers):
             first = (number + position) % len(args.methods)
             for method in args.methods[first:] + args.methods[:first]:
-                name = run_name(layer, method, seed)
-                settings = run_settings(args, layer, method, seed)
-                run = store.get(name, "tuning", settings)
-                if run is not None:
-                    results[layer].runs[method, seed] = Run.from_json(run)
-                    finished[layer][name] = run["finished"]
+                yield layer, method, seed
+
+
+def run_all(args: argparse.Namespace, store: ResultStore) -> dict[str, LayerResults]:
+    """Make the runs that are missing and read all; without ``--report`` the winners are timed."""
+    results = {layer: LayerResults() for layer in args.layers}
+    finished: dict[str, dict[str, float]] = {layer: {} for layer in args.layers}
+    for layer, method, seed in order_of_runs(args):
+        name = run_name(layer, method, seed)
+        run = store.get(name, "tuning", run_settings(args, layer, method, seed))
+        if run is not None:
+            results[layer].runs[method, seed] = Run.from_json(run)
+            finished[layer][name] = run["finished"]
     for layer in args.layers:
         if finished[layer]:
             remeasure(args, store, layer, results[layer], finished[layer])

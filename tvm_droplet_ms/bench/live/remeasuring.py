@@ -18,10 +18,10 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm_ffi import structural_hash
 
 import tvm
 from tvm import IRModule
@@ -33,6 +33,7 @@ from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from ...host import host_target
 from ...measure import fast_measure
 from .layers import ALL_LAYERS, make_module
+from .modules import module_key
 from .store import Task, serve
 from .trials import Trial, best_trial
 
@@ -64,13 +65,59 @@ def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[st
     RuntimeError
         If the unscheduled layer does not build.
     """
-    modules: dict[int, IRModule] = {}
-    hashes = []
+    rebuilt = rebuild(mod, traces)
+    timers = {
+        key: library.time_evaluator("main", tvm.cpu(), number=1, min_repeat_ms=100)
+        for key, library in rebuilt.libraries.items()
+    }
+    samples = _time_in_turns(timers, rebuilt.arrays, rounds)
+    return [_kernel(rebuilt.errors.get(key), samples.get(key)) for key in rebuilt.modules]
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """Kernels that were made again from their traces.
+
+    Parameters
+    ----------
+    modules : list[str]
+        The key of each trace's module.
+    libraries : dict[str, Any]
+        The libraries of the modules that compute what the layer does.
+    errors : dict[str, str]
+        Why the other modules have none.
+    arrays : list[np.ndarray]
+        Arguments of the layer.
+    """
+
+    modules: list[str]
+    libraries: dict[str, Any]
+    errors: dict[str, str]
+    arrays: list[np.ndarray]
+
+
+def rebuild(mod: IRModule, traces: Sequence[Any]) -> Rebuilt:
+    """Rebuild kernels from their traces, each module once, and check their outputs.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The layer.
+    traces : Sequence[Any]
+        The JSON of each kernel's trace.
+
+    Raises
+    ------
+    RuntimeError
+        If the unscheduled layer does not build.
+    """
+    modules: dict[str, IRModule] = {}
+    keys = []
     for trace in traces:
         schedule = Schedule(mod)
         Trace.apply_json_to_schedule(trace, schedule)
-        hashes.append(structural_hash(schedule.mod))
-        modules[hashes[-1]] = schedule.mod
+        keys.append(module_key(schedule.mod))
+        modules[keys[-1]] = schedule.mod
     builder = fast_measure(host_target())["builder"]
     (reference,), (error,) = _build(builder, [mod])
     if reference is None:
@@ -81,18 +128,16 @@ def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[st
     shapes = [tuple(map(int, info.shape)) for info in ArgInfo.from_entry_func(mod)]
     arrays = [rng.standard_normal(shape, dtype="float32") for shape in shapes]
     expected = _call(reference, arrays)
-    error_of: dict[int, str | None] = dict(zip(modules, errors, strict=True))
-    timers = {}
-    for key, library in zip(modules, libraries, strict=True):
-        if library is None:
-            continue
-        tolerance = 1e-5 * float(np.abs(expected).max())
-        if np.allclose(_call(library, arrays), expected, rtol=1e-3, atol=tolerance):
-            timers[key] = library.time_evaluator("main", tvm.cpu(), number=1, min_repeat_ms=100)
+    tolerance = 1e-5 * float(np.abs(expected).max())
+    rebuilt = Rebuilt(keys, {}, {}, arrays)
+    for key, library, message in zip(modules, libraries, errors, strict=True):
+        if message is not None:
+            rebuilt.errors[key] = message
+        elif np.allclose(_call(library, arrays), expected, rtol=1e-3, atol=tolerance):
+            rebuilt.libraries[key] = library
         else:
-            error_of[key] = "computes something else than the layer without a schedule"
-    samples = _time_in_turns(timers, arrays, rounds)
-    return [_kernel(error_of[key], samples.get(key)) for key in hashes]
+            rebuilt.errors[key] = "computes something else than the layer without a schedule"
+    return rebuilt
 
 
 def _call(library: Any, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -105,9 +150,9 @@ def _call(library: Any, arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _time_in_turns(
-    timers: dict[int, Any], arrays: Sequence[np.ndarray], rounds: int
-) -> dict[int, list[float]]:
-    samples: dict[int, list[float]] = {key: [] for key in timers}
+    timers: dict[str, Any], arrays: Sequence[np.ndarray], rounds: int
+) -> dict[str, list[float]]:
+    samples: dict[str, list[float]] = {key: [] for key in timers}
     order = list(timers)
     kept = []
     for turn in range(rounds + 1):

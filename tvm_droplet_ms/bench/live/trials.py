@@ -38,12 +38,15 @@ class Trial:
         The error of a failure.
     trace : Any
         The JSON of the trace, if the trial was faster than all before it; None otherwise.
+    module : str | None
+        ``modules.module_key`` of the candidate's module; None in results of before it was kept.
     """
 
     secs: float | None
     elapsed: float
     error: str | None = None
     trace: Any = None
+    module: str | None = None
 
     @property
     def rank(self) -> float:

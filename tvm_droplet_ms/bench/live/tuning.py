@@ -19,14 +19,13 @@
 import random
 import shutil
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tvm import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 
 from ...host import host_target
@@ -34,26 +33,20 @@ from ...measure import fast_measure
 from .environment import environment
 from .layers import ALL_LAYERS, make_module
 from .methods import METHODS
+from .modules import module_key, trace_json
 from .store import Task, serve
 from .trials import Trial, recorded_secs
 
 
 class TrialLog:
-    """The trials of a run in the order of measurement.
+    """The trials of a run in the order of measurement."""
 
-    Parameters
-    ----------
-    mod : IRModule
-        Module to tune.
-    """
-
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self) -> None:
         self.trials: list[Trial] = []
-        self._workload = Workload(mod)
         self._begun = time.perf_counter()
         self._best = float("inf")
 
-    def add(self, run_secs: Any, error: Any, trace: Any) -> None:
+    def add(self, run_secs: Any, error: Any, schedule: Any) -> None:
         """Add the result of a candidate."""
         repeats = [float(value) for value in run_secs or ()]
         secs = recorded_secs(repeats)
@@ -64,7 +57,8 @@ class TrialLog:
                 secs,
                 time.perf_counter() - self._begun,
                 None if error is None else str(error).strip().splitlines()[-1],
-                TuningRecord(trace, self._workload, repeats).as_json()[0] if is_best else None,
+                trace_json(schedule.trace) if is_best else None,
+                module_key(schedule.mod),
             )
         )
 
@@ -76,13 +70,35 @@ class TrialLog:
         class RecordTrials(PyMeasureCallback):  # type: ignore[misc]
             def apply(self, scheduler, task_id, candidates, builds, results):  # type: ignore
                 for candidate, result in zip(candidates, results, strict=True):
-                    add(result.run_secs, result.error_msg, candidate.sch.trace)
+                    add(result.run_secs, result.error_msg, candidate.sch)
 
         return RecordTrials()
 
 
 def tune(task: Task) -> dict[str, Any]:
     """Tune the layer of ``settings["layer"]`` with the method ``settings["method"]``.
+
+    Returns
+    -------
+    result : dict[str, Any]
+        As of ``tune_layer``.
+    """
+    return tune_layer(task, fast_measure(host_target()))
+
+
+def tune_layer(
+    task: Task, tools: Mapping[str, Any], callbacks: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """Tune the layer of a task with its method.
+
+    Parameters
+    ----------
+    task : Task
+        ``settings`` has ``layer``, ``method``, ``seed``, ``trials`` and ``batch``.
+    tools : Mapping[str, Any]
+        ``builder`` and ``runner``.
+    callbacks : Sequence[Any]
+        Measure callbacks beside TVM's, which follow them.
 
     Returns
     -------
@@ -94,25 +110,23 @@ def tune(task: Task) -> dict[str, Any]:
     method, seed = METHODS[settings["method"]], settings["seed"]
     experience = settings.get("experience", {})
     target = host_target()
-    mod = make_module(ALL_LAYERS[settings["layer"]])
     work_dir = task.out / "work" / f"{settings['layer']}-{settings['method']}-{seed}"
     # The database of a stopped run would be resumed.
     shutil.rmtree(work_dir, ignore_errors=True)
     work_dir.mkdir(parents=True)
-    tools = fast_measure(target)
     # TVM's cost model draws from NumPy's global generator until it is warm.
     np.random.seed(seed)
     random.seed(seed)
-    log = TrialLog(mod)
+    log = TrialLog()
     with ms.Profiler() as profiler:
         ms.tune_tir(
-            mod,
+            make_module(ALL_LAYERS[settings["layer"]]),
             target,
             str(work_dir),
             max_trials_global=settings["trials"],
             num_trials_per_iter=settings["batch"],
             cost_model=method.cost_model(target, **experience),
-            measure_callbacks=[log.callback(), *ms.MeasureCallback.create("default")],
+            measure_callbacks=[log.callback(), *callbacks, *ms.MeasureCallback.create("default")],
             strategy=method.strategy(**experience),
             seed=seed,
             **tools,

@@ -120,7 +120,7 @@ def tune(task: Task) -> dict[str, Any]:
     shutil.rmtree(work_dir, ignore_errors=True)
     mod, target = make_module(ALL_LAYERS[settings["layer"]]), host_target()
     tools = timed_local_tools(log) if settings["method"] == "tvm" else fast_measure(target)
-    trials = TrialLog(mod)
+    trials = TrialLog()
     # The cost model draws from NumPy's generator below 100 samples.
     np.random.seed(settings["seed"])
     random.seed(settings["seed"])
