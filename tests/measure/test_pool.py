@@ -224,11 +224,11 @@ def test_closing_often_leaks_no_files_or_threads(make_pool):
     pool = make_pool(1)
     pids(pool, 1)
     pool.close()
-    before = held()
-    for _ in range(2):
+    before = held()  # Perhaps those of the first run are not all gone.
+    for _ in range(3):
         pids(pool, 1)
         pool.close()
-    assert eventually(lambda: held() == before), (before, held())
+    assert eventually(lambda: held()[0] <= before[0] and held()[1] <= before[1]), (before, held())
 
 
 def test_closing_does_not_wait_for_tasks(surroundings, make_pool):
@@ -513,6 +513,14 @@ def test_initializer_runs_once_in_every_worker(surroundings, make_pool):
 def test_workers_are_replaced_after_max_tasks(make_pool):
     pool = make_pool(1, max_tasks=3)
     assert list(Counter(pids(pool, 9)).values()) == [3, 3, 3]
+
+
+def test_fresh_task_is_the_first_of_its_worker(make_pool):
+    pool = make_pool(1)
+    fresh = [False, False, True, False, True, True]
+    used = [pool.submit(20, os.getpid, fresh=is_fresh).result() for is_fresh in fresh]
+    assert used[0] == used[1] != used[2] == used[3]
+    assert len(set(used[3:])) == 3
 
 
 def test_workers_that_grow_are_replaced(make_pool):

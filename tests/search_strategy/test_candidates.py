@@ -18,6 +18,7 @@
 
 import json
 import random
+import threading
 from collections import Counter
 
 import pytest
@@ -27,7 +28,7 @@ from tvm_ffi import structural_equal, structural_hash
 import tvm
 from tvm import te
 from tvm.ir.utils import derived_object
-from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import Schedule, ScheduleError, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.te import create_prim_func
 from tvm_droplet_ms.search_strategy.candidates import Replayer
@@ -151,3 +152,44 @@ def test_same_seed_samples_the_same_modules(case):
     modules = [first.sample().module for _ in range(5)]
     assert modules == [second.sample().module for _ in range(5)]
     assert len(set(modules)) > 1
+
+
+@pytest.mark.parametrize("case", [("conv2d_nhwc", 0), ("primes", 0)])
+def test_threads_replay_what_one_thread_replays(case):
+    space = Space(*case)
+    mod, postprocs = space.context.mod, space.context.space_generator.postprocs
+    alone = Replayer(mod, postprocs, random.Random(1))
+    shared = Replayer(mod, postprocs, random.Random(1), num_threads=3)
+    other = Space("softmax", 0).sample().trace
+    traces = [Trace(space.sample().trace.insts, {}) for _ in range(12)] + [other]
+    expected = [alone.replay(trace) for trace in traces]
+    found = shared.replay_all(traces)
+    assert [c and c.module for c in found] == [c and c.module for c in expected]
+    assert expected[-1] is None
+    assert shared.dropped == alone.dropped
+
+
+@derived_object
+class Meeting(ms.postproc.PyPostproc):
+    """Passes where as many threads apply it at once as the barrier has parties."""
+
+    def __init__(self, barrier):
+        super().__init__()
+        self.barrier = barrier
+
+    def _initialize_with_tune_context(self, context):
+        pass
+
+    def apply(self, sch):
+        self.barrier.wait(timeout=20.0)
+        return True
+
+    def clone(self):
+        return Meeting(self.barrier)
+
+
+def test_traces_are_replayed_at_once():
+    mod = two_stages(8, 8)
+    replayer = Replayer(mod, [Meeting(threading.Barrier(2))], random.Random(1), num_threads=2)
+    assert None not in replayer.replay_all([Schedule(mod).trace] * 4)
+    assert replayer.replay_all([]) == []

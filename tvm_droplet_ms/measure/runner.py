@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -227,11 +226,9 @@ class PromptRunner(PyRunner):
         self._builder = builder
         self._turn = threading.Lock()
         self._closed = threading.Event()
-        make_pool = partial(
-            WorkerPool, 1, initializer=initializer, cpus=cpus, prepare=prepare_to_time, quiet=True
+        self._pool = WorkerPool(
+            1, initializer=initializer, cpus=cpus, prepare=prepare_to_time, quiet=True
         )
-        self._pool = make_pool()
-        self._fresh_pool = make_pool(max_tasks=1)
         functions = [f_alloc_argument, f_run_evaluator, f_cleanup]
         check_functions(self._pool, timeout_sec, initializer, functions)
 
@@ -281,7 +278,6 @@ class PromptRunner(PyRunner):
         """End the worker; candidates that it has not measured fail. Another batch restarts it."""
         self._closed.set()
         self._pool.close()
-        self._fresh_pool.close()
 
     def _measure_in_thread(self, items: "Sequence[_Item]", closed: threading.Event) -> None:
         # A daemon, so that an interrupted process need not first measure the rest.
@@ -371,7 +367,7 @@ class PromptRunner(PyRunner):
         """Time a candidate in the worker, and if it is near the best, in a fresh one too."""
         repeats = self.config.near_best_repeats
         config = replace(self.config, near_best_repeats=repeats - repeats // 2)
-        first = self._time_in(self._pool, config, item, path, best)
+        first = self._run_in_worker(config, item, path, best)
         if isinstance(first, Failure) or first.verdict == "hopeless" or not first.secs:
             return first
         missing = repeats - len(first.secs)
@@ -382,7 +378,7 @@ class PromptRunner(PyRunner):
             evaluator=self.config.evaluator._replace(repeat=1),
             near_best_repeats=missing,
         )
-        second = self._time_in(self._fresh_pool, config, item, path, math.inf)
+        second = self._run_in_worker(config, item, path, math.inf, fresh=True)
         if isinstance(second, Failure):
             return second
         return Timing(
@@ -393,11 +389,11 @@ class PromptRunner(PyRunner):
             first.process,
         )
 
-    def _time_in(
-        self, pool: WorkerPool, config: TimingConfig, item: "_Item", path: str, best: float
+    def _run_in_worker(
+        self, config: TimingConfig, item: "_Item", path: str, best: float, *, fresh: bool = False
     ) -> Timing | Failure:
         try:
-            timing: Timing = pool.submit(
+            timing: Timing = self._pool.submit(
                 self.timeout_sec,
                 time_candidate,
                 config,
@@ -405,6 +401,7 @@ class PromptRunner(PyRunner):
                 item.device_type,
                 item.args_info,
                 best,
+                fresh=fresh,
             ).result()
         except TaskFailed as error:
             return error.failure

@@ -18,8 +18,10 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import starmap
 
 from tvm_ffi import structural_hash
 
@@ -73,6 +75,8 @@ class Replayer:
         The postprocessors of the task.
     generator : random.Random
         Seeds the schedules, for postprocessors that sample.
+    num_threads : int
+        The threads that replay several traces.
 
     Attributes
     ----------
@@ -85,11 +89,13 @@ class Replayer:
         mod: IRModule,
         postprocs: Sequence[Postproc],
         generator: random.Random,
+        num_threads: int = 1,
     ) -> None:
         self.mod = mod
         self.dropped = Counter[str]()
         self._postprocs = list(postprocs)
         self._generator = generator
+        self._num_threads = num_threads
 
     def new_schedule(self, error_render_level: str = "none") -> Schedule:
         """An unscheduled copy of the workload, with a seed of its own."""
@@ -106,23 +112,37 @@ class Replayer:
         candidate : Candidate | None
             None if the trace or a postprocessor fails; the reason is counted in ``dropped``.
         """
+        (candidate,) = self.replay_all([trace])
+        return candidate
+
+    def replay_all(self, traces: Iterable[Trace]) -> list[Candidate | None]:
+        """Replay traces on all threads; the results are those of ``replay``, one for each trace."""
         with Profiler.timeit("Droplet/Replay"):
-            schedule = self.new_schedule()
-            culprit = "replay"
-            # TVM raises errors of many types from a schedule primitive or a postprocessor, and
-            # ThreadedTraceApply takes each of them for "not in the space".
-            try:
-                trace.apply_to_schedule(schedule, remove_postproc=True)
-                schedule.enter_postproc()
-                for postproc in self._postprocs:
-                    culprit = str(postproc)
-                    if not postproc.apply(schedule):
-                        self.dropped[culprit] += 1
-                        return None
-            except Exception as error:
-                self.dropped[f"{culprit}: {type(error).__name__}"] += 1
-                return None
-            return Candidate.from_schedule(schedule)
+            runs = [(trace, self.new_schedule()) for trace in traces]
+            threads = min(self._num_threads, len(runs))
+            if threads <= 1:
+                results = list(starmap(self._replay, runs))
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    results = list(pool.map(self._replay, *zip(*runs, strict=True)))
+        self.dropped.update(result for result in results if isinstance(result, str))
+        return [None if isinstance(result, str) else result for result in results]
+
+    def _replay(self, trace: Trace, schedule: Schedule) -> Candidate | str:
+        """The candidate of a trace, or what dropped it."""
+        culprit = "replay"
+        # TVM raises errors of many types from a schedule primitive or a postprocessor, and
+        # ThreadedTraceApply takes each of them for "not in the space".
+        try:
+            trace.apply_to_schedule(schedule, remove_postproc=True)
+            schedule.enter_postproc()
+            for postproc in self._postprocs:
+                culprit = str(postproc)
+                if not postproc.apply(schedule):
+                    return culprit
+        except Exception as error:
+            return f"{culprit}: {type(error).__name__}"
+        return Candidate.from_schedule(schedule)
 
     def restore(self, trace: Trace) -> Candidate:
         """Replay a recorded trace as it stands, its postprocessors' instructions included.

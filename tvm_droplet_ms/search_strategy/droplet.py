@@ -205,7 +205,7 @@ class DropletStrategy(StrategyLifecycle):
     def _begin(self, task: Task, args: PreTuningArgs) -> TaskSearch:
         traces = [schedule.trace for schedule in args.design_spaces]
         generator = random.Random(task.seed)
-        replayer = Replayer(task.mod, task.postprocs, generator)
+        replayer = Replayer(task.mod, task.postprocs, generator, task.num_threads)
         context = SearchContext(
             replayer=replayer,
             history=_load_history(task, args, replayer),

@@ -75,7 +75,7 @@ class Task:
     seed : int
         The seed of all random choices.
     num_threads : int
-        The number of threads that a cost model may use.
+        The number of threads that replays and a cost model may use.
     """
 
     name: str

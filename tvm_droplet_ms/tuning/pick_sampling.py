@@ -117,7 +117,7 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
     sampling = RandomExploration(replayer, schedules, history)
     candidates = [] if model is None else sampling.ask(count)
-    replayed = (replayer.replay(spaces.trace(point)) for point in near)
+    replayed = replayer.replay_all(map(spaces.trace, near))
     candidates.extend(candidate for candidate in replayed if candidate is not None)
     candidates = candidates or sampling.ask(count)
     candidates = list({candidate.module: candidate for candidate in candidates}.values())

@@ -42,8 +42,12 @@ def tune_cached(task: Task) -> dict[str, Any]:
     with TimingCache(settings["cache"], this_machine()) as cache:
         mod = make_module(ALL_LAYERS[layer])
         measure = CachedMeasure(cache, mod, layer, settings["seed"])
-        tools = measure.around(fast_measure(host_target()))
-        result = tune_layer(task, tools, [measure.callback()])
+        tools = fast_measure(host_target())
+        try:
+            result = tune_layer(task, measure.around(tools), [measure.callback()])
+        finally:
+            for tool in tools.values():
+                tool.close()
     return result | {"workload": measure.workload, "measured": measure.measured}
 
 

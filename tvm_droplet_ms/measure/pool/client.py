@@ -76,7 +76,7 @@ class WorkerClient:
         self._sending = threading.Lock()
         self._lock = threading.Lock()
 
-    def send(self, payload: bytes, timeout: float) -> "Future[Any]":
+    def send(self, payload: bytes, timeout: float, fresh: bool) -> "Future[Any]":
         """Send a pickled task with its time limit in seconds; see ``WorkerPool.submit``."""
         future: Future[Any] = Future()
         # A future that is running cannot be cancelled, so that a result always finds it pending.
@@ -90,7 +90,7 @@ class WorkerClient:
             return future
         try:
             with self._sending:
-                self._connection.send(Task(number, payload, timeout))
+                self._connection.send(Task(number, payload, timeout, fresh))
         except OSError:
             pass  # The server died: receive() sees it too, and fails all pending futures.
         return future

@@ -112,7 +112,7 @@ class WorkerPool:
         return self._running_server().directory
 
     def submit(
-        self, timeout: float, function: Callable[..., Any], *arguments: Any
+        self, timeout: float, function: Callable[..., Any], *arguments: Any, fresh: bool = False
     ) -> "Future[Any]":
         """Have a worker call a function.
 
@@ -124,6 +124,8 @@ class WorkerPool:
             The function.
         *arguments : Any
             Its arguments.
+        fresh : bool
+            Whether to call it in a new process, which then takes the place of a worker.
 
         Returns
         -------
@@ -138,7 +140,7 @@ class WorkerPool:
             If the function or an argument cannot be pickled.
         """
         payload = dump(getattr(function, "__name__", "function"), (function, arguments))
-        return self._running_server().submit(payload, timeout)
+        return self._running_server().submit(payload, timeout, fresh)
 
     def close(self) -> None:
         """End the workers and delete ``directory``. Another task starts them again."""
@@ -212,8 +214,8 @@ class _Server:
     def is_running(self) -> bool:
         return self._finalizer.alive and not self._program.has_ended()
 
-    def submit(self, payload: bytes, timeout: float) -> "Future[Any]":
-        return self._client.send(payload, timeout)
+    def submit(self, payload: bytes, timeout: float, fresh: bool) -> "Future[Any]":
+        return self._client.send(payload, timeout, fresh)
 
     def close(self) -> None:
         self._client.close()

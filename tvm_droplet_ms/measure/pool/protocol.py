@@ -81,11 +81,14 @@ class Task:
         A pickled pair of a function and its arguments.
     timeout : float
         The seconds that it may take, from when a worker begins it.
+    fresh : bool
+        Whether it is the first task of its worker.
     """
 
     number: int
     payload: bytes
     timeout: float
+    fresh: bool
 
 
 @dataclass(frozen=True)

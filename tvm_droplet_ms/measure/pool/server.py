@@ -45,6 +45,9 @@ from .worker import serve_tasks
 _PARENT_SECS = 1.0
 """Seconds between two checks whether the user's process is alive."""
 
+_DELETION_SECS = 5.0
+"""Seconds for which the deletion of the directory is tried."""
+
 _FULL_BYTES = 1 << 20
 """Free bytes below which a disk counts as full."""
 
@@ -77,8 +80,8 @@ def main(descriptor: int, parent: int, directory: str) -> None:
         _Server(connection, config, parent, directory).serve()
         is_done = True
     finally:
-        if is_done or os.getppid() != parent:
-            shutil.rmtree(directory, ignore_errors=True)
+        if is_done or _is_orphan(parent):
+            _delete(directory)
 
 
 class _Worker:
@@ -128,7 +131,7 @@ class _Server:
                     return
                 self._end_late_tasks()
         except OSError:
-            if os.getppid() == self._parent:
+            if not _is_orphan(self._parent):
                 raise
         finally:
             for worker in self._workers:
@@ -140,6 +143,9 @@ class _Server:
             worker = next((worker for worker in self._workers if worker.task is None), None)
             if worker is None:
                 return
+            if self._waiting[0].fresh and worker.tasks_done > 0:
+                self._retire(worker)
+                continue
             task = self._waiting.popleft()
             try:
                 worker.begin(task)
@@ -246,6 +252,25 @@ class _Server:
         for worker in self._workers:
             worker.connection.close()
         serve_tasks(theirs, self._config.worker, os.getppid())
+
+
+def _is_orphan(parent: int) -> bool:
+    """Whether the user's process has ended; its connection closes a moment before it is gone."""
+    end = time.monotonic() + _PARENT_SECS
+    while os.getppid() == parent:
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _delete(directory: str) -> None:
+    """Delete a directory, into which processes that were just killed may still write a file."""
+    end = time.monotonic() + _DELETION_SECS
+    shutil.rmtree(directory, ignore_errors=True)
+    while os.path.exists(directory) and time.monotonic() < end:
+        time.sleep(0.05)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _is_full(directory: str) -> bool:

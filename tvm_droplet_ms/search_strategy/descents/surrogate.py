@@ -220,12 +220,12 @@ class SurrogateDescent:
     def _ask(self, points: Sequence[SpacePoint]) -> None:
         """Ask the prior about points that it was not asked about."""
         assert self._prior is not None
+        known = self._asked | self._prior.means.keys()
+        new = [point for point in dict.fromkeys(points) if point not in known]
+        self._asked.update(new)
         asked = []
-        for point in dict.fromkeys(points):
-            if point in self._asked or point in self._prior.means:
-                continue
-            self._asked.add(point)
-            candidate = self._replayer.replay(self._spaces.trace(point))
+        candidates = self._replayer.replay_all(map(self._spaces.trace, new))
+        for point, candidate in zip(new, candidates, strict=True):
             self._tried.note_new(point, candidate)
             if candidate is not None:
                 realised = self._spaces.realised(point, candidate.trace)

@@ -17,7 +17,7 @@
 """Random schedules, sampled as TVM does; with a prior, the best of many."""
 
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class RandomExplorer(Explorer):
         Names the argument that is out of its range.
     """
 
-    def __init__(self, *, pool_size: int = 256, epsilon: float = 0.5) -> None:
+    def __init__(self, *, pool_size: int = 256, epsilon: float = 0.25) -> None:
         if not isinstance(pool_size, int) or pool_size < 1:
             raise ValueError(f"pool_size is {pool_size!r}, expected an integer of at least 1")
         if not 0.0 <= epsilon <= 1.0:
@@ -78,7 +78,7 @@ class RandomExplorer(Explorer):
         if search.prior is None:
             return sampling
         near = nearest_points(search.known, search.spaces, NEAREST)
-        replayed = (search.replayer.replay(search.spaces.trace(point)) for point in near)
+        replayed = search.replayer.replay_all(map(search.spaces.trace, near))
         known = [one for one in replayed if one is not None and one not in search.history]
         return PriorGuidedExploration(
             sampling, search.prior, search.spaces, self.pool_size, self.epsilon, known
@@ -124,14 +124,15 @@ class RandomExploration:
         chosen: dict[int, Candidate] = {}
         known = rejected = 0
         while len(chosen) < count and known < _KNOWN and rejected < _REJECTED:
-            candidate = self._replayer.replay(next(self._turns))
-            if candidate is None:
-                rejected += 1
-            elif candidate in self._history or candidate.module in chosen:
-                known += 1
-            else:
-                chosen[candidate.module] = candidate
-                known = rejected = 0
+            traces = islice(self._turns, count - len(chosen))
+            for candidate in self._replayer.replay_all(traces):
+                if candidate is None:
+                    rejected += 1
+                elif candidate in self._history or candidate.module in chosen:
+                    known += 1
+                else:
+                    chosen[candidate.module] = candidate
+                    known = rejected = 0
         return list(chosen.values())
 
     def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
