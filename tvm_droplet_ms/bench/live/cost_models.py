@@ -37,7 +37,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -46,6 +46,8 @@ import numpy as np
 from tvm.s_tir.meta_schedule.cost_model import XGBModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 
+from ...cost_model.boosted_trees import Objective
+from ...cost_model.model_file import ModelKind
 from ...cost_model.pretrained_model import PretrainedModel
 from ...cost_model.training.ranking import pairwise_accuracy, top_k_score
 from ...measure import fast_start
@@ -67,7 +69,7 @@ class Model:
     Parameters
     ----------
     encoder : str
-        The field of ``SpaceData`` with its features.
+        The kind of its features in ``SpaceData.encode_us``.
     learn : Callable[[Learning, int], Scorer]
         Trains it with a seed.
     """
@@ -76,13 +78,13 @@ class Model:
     learn: Callable[[Learning, int], Scorer]
 
 
-def ours(kind: Literal["trees", "treegru"], objective: Literal["rank", "regression"]) -> Model:
-    """The trees or the TreeGRU of this project."""
+def ours(kind: ModelKind, objective: Objective) -> Model:
+    """A kind of this project's models."""
 
     def learn(learning: Learning, seed: int) -> Scorer:
         workloads = [data.as_workload(kind, rows) for data, rows in learning]
         model = PretrainedModel.learn(workloads, model=kind, objective=objective, seed=seed).model
-        return lambda data, rows: model.predict(getattr(data, kind)[rows])
+        return lambda data, rows: model.predict(data.features[kind][rows])
 
     return Model(kind, learn)
 
@@ -105,6 +107,9 @@ MODELS: Mapping[str, Model] = {
     "trees, rank": ours("trees", "rank"),
     "TreeGRU, regression": ours("treegru", "regression"),
     "TreeGRU, rank": ours("treegru", "rank"),
+    "PaCM": ours("pacm", "rank"),
+    "PaCM, stores": ours("pacm-stores", "rank"),
+    "PaCM, regression": ours("pacm", "regression"),
     "XGBModel": Model("stores", learn_xgb),
 }
 
