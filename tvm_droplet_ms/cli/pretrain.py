@@ -50,8 +50,8 @@ def add_command(commands: Any) -> None:
         "--model",
         choices=["trees", "treegru", "pacm", "pacm-stores"],
         default="trees",
-        help="boosted trees, or a network, whose training needs JAX: treegru, recurrent on the loop "
-        "tree; pacm, attention over data movements, after Pruner; pacm-stores, the same with "
+        help="boosted trees, or a network, whose training needs JAX: treegru, recurrent on the "
+        "loop tree; pacm, attention over data movements, after Pruner; pacm-stores, the same with "
         "MetaSchedule's features of stores (default: %(default)s)",
     )
     command.add_argument(

@@ -55,8 +55,8 @@ NEXT, WITHIN, NONE = np.eye(3).tolist()
 def movements() -> np.ndarray:
     """Those of each buffer and level.
 
-    First come C, A and B of the update, whose loops, the outermost first, are i_0 of 32, parallel, j_0 of 64, k of 128, i_1 of 4
-    and j_1 of 2. In bytes, the innermost first, they touch
+    First come C, A and B of the update, whose loops, the outermost first, are i_0 of 32, parallel,
+    j_0 of 64, k of 128, i_1 of 4 and j_1 of 2. In bytes, the innermost first, they touch
 
     - 4, 16, 2048, 2048, 65536 of A,
     - 8, 8, 1024, 65536, 65536 of B,

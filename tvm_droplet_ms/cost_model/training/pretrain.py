@@ -53,7 +53,8 @@ def pretrain(
     out : Path
         The file to write.
     model : str
-        "trees", "treegru", "pacm" or "pacm-stores"; the features are those of ``pretrained_model.EXTRACTORS``.
+        "trees", "treegru", "pacm" or "pacm-stores"; the features are those of
+        ``pretrained_model.EXTRACTORS``.
     objective : Objective
         "rank" or "regression".
     target : str | None
