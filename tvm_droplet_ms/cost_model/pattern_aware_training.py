@@ -147,15 +147,16 @@ def _descend(
     moments = [{name: np.zeros_like(value) for name, value in learned.items()} for _ in range(2)]
     state: Any = (learned, *moments)
     for number, (step, rate) in enumerate(zip(steps, rates, strict=True), start=1):
-        # A step is compiled for a fixed number of programs.
-        padded = np.zeros((groups.PROGRAMS, features.shape[1]), dtype=np.float32)
+        # A step is compiled for a fixed number of programs: of one workload, for one group.
+        room = groups.GROUP if len(step) == 1 else groups.PROGRAMS
+        padded = np.zeros((room, features.shape[1]), dtype=np.float32)
         rows = np.concatenate(step)
         padded[: len(rows)] = features[rows]
         state = _step(
             state,
             dict(fixed),
             *split(padded),
-            _dropped(generator),
+            _dropped(room, generator),
             *groups.targets(throughput, step),
             np.float32(rate),
             np.float32(number),
@@ -196,9 +197,9 @@ def _initial(statement_width: int, generator: np.random.Generator) -> dict[str, 
     return learned
 
 
-def _dropped(generator: np.random.Generator) -> np.ndarray:
+def _dropped(room: int, generator: np.random.Generator) -> np.ndarray:
     """The factor of each number of a program's last states: dropout."""
-    kept = generator.random((groups.PROGRAMS, HIDDEN), dtype=np.float32) >= _DROPOUT
+    kept = generator.random((room, HIDDEN), dtype=np.float32) >= _DROPOUT
     return np.asarray(kept / np.float32(1.0 - _DROPOUT), dtype=np.float32)
 
 
