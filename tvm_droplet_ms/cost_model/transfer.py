@@ -141,8 +141,8 @@ class TransferModel(PyCostModel):
         if pretrained_model is None or not isinstance(pretrained_model.model, PatternAware):
             kind = "not there" if pretrained_model is None else f"of kind {pretrained_model.kind}"
             raise ValueError(
-                f"adaptation is {self._adaptation_name!r}, and the pretrained model is {kind}, which "
-                "cannot be trained further, expected a network over data movements: use "
+                f"adaptation is {self._adaptation_name!r}, and the pretrained model is {kind}, "
+                "which cannot be trained further, expected a network over data movements: use "
                 "adaptation='residual', or train a network with droplet-ms pretrain --model pacm"
             )
         momentum = MOMENTUM if self._adaptation_name == "momentum" else 1.0

@@ -20,7 +20,7 @@
 
 Each space is held out in turn. A model learns from the programs of all other workloads of the
 package, or from ``--own`` programs of the space itself, and ranks the rest of the space. The
-models: this project's boosted trees and TreeGRU, with both of their objectives, and MetaSchedule's
+models: this project's boosted trees, TreeGRU and PaCM, with their objectives, and MetaSchedule's
 ``XGBModel``, trained as it trains itself. All see the same programs. The tables give the share of
 pairs that are ordered rightly (0.5 is chance), the best time over the best among the 1 and the 5
 programs ranked first, and the time to encode and to score a candidate in batches of 64, on one
@@ -158,7 +158,7 @@ def run(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any
     for name in options.spaces:
         held_out = data[name]
         others = [space for space in data.values() if space.workload != held_out.workload]
-        for own in (0, options.own):
+        for own in dict.fromkeys((0, options.own)):
             how = f"{own} of its own" if own else "other workloads"
             for model in options.models:
                 # XGBModel takes no seed: only its training data could differ.
@@ -226,7 +226,9 @@ def main() -> None:
     parser.add_argument("--spaces", nargs="+", help="which to hold out (default: ten of them)")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--programs", type=int, default=1024, help="of each space (default: 1024)")
-    parser.add_argument("--own", type=int, default=64, help="learned of the space (default: 64)")
+    parser.add_argument(
+        "--own", type=int, default=64, help="of the space itself; 0 for none (default: 64)"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     options = parser.parse_args()
