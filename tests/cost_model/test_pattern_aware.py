@@ -224,7 +224,7 @@ def test_forward_pass_matches_hand_computed_values():
 def test_lambda_rank_matches_hand_computed_value():
     """Three programs of one workload, two of another, and padding, which does not count."""
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.pattern_aware_training import lambda_rank
+    from tvm_droplet_ms.cost_model.training.losses import lambda_rank
 
     scores = np.array([[0.3, -0.2, 0.8, 9.0], [0.1, 0.6, 9.0, 9.0], [9.0] * 4])
     expected = np.array([[1.0, 0.4, 0.4, 0.9], [0.2, 1.0, 0.3, 0.9], [0.0] * 4])

@@ -62,7 +62,7 @@ def test_programs_learned_from_are_not_judged():
 
 
 def test_sequence_hands_the_source_on(monkeypatch: pytest.MonkeyPatch):
-    """The source of each space is what the one before left; the first is judged before it learns."""
+    """The source of each space is what the one before left; all are judged first."""
 
     class Source:
         def __init__(self, number: int) -> None:

@@ -43,6 +43,7 @@ except ImportError as error:
     ) from error
 
 from ..training.adamw import Parameters, State, adamw
+from ..training.losses import logistic_pairs, squared_error
 
 EPOCHS = 12
 """Passes over the programs: by then the accuracy on held-out workloads has stopped rising, and has
@@ -214,21 +215,7 @@ def _segment_sum(rows: Any, numbers: Any, count: int) -> Any:
     return jax.ops.segment_sum(rows, numbers, num_segments=count)
 
 
-def _squared_error(scores: Any, expected: Any, present: Any) -> Any:
-    return jnp.sum((scores - expected) ** 2 * present) / jnp.sum(present)
-
-
-def _pairwise(scores: Any, expected: Any, present: Any) -> Any:
-    """The logistic loss of the unlike pairs of a group, the mean of the groups."""
-    sign = jnp.sign(expected[:, :, None] - expected[:, None, :])
-    sign = sign * present[:, :, None] * present[:, None, :]
-    margin = scores[:, :, None] - scores[:, None, :]
-    pairs = jnp.abs(sign).sum(axis=(1, 2))
-    losses = (jax.nn.softplus(-sign * margin) * jnp.abs(sign)).sum(axis=(1, 2))
-    return jnp.sum(losses / jnp.maximum(pairs, 1.0)) / jnp.sum(present[:, 0])
-
-
 _LOSSES: dict[Objective, Callable[[Any, Any, Any], Any]] = {
-    "rank": _pairwise,
-    "regression": _squared_error,
+    "rank": logistic_pairs,
+    "regression": squared_error,
 }
