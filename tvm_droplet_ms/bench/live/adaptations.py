@@ -78,26 +78,24 @@ class Frozen:
 
 
 class FromScratch:
-    """A network that is trained on the measurements alone, each time anew."""
+    """A network that is trained on the measurements alone, anew whenever it is asked."""
 
     is_trained = True
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._model: PatternAware | None = None
 
     def learn(self, tasks: Sequence[MeasuredTask]) -> None:
-        """Train a new network."""
-        features = np.concatenate([np.array(task.features) for task in tasks])
-        throughput = [relative_throughput(np.array(task.secs)) for task in tasks]
-        workloads = np.repeat(np.arange(len(tasks)), [len(task.secs) for task in tasks])
-        self._model = PatternAware.fit(
-            features, np.concatenate(throughput), workloads, objective="rank", seed=self._seed
-        )
+        """Do nothing: training takes longer than a batch is worth."""
 
     def predict(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
-        """Predict by the network; zeros before the first measurement."""
-        return np.zeros(len(features)) if self._model is None else self._model.predict(features)
+        """Train on the task, and predict; zeros before the first measurement."""
+        if not task.secs:
+            return np.zeros(len(features))
+        known, throughput = np.array(task.features), relative_throughput(np.array(task.secs))
+        workloads = np.zeros(len(known), dtype=int)
+        model = PatternAware.fit(known, throughput, workloads, objective="rank", seed=self._seed)
+        return model.predict(features)
 
 
 Make = Callable[[PretrainedModel | None, int], Adaptation]
