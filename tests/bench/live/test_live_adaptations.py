@@ -18,6 +18,7 @@
 """The comparison of adaptations: what they learn from, and what they are judged on."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from tvm_droplet_ms.bench.live import adaptations
 from tvm_droplet_ms.bench.live.adaptations import BATCH, SHOWN, learning_curve
 from tvm_droplet_ms.bench.live.cost_model_data import SpaceData
 from tvm_droplet_ms.cost_model.adaptation import MeasuredTask
+from tvm_droplet_ms.cost_model.features.program_features import FEATURES
 
 
 class Noted:
@@ -81,3 +83,14 @@ def test_sequence_hands_the_source_on(monkeypatch: pytest.MonkeyPatch):
     secs = np.arange(1.0, 101.0)
     spaces = [SpaceData(name, 0, secs, {"pacm": secs[:, None]}, [], {}) for name in "abc"]
     assert adaptations.in_sequence(Source(0), spaces, 0.99, 0) == [1.0, 0.0, 1.0]
+
+
+def test_source_is_trained_once_and_read_again(tmp_path: Path):
+    features = np.random.default_rng(0).random((40, FEATURES), dtype=np.float32)
+    space = SpaceData("a", 0, 1.0 + features[:, 0].astype(float), {"trees": features}, [], {})
+    path = tmp_path / "some/trees.model"
+    made = adaptations.source_model("trees", [space], path)
+    written = path.read_bytes()
+    again = adaptations.source_model("trees", [], path)
+    assert path.read_bytes() == written
+    np.testing.assert_array_equal(again.model.predict(features), made.model.predict(features))

@@ -32,6 +32,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 # Before NumPy is loaded: the models are compared on one thread.
@@ -59,6 +60,9 @@ BATCH = 8
 
 SHOWN = (0, 8, 16, 32, 64)
 """Numbers of programs after which the rest of the space is ranked."""
+
+_TARGET = '{"kind": "llvm"}'
+"""The target that the files of sources name: all spaces are of CPUs."""
 
 
 class Frozen:
@@ -185,7 +189,7 @@ def source_model(
     """A model of some workloads, kept in a file."""
     if not path.exists():
         PretrainedModel.learn(
-            [one.as_workload(kind) for one in data],
+            [replace(one.as_workload(kind), target=_TARGET) for one in data],
             model=kind,
             objective="rank" if kind == "pacm" else "regression",
             seed=seed,
