@@ -1,0 +1,321 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Monte Carlo tree search over an abstract environment. Imports no TVM.
+
+After "Optimizing Tensor Computation Graphs with Equality Saturation and Monte Carlo Tree Search"
+(Hartmann et al., PACT 2024), whose settings are the defaults. What differs is a switch.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+S = TypeVar("S")
+
+
+class Environment(Protocol[S]):
+    """What is searched. States are hashable: equal states are one."""
+
+    def actions(self, state: S) -> Sequence[str]:
+        """What may be done in a state."""
+
+    def step(self, state: S, action: str) -> S | None:
+        """The state after an action; None where it changes nothing or is not allowed."""
+
+    def cost(self, state: S) -> float:
+        """What is to be made small."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a tree search. The first six are the paper's.
+
+    Attributes
+    ----------
+    simulations : int
+        Simulations before each real step.
+    rollout : int
+        The most random actions of a simulation.
+    discount : float
+        What a reward is multiplied with for each step that it is away.
+    exploration : float
+        The constant of UCT, before the root of twice the logarithm.
+    expand : float
+        The probability of a new child where one may be had.
+    real_steps : int
+        The most real steps.
+    relative : bool
+        Rewards relative to the first cost. False: as they are, as in the paper.
+    best_share : float
+        The share of the best return, beside the mean, in the value of a child. The paper has 0.
+    transpositions : bool
+        Equal states are one node of the tree.
+    keep_tree : bool
+        The tree is kept between real steps.
+    widening : bool
+        A node has at most as many children as the root of its visits, those first whose rule
+        gained the most when it was last applied.
+    """
+
+    simulations: int = 128
+    rollout: int = 11
+    discount: float = 0.99
+    exploration: float = 2.0
+    expand: float = 0.5
+    real_steps: int = 200
+    relative: bool = True
+    best_share: float = 0.5
+    transpositions: bool = True
+    keep_tree: bool = True
+    widening: bool = True
+
+
+PAPER = Settings(
+    relative=False, best_share=0.0, transpositions=False, keep_tree=False, widening=False
+)
+"""The search as published."""
+
+
+@dataclass
+class Found(Generic[S]):
+    """What a search found.
+
+    Attributes
+    ----------
+    best : S
+        The state of the lowest cost; of those, the first.
+    cost : float
+        Its cost.
+    simulations : int
+        How many simulations were made.
+    costs : int
+        How many different states were priced.
+    actions : list[str]
+        The real steps.
+    """
+
+    best: S
+    cost: float
+    simulations: int = 0
+    costs: int = 0
+    actions: list[str] = field(default_factory=list)
+
+
+class _Child:
+    """An edge of the tree."""
+
+    def __init__(self, node: "_Node", reward: float) -> None:
+        self.node = node
+        self.reward = reward
+        self.visits = 0
+        self.total = 0.0
+        self.best = -math.inf
+
+    def add(self, value: float) -> None:
+        self.visits += 1
+        self.total += value
+        self.best = max(self.best, value)
+
+
+class _Node:
+    def __init__(self, state: Any, untried: list[str]) -> None:
+        self.state = state
+        self.untried = untried
+        self.children: dict[str, _Child] = {}
+        self.visits = 0
+
+
+class TreeSearch(Generic[S]):
+    """A tree search.
+
+    Parameters
+    ----------
+    environment : Environment
+        What is searched.
+    settings : Settings
+        The settings.
+    seed : int
+        The seed of all that is random.
+    """
+
+    def __init__(
+        self, environment: Environment[S], settings: Settings = Settings(), seed: int = 0
+    ) -> None:
+        self._environment = environment
+        self._settings = settings
+        self._rng = np.random.default_rng(seed)
+        self._costs: dict[S, float] = {}
+        self._steps: dict[tuple[S, str], S | None] = {}
+        self._nodes: dict[S, _Node] = {}
+        self._gains: dict[str, float] = {}
+
+    def run(
+        self, state: S, *, time_limit: float = math.inf, max_simulations: float = math.inf
+    ) -> Found[S]:
+        """Search from a state.
+
+        Parameters
+        ----------
+        state : S
+            The first state.
+        time_limit : float
+            Seconds; the simulation under way is finished.
+        max_simulations : float
+            The most simulations.
+
+        Returns
+        -------
+        found : Found
+            The best state that any simulation has seen.
+        """
+        end = time.perf_counter() + time_limit
+        first = self._cost(state)
+        self._scale = 1 / first if self._settings.relative and first > 0 else 1.0
+        self._found = Found(state, first)
+        root = self._node(state)
+        for _ in range(self._settings.real_steps):
+            for _ in range(self._settings.simulations):
+                over = time.perf_counter() > end or self._found.simulations >= max_simulations
+                if over or self._exhausted(root):
+                    break
+                self._simulate(root)
+            if not root.children:
+                break
+            action, child = max(root.children.items(), key=lambda item: self._value(item[1]))
+            self._found.actions.append(action)
+            if time.perf_counter() > end or self._found.simulations >= max_simulations:
+                break
+            root = child.node
+            if not self._settings.keep_tree:
+                self._nodes = {}
+                root = self._node(root.state)
+        self._found.costs = len(self._costs)
+        return self._found
+
+    def _exhausted(self, node: _Node) -> bool:
+        return not node.untried and not node.children
+
+    def _simulate(self, root: _Node) -> None:
+        self._found.simulations += 1
+        path: list[tuple[_Node, _Child]] = []
+        node, on_path = root, {id(root)}
+        while True:
+            child = self._expanded(node) if self._may_expand(node) else None
+            if child is not None:
+                path.append((node, child))
+                break
+            child = self._selected(node)
+            if child is None or id(child.node) in on_path:
+                break
+            path.append((node, child))
+            node = child.node
+            on_path.add(id(node))
+        value = self._rollout(path[-1][1].node.state) if path else 0.0
+        for parent, child in reversed(path):
+            value = child.reward + self._settings.discount * value
+            child.add(value)
+            parent.visits += 1
+
+    def _may_expand(self, node: _Node) -> bool:
+        if not node.untried:
+            return False
+        if not node.children:
+            return True
+        if self._settings.widening:
+            return len(node.children) <= math.sqrt(node.visits)
+        return bool(self._rng.random() < self._settings.expand)
+
+    def _expanded(self, node: _Node) -> _Child | None:
+        """A new child. Actions that change nothing are struck off."""
+        while node.untried:
+            action = self._next_action(node.untried)
+            node.untried.remove(action)
+            state = self._step(node.state, action)
+            if state is None:
+                continue
+            gain = self._cost(node.state) - self._cost(state)
+            self._gains[action] = gain
+            node.children[action] = _Child(self._node(state), self._reward(gain))
+            return node.children[action]
+        return None
+
+    def _next_action(self, untried: list[str]) -> str:
+        if self._settings.widening:
+            most = max(self._gains.get(action, math.inf) for action in untried)
+            untried = [a for a in untried if self._gains.get(a, math.inf) == most]
+        return untried[int(self._rng.integers(len(untried)))]
+
+    def _selected(self, node: _Node) -> _Child | None:
+        if not node.children:
+            return None
+        visits = math.log(max(node.visits, 1))
+
+        def bound(child: _Child) -> float:
+            if child.visits == 0:
+                return math.inf
+            wide = math.sqrt(2 * visits / child.visits)
+            return self._value(child) + self._settings.exploration * wide
+
+        return max(node.children.values(), key=bound)
+
+    def _value(self, child: _Child) -> float:
+        if child.visits == 0:
+            return -math.inf
+        share = self._settings.best_share
+        return share * child.best + (1 - share) * child.total / child.visits
+
+    def _rollout(self, state: S) -> float:
+        value, factor = 0.0, 1.0
+        actions = list(self._environment.actions(state))
+        for _ in range(self._settings.rollout):
+            if not actions:
+                break
+            action = actions[int(self._rng.integers(len(actions)))]
+            after = self._step(state, action)
+            if after is None:
+                continue
+            value += factor * self._reward(self._cost(state) - self._cost(after))
+            factor *= self._settings.discount
+            state = after
+        return value
+
+    def _reward(self, gain: float) -> float:
+        return max(gain, 0.0) * self._scale
+
+    def _node(self, state: S) -> _Node:
+        if not self._settings.transpositions:
+            return _Node(state, list(self._environment.actions(state)))
+        if state not in self._nodes:
+            self._nodes[state] = _Node(state, list(self._environment.actions(state)))
+        return self._nodes[state]
+
+    def _step(self, state: S, action: str) -> S | None:
+        key = (state, action)
+        if key not in self._steps:
+            self._steps[key] = self._environment.step(state, action)
+        return self._steps[key]
+
+    def _cost(self, state: S) -> float:
+        if state not in self._costs:
+            cost = self._costs[state] = self._environment.cost(state)
+            if hasattr(self, "_found") and cost < self._found.cost:
+                self._found.best, self._found.cost = state, cost
+        return self._costs[state]
