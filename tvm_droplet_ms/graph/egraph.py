@@ -208,7 +208,11 @@ class EGraph:
         return number
 
     def add_term(self, term: Term | int) -> int:
-        """Add a term and everything in it; :meth:`add` says what may be raised."""
+        """Add a term and everything in it, or nothing if it is illegal.
+
+        :meth:`add` says what may be raised.
+        """
+        self.type_of_term(term)
         added: dict[int, int] = {}
 
         def visit(part: Term | int) -> int:
@@ -217,6 +221,27 @@ class EGraph:
             if id(part) not in added:
                 added[id(part)] = self.add(part.operator, tuple(map(visit, part.children)))
             return added[id(part)]
+
+        return visit(term)
+
+    def type_of_term(self, term: Term | int) -> Type:
+        """The type of a term, without adding it.
+
+        Raises
+        ------
+        IllegalTerm
+            If an operator in it refuses its operands.
+        """
+        known: dict[int, Type] = {}
+
+        def visit(part: Term | int) -> Type:
+            if isinstance(part, int):
+                return self.facts(part).type
+            if id(part) not in known:
+                known[id(part)] = self._infer_type(
+                    part.operator, tuple([visit(child) for child in part.children])
+                )
+            return known[id(part)]
 
         return visit(term)
 
@@ -340,14 +365,17 @@ class EGraph:
         children = tuple([self.find(child) for child in node.children])
         return node if children == node.children else Node(node.operator, children)
 
+    def _infer_type(self, operator: Operator, types: tuple[Type, ...]) -> Type:
+        if operator.name in LEAVES and operator.get("shape") is not None:
+            return leaf_type(operator)
+        type_ = self._infer(operator, types)
+        if type_ is None:
+            raise IllegalTerm(f"{operator.name} refuses operands of the types {types}")
+        return type_
+
     def _facts_of(self, node: Node) -> Facts:
         operator = node.operator
-        if operator.name in LEAVES and operator.get("shape") is not None:
-            is_input = operator.name == "input"
-            weight_only = not is_input or operator.get("index") in self._weights
-            return Facts(leaf_type(operator), weight_only)
-        type_ = self._infer(operator, tuple([self.facts(child).type for child in node.children]))
-        if type_ is None:
-            raise IllegalTerm(f"{operator.name} refuses its operands")
-        weights = bool(node.children) and all(map(self.is_weight, node.children))
-        return Facts(type_, weights)
+        type_ = self._infer_type(operator, tuple([self.facts(c).type for c in node.children]))
+        if operator.name == "input":
+            return Facts(type_, operator.get("index") in self._weights)
+        return Facts(type_, all(map(self.is_weight, node.children)) and operator.name != "opaque")

@@ -115,9 +115,10 @@ def _layer_norm(op: Operator, data: Array, gamma: Array, beta: Array) -> Array:
     axes = tuple(op.get("axes"))
     shape = [extent if axis in axes else 1 for axis, extent in enumerate(data.shape)]
     centred = data - data.mean(axis=axes, keepdims=True)
-    result = centred / np.sqrt(data.var(axis=axes, keepdims=True) + op.get("epsilon"))
+    result: Array = centred / np.sqrt(data.var(axis=axes, keepdims=True) + op.get("epsilon"))
     result = result * gamma.reshape(shape) if op.get("scale") else result
-    return result + beta.reshape(shape) if op.get("center") else result
+    result = result + beta.reshape(shape) if op.get("center") else result
+    return result
 
 
 def _softmax(op: Operator, data: Array) -> Array:

@@ -126,7 +126,7 @@ def flops_of(op: Operator, operands: list[Type], result: Type) -> float:
     second = operands[1] if len(operands) > 1 else None
     if op.name == "conv2d" and isinstance(second, Tensor):
         outputs = second.shape[op.get("kernel_layout").index("O")]
-        return 2.0 * out.size * second.size / outputs
+        return float(2 * out.size * second.size // outputs)
     if op.name == "matmul":
         return 2.0 * out.size * float(first.shape[-1])
     if op.name == "einsum":
