@@ -65,7 +65,10 @@ class _Exporter:
         self.hints = {self.graph.find(n): hint for n, hint in sorted(imported.hints.items())}
 
     def function(self) -> relax.Function:
+        weights = self._weight_calls()
         for place, step in self._ordered():
+            while weights and weights[-1] < place[0]:
+                self._value((weights.pop(), AS_TYPED))
             self.values[place] = self._step(place, step)
         results = [self._value(root) for root in self.roots]
         old = self.imported.function
@@ -92,6 +95,20 @@ class _Exporter:
                     heapq.heappush(ready, user)
         return ordered
 
+    def _weight_calls(self) -> list[int]:
+        """The classes of weights that stay calls, last first, so that they keep their places."""
+        if self.fold:
+            return []
+        found: set[int] = set()
+        choices = [step for step in self.plan.steps.values() if isinstance(step, Choice)]
+        waiting = [child for choice in choices for child in choice.what.node.children]
+        while waiting:
+            number = self.graph.find(waiting.pop())
+            if self.graph.is_weight(number) and number not in found:
+                found.add(number)
+                waiting += self._derivation(number).children
+        return sorted(found, reverse=True)
+
     def _step(self, place: Place, step: Step) -> Expr:
         if isinstance(step, Choice):
             way = step.what
@@ -107,7 +124,7 @@ class _Exporter:
         return self.values[place]
 
     def _call(self, place: Place, op: Operator, operands: list[Expr]) -> Expr:
-        template = self.imported.templates.get(op)
+        template = self.imported.templates.get((op, len(operands)))
         if op.name == "input":
             return self.imported.inputs[op.get("index")]
         if op.name in ("constant", "full", "eye"):
@@ -166,6 +183,7 @@ class _Exporter:
 
     def _derivation(self, number: int) -> Node:
         """An e-node of weights alone that does not need its own class."""
+        number = self.graph.find(number)
         for node in self.graph.nodes(number):
             if self._is_grounded(node, {number}):
                 return node

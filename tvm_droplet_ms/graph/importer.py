@@ -55,8 +55,8 @@ class Imported:
         The parameters, by the number of their leaves.
     constants : list[relax.Expr]
         The constants, by the number of their leaves.
-    templates : dict[Operator, relax.Expr]
-        A call as it was, for every operator that was read.
+    templates : dict[tuple[Operator, int], relax.Expr]
+        A call as it was, for every operator that was read, by its number of operands too.
     hints : dict[int, str]
         Names of variables, by class.
     """
@@ -67,7 +67,7 @@ class Imported:
     is_tuple: bool = False
     inputs: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
-    templates: dict[Operator, Any] = field(default_factory=dict)
+    templates: dict[tuple[Operator, int], Any] = field(default_factory=dict)
     hints: dict[int, str] = field(default_factory=dict)
 
 
@@ -168,7 +168,7 @@ class _Importer:
             leaf = full_leaf(array.reshape(-1)[0].item(), type_)
         self.constants[expr] = self.graph.add(leaf)
         self.imported.constants.append(expr)
-        self.imported.templates.setdefault(leaf, expr)
+        self.imported.templates.setdefault((leaf, 0), expr)
         return self.constants[expr]
 
     def _call(self, call: relax.Call) -> int:
@@ -179,7 +179,7 @@ class _Importer:
         children = list(_tensors(call))
         if op is None:
             op = self._opaque(call, children)
-        self.imported.templates.setdefault(op, call)
+        self.imported.templates.setdefault((op, len(children)), call)
         return self.graph.add(op, tuple(self._value(child) for child in children))
 
     def _opaque(self, call: relax.Call, children: list[Expr]) -> Operator:
@@ -188,11 +188,11 @@ class _Importer:
             raise NotImported(f"it calls a function through {type(call.op).__name__}")
         types = [self._type(child) for child in children]
         holes = [relax.Var(f"x{i}", child.ty) for i, child in enumerate(children)]
-        shell = relax.Function(holes, with_operands(call, holes), is_pure=True)
-        for op, template in self.imported.templates.items():
+        shell = relax.Function(holes, with_operands(call, holes), call.ty)
+        for (op, _), template in self.imported.templates.items():
             if op.name == "opaque" and op.get("types") == tuple(types):
                 other = with_operands(template, holes)
-                if tvm_ffi.structural_equal(relax.Function(holes, other), shell):
+                if tvm_ffi.structural_equal(relax.Function(holes, other, template.ty), shell):
                     return op
         number = len(self.types.opaque)
         op = operator("opaque", number=number, types=tuple(types), of=_name(call))
