@@ -21,10 +21,19 @@ from .fold_layers import FOLD_LAYERS
 from .linear import LINEAR
 from .merge import MERGE
 from .move import MOVE
+from .move_layers import MOVE_LAYERS
 from .rule import Rule
 from .subsample import SUBSAMPLE
 
-ALL_RULES: tuple[Rule, ...] = (*FOLD, *FOLD_LAYERS, *LINEAR, *SUBSAMPLE, *MERGE, *MOVE)
+ALL_RULES: tuple[Rule, ...] = (
+    *FOLD,
+    *FOLD_LAYERS,
+    *LINEAR,
+    *SUBSAMPLE,
+    *MERGE,
+    *MOVE,
+    *MOVE_LAYERS,
+)
 """All rules, by family."""
 
 FAMILIES = ("fold", "linear", "subsample", "merge", "move")

@@ -21,7 +21,7 @@ from ..language import Term
 from .terms import axes_of, call
 
 
-def convolution(
+def random_convolution(
     make: CaseMaker, data: Term, channels: int, layout: str, groups: int = 1, **changes: object
 ) -> Term:
     """A random convolution of some data."""
@@ -68,3 +68,18 @@ def result_shape(conv: Term, extents: tuple[int, int]) -> tuple[int, ...]:
     for letter, extent, stride, axis in zip("HW", extents, op.get("strides"), axes.kernel):
         sizes[letter] = (extent - shape[axis]) // stride + 1
     return tuple(sizes[letter] for letter in op.get("layout"))
+
+
+def random_pool(make: CaseMaker, name: str, data: Term, layout: str, **changes: object) -> Term:
+    """A random pool of some data."""
+    padding = make.pick([(0, 0, 0, 0), (0, 0, 0, 0), (1, 1, 1, 1), (1, 0, 0, 1)])
+    attributes: dict[str, object] = {
+        "pool_size": make.pick([(2, 2), (3, 3), (2, 3)]),
+        "strides": make.pick([(1, 1), (2, 2), (1, 2)]),
+        "padding": padding,
+        "dilation": (1, 1),
+        "ceil_mode": False,
+        "count_include_pad": make.chance(0.5),
+        "layout": layout,
+    }
+    return call(name, data, **(attributes | changes))

@@ -22,7 +22,7 @@ from functools import partial
 from ..cases import Case, CaseMaker
 from ..egraph import EGraph
 from ..language import Term
-from .draws import channel_shape, convolution, image, result_shape
+from .draws import channel_shape, image, random_convolution, result_shape
 from .matching import layers, with_weight
 from .rule import Conditions, Equality, Rule, declare
 from .terms import axes_of, call, per_axis, reshape, varies_along
@@ -52,7 +52,7 @@ def _scaled_convolutions(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 def _scaled_convolution_case(make: CaseMaker) -> Case:
     layout = make.pick(["NCHW", "NHWC"])
     data = make.input(*[{"N": 1, "C": 2, "H": 6, "W": 6}[letter] for letter in layout])
-    conv = convolution(
+    conv = random_convolution(
         make, data, 2, layout, make.pick([1, 2]), padding=(0, 0, 0, 0), dilation=(1, 1)
     )
     shape = result_shape(conv, (6, 6))
@@ -91,7 +91,7 @@ def _convolution_of(name: str, make: CaseMaker) -> Case:
     weight = tuple(shape[axis] if extent == -1 else extent for axis, extent in enumerate(weight))
     inner = call(name, data, make.weight(*weight))
     groups = make.pick([1, 1, 1, 2, 4])
-    return make.case(convolution(make, inner, channels, layout, groups))
+    return make.case(random_convolution(make, inner, channels, layout, groups))
 
 
 def _convolutions_of_shifted(graph: EGraph, when: Conditions) -> Iterator[Equality]:

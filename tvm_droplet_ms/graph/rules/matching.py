@@ -36,3 +36,12 @@ def layers(graph: EGraph, name: str) -> Iterator[tuple[int, Node]]:
     for number, node in graph.named(name):
         if graph.is_weight(node.children[1]) and not graph.is_weight(node.children[0]):
             yield number, node
+
+
+def weighted_in(graph: EGraph, number: int, name: str) -> list[Node]:
+    """The layers in a class: convolutions or matrix products of a value by a weight."""
+    return [
+        node
+        for node in graph.named_in(number, name)
+        if graph.is_weight(node.children[1]) and not graph.is_weight(node.children[0])
+    ]
