@@ -29,6 +29,10 @@ Infer = Callable[[Operator, tuple[Type, ...]], Type | None]
 """Infers the type of a call from the types of its operands; None where the call is illegal."""
 
 
+WEIGHT_SHARE = 10
+"""How many times as many e-nodes of weights as of others an e-graph may have."""
+
+
 class NodeLimit(Exception):
     """The e-graph would have more e-nodes than its limit."""
 
@@ -75,14 +79,18 @@ class EGraph:
     weights : frozenset[int]
         Numbers of the inputs that are weights.
     limit : int or None
-        The largest number of e-nodes.
+        The largest number of e-nodes. Those of weights have a limit of their own, ten times as
+        large: they are neither priced nor extracted.
 
     Attributes
     ----------
     limit : int or None
         The limit; it may be changed at any time, and holds for what is added after.
     size : int
-        The number of e-nodes, with those that unions have made equal until :meth:`rebuild`.
+        The number of e-nodes that are no weights, with those that unions have made equal until
+        :meth:`rebuild`.
+    weight_size : int
+        The number of e-nodes of weights.
     """
 
     def __init__(
@@ -90,6 +98,7 @@ class EGraph:
     ) -> None:
         self.limit = limit
         self.size = 0
+        self.weight_size = 0
         self._infer = infer
         self._weights = weights
         self._parents: list[int] = []
@@ -194,8 +203,7 @@ class EGraph:
         if known is not None:
             return self.find(known)
         facts = self._facts_of(node)
-        if self.limit is not None and self.size >= self.limit:
-            raise NodeLimit(f"the e-graph has its limit of {self.limit} e-nodes")
+        self._count(facts.weight_only)
         number = len(self._parents)
         self._parents.append(number)
         self._facts.append(facts)
@@ -203,7 +211,6 @@ class EGraph:
         self._nodes[number] = [node]
         for child in dict.fromkeys(node.children):
             self._uses.setdefault(child, []).append((node, number))
-        self.size += 1
         self._named = None
         return number
 
@@ -289,13 +296,16 @@ class EGraph:
             for key in unique:
                 memo[key] = number
         self._memo = memo
-        self.size = len(memo)
+        self.size = sum(
+            len(nodes) for number, nodes in self._nodes.items() if not self.is_weight(number)
+        )
+        self.weight_size = len(memo) - self.size
         self._named = None
 
     def copy(self) -> "EGraph":
         """A copy that shares nothing that changes. Call :meth:`rebuild` before."""
         twin = EGraph(self._infer, self._weights, self.limit)
-        twin.size = self.size
+        twin.size, twin.weight_size = self.size, self.weight_size
         twin._parents = list(self._parents)
         twin._facts = list(self._facts)
         twin._memo = dict(self._memo)
@@ -334,6 +344,16 @@ class EGraph:
                 for node in nodes
             )
         )
+
+    def _count(self, weight: bool) -> None:
+        if self.limit is not None:
+            full = self.size >= self.limit
+            if self.weight_size >= WEIGHT_SHARE * self.limit if weight else full:
+                raise NodeLimit(f"the e-graph has its limit of {self.limit} e-nodes")
+        if weight:
+            self.weight_size += 1
+        else:
+            self.size += 1
 
     def _pending_taken(self) -> list[int]:
         taken, self._pending = self._pending, []

@@ -27,7 +27,7 @@ from tvm.ir import GenericConst
 
 from ..model.bindings import array_of
 from ..tuning.roofline import measure_machine
-from .egraph import EGraph
+from .egraph import WEIGHT_SHARE, EGraph
 from .environment import GraphEnvironment, GraphState
 from .exporter import export_function
 from .extract import extract
@@ -173,7 +173,8 @@ class _Search:
         self.layouts = layouts
         self.report = report
         # What came in always fits: a limit below it would leave nothing to search.
-        imported.graph.limit = max(max_nodes, imported.graph.size)
+        graph = imported.graph
+        graph.limit = max(max_nodes, graph.size, graph.weight_size // WEIGHT_SHARE + 1)
 
     def run(self, search: str, time_budget_s: float, seed: int) -> Plan | None:
         end = time.perf_counter() + time_budget_s

@@ -80,8 +80,9 @@ class RooflinePrice:
         op = way.operator
         if op.name in FREE:
             return 0.0
-        operands = [graph.facts(child).type for child in way.node.children]
-        result = graph.facts(number).type
+        pairs = zip(way.node.children, way.operands, strict=True)
+        operands = [_stored(graph.facts(child).type, layout) for child, layout in pairs]
+        result = _stored(graph.facts(number).type, way.result)
         if op.name in ELEMENTWISE:
             return self._epilogue(graph, way, operands, result)
         moved = bytes_of(result) + sum(bytes_of(operand) for operand in operands)
@@ -109,6 +110,10 @@ class RooflinePrice:
         assert isinstance(result, Tensor)
         moved = sum(read)
         return result.size / self.rates.flops_per_sec + moved / self.rates.bandwidth(moved)
+
+
+def _stored(type_: Type, layout: Layout) -> Type:
+    return stored(type_, layout) if isinstance(type_, Tensor) else type_
 
 
 def bytes_of(type_: Type) -> float:

@@ -21,7 +21,7 @@ from functools import partial
 
 from ..cases import Case, CaseMaker
 from ..egraph import EGraph
-from ..language import ELEMENTWISE, UNARY, Operator, Term
+from ..language import BINARY, ELEMENTWISE, UNARY, Operator, Term, broadcast
 from .matching import with_weight
 from .rule import Conditions, Equality, Rule, declare
 from .terms import Part, call, concat, permute, reshape
@@ -344,6 +344,31 @@ def _nested_reshape_case(make: CaseMaker) -> Case:
     return make.case(value)
 
 
+def _useless_broadcasts(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """A broadcast to the shape that is there, or that arithmetic broadcasts to, is nothing."""
+    for number, node in graph.named("broadcast_to"):
+        if graph.shape(number) == graph.shape(node.children[0]):
+            yield Equality(number, node.children[0])
+    for number, node in graph.named(*BINARY):
+        for place, child in enumerate(node.children):
+            for inner in graph.named_in(child, "broadcast_to"):
+                shapes = [graph.shape(each) for each in node.children]
+                shapes[place] = graph.shape(inner.children[0])
+                if when("broadcast anyway", broadcast(*shapes) == graph.shape(number)):
+                    children = list(node.children)
+                    children[place] = inner.children[0]
+                    yield Equality(number, Term(node.operator, tuple(children)))
+
+
+def _useless_broadcast_case(make: CaseMaker) -> Case:
+    source = make.input(*make.pick([(2, 3), (1, 3), (3,)]))
+    wide = call("broadcast_to", source, shape=(2, 3))
+    if make.chance(0.3):
+        return make.case(wide)
+    other = make.input(*make.pick([(2, 3), (2, 3), (2, 1), (1, 3), (3,)]))
+    return make.case(call(make.pick(["add", "divide"]), other, wide))
+
+
 MOVE: tuple[Rule, ...] = (
     _rule("slice of elementwise", _slices_of_elementwise, _slice_of_elementwise_case, exact=True),
     _rule("move of unary", _moves_of_unary, partial(_unary_case, True), exact=True),
@@ -362,6 +387,13 @@ MOVE: tuple[Rule, ...] = (
         _concat_of_slices_case,
         "of one source",
         "adjacent",
+        exact=True,
+    ),
+    _rule(
+        "useless broadcast",
+        _useless_broadcasts,
+        _useless_broadcast_case,
+        "broadcast anyway",
         exact=True,
     ),
     _rule("transpose of transpose", _nested_permutes, _nested_permute_case, exact=True),

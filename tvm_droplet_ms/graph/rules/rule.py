@@ -140,7 +140,7 @@ def apply_rule(graph: EGraph, rule: Rule, without: str | None = None) -> Step:
         What it did.
     """
     found = list(rule.matches(graph, Conditions(rule.conditions, without)))
-    before, matched, joined, full = graph.size, 0, False, False
+    before, matched, joined, full = _sizes(graph), 0, False, False
     for number, term in found:
         type_ = graph.facts(number).type
         if not rule.exact and getattr(type_, "dtype", None) not in FLOATS:
@@ -155,4 +155,8 @@ def apply_rule(graph: EGraph, rule: Rule, without: str | None = None) -> Step:
         matched += 1
         joined = graph.union(number, added) or joined
     graph.rebuild()
-    return Step(matched, joined or graph.size != before, full)
+    return Step(matched, joined or _sizes(graph) != before, full)
+
+
+def _sizes(graph: EGraph) -> tuple[int, int]:
+    return graph.size, graph.weight_size
