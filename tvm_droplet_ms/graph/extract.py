@@ -87,7 +87,10 @@ class _Rows:
 
 
 def extract(problem: Problem, time_limit: float = 20.0) -> Extraction:
-    """Find the cheapest plan.
+    """Find the cheapest of the plans that compute each class once.
+
+    A class that is needed in two layouts is computed in one and converted. (Without this limit,
+    which costs nothing in practice, the relaxation halves every demand from class to class.)
 
     Parameters
     ----------
@@ -121,8 +124,7 @@ def extract(problem: Problem, time_limit: float = 20.0) -> Extraction:
             break
         plan, cycle = _derive(problem, picked)
         if plan is not None:
-            if optimal or plan.cost < best.cost:
-                best = plan
+            best = plan if plan.cost <= best.cost else best
             best.optimal = optimal
             if not optimal:
                 note = f"the time limit of {time_limit} s was reached"
@@ -156,18 +158,31 @@ class _Program:
         rows = self.rows
         for root in self.problem.roots:
             rows.at_least(1, [(column, 1.0) for column in self.made.get(root, [])])
-        # No optimum computes a place twice, so all choices of a place share a row for each need.
-        for place, columns in self.computed.items():
-            users: dict[Place, list[int]] = {}
-            for column in columns:
-                for need in needs_of(self.steps[column]):
-                    users.setdefault(need, []).append(column)
-            for need, using in users.items():
-                terms = [(column, 1.0) for column in self.made.get(need, [])]
-                rows.at_least(0, terms + [(column, -1.0) for column in using])
+        for choices in self.problem.by_class.values():
+            columns = [self.column[id(choice)] for choice in choices]
+            rows.at_least(-1, [(column, -1.0) for column in columns])
+            self._add_demands_of(choices)
         for conversion in self.problem.conversions:
             terms = [(column, 1.0) for column in self.computed.get(conversion.source, [])]
             rows.at_least(0, [*terms, (self.column[id(conversion)], -1.0)])
+
+    def _add_demands_of(self, choices: list[Choice]) -> None:
+        """What the choices of a class need. As it is computed once, they share their rows."""
+        places: dict[Place, list[int]] = {}
+        classes: dict[int, list[int]] = {}
+        for choice in choices:
+            column = self.column[id(choice)]
+            for need in choice.needs:
+                places.setdefault(need, []).append(column)
+            for number in _operands(choice):
+                classes.setdefault(number, []).append(column)
+        for need, using in places.items():
+            terms = [(column, 1.0) for column in self.made.get(need, [])]
+            self.rows.at_least(0, terms + [(column, -1.0) for column in using])
+        for number, using in classes.items():
+            supply = self.problem.by_class.get(number, [])
+            terms = [(self.column[id(choice)], 1.0) for choice in supply]
+            self.rows.at_least(0, terms + [(column, -1.0) for column in using])
 
     def _add_needed(self) -> None:
         needed = needed_classes(self.problem)
