@@ -90,7 +90,8 @@ def test_cheapest_of_all(seed, layouts):
     assert found.plan.optimal
     # The greedy plan may compute a class in two layouts, which is not enumerated.
     assert found.plan.cost <= expected + 1e-6
-    if layouts == (PLAIN,):
+    computed = [p[0] for p, step in found.plan.steps.items() if isinstance(step, Choice)]
+    if len(computed) == len(set(computed)):
         assert found.plan.cost == pytest.approx(expected, abs=1e-6)
     for baseline in (tree_greedy(problem), dag_greedy(problem)):
         check_plan(problem, baseline)
