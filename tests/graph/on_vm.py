@@ -16,10 +16,9 @@
 # under the License.
 """Terms of the e-graph's language as Relax functions, run on the virtual machine."""
 
-import numpy as np
-
 import tvm
 from tvm import relax
+from tvm_droplet_ms.graph.interpreter import evaluate
 from tvm_droplet_ms.graph.relax_operators import write_call
 from tvm_droplet_ms.graph.relax_types import relax_type
 
@@ -35,8 +34,6 @@ def function_of(term, parameters):
             return variables[part.operator]
         if id(part) not in done:
             if part.operator.name in ("eye", "full"):
-                from tvm_droplet_ms.graph.interpreter import evaluate
-
                 done[id(part)] = relax.const(evaluate(part.operator, []))
             else:
                 call = write_call(part.operator, [visit(child) for child in part.children])
@@ -54,16 +51,14 @@ class Machine:
     """Functions that are compiled together and run one by one."""
 
     def __init__(self, functions):
-        named = {
-            name: func.with_attr("global_symbol", name) for name, func in functions.items()
-        }
+        named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
         executable = relax.build(
             relax.get_pipeline("zero")(tvm.IRModule(named)), tvm.target.Target("llvm")
         )
         self.machine = relax.VirtualMachine(executable, tvm.cpu())
 
     def run(self, name, arrays):
-        result = self.machine[name](*[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays])
+        result = self.machine[name](*map(tvm.runtime.tensor, arrays))
         if isinstance(result, tvm.runtime.Tensor):
             return result.numpy()
         return tuple(each.numpy() for each in result)

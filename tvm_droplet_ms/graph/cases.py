@@ -38,7 +38,7 @@ class Case:
     roots : list[Term]
         Its results.
     arrays : dict[Operator, Array]
-        The values of its leaves, in float64.
+        The values of its leaves.
     """
 
     roots: list[Term]
@@ -95,7 +95,7 @@ class CaseMaker:
     def _leaf(self, leaf: Operator, shape: tuple[int, ...]) -> Term:
         # Away from zero, so that quotients and roots are tame.
         values = self.rng.uniform(0.5, 1.5, shape) * self.rng.choice([-1.0, 1.0], shape)
-        self.arrays[leaf] = np.asarray(values)
+        self.arrays[leaf] = np.asarray(values, self.dtype)
         return Term(leaf)
 
 

@@ -116,9 +116,7 @@ def _layer_norm(op: Operator, data: Array, gamma: Array, beta: Array) -> Array:
     shape = [extent if axis in axes else 1 for axis, extent in enumerate(data.shape)]
     centred = data - data.mean(axis=axes, keepdims=True)
     result: Array = centred / np.sqrt(data.var(axis=axes, keepdims=True) + op.get("epsilon"))
-    result = result * gamma.reshape(shape) if op.get("scale") else result
-    result = result + beta.reshape(shape) if op.get("center") else result
-    return result
+    return result * gamma.reshape(shape) + beta.reshape(shape)
 
 
 def _softmax(op: Operator, data: Array) -> Array:

@@ -151,18 +151,14 @@ def _write_batch_norm(op: Operator, args: Operands) -> Expr:
 
 def _read_layer_norm(call: relax.Call) -> Operator:
     attrs = call.attrs
-    return operator(
-        "layer_norm",
-        axes=_axes(attrs.axes, _rank(call.args[0])),
-        epsilon=float(attrs.epsilon),
-        center=bool(attrs.center),
-        scale=bool(attrs.scale),
-    )
+    # TVM's kernel scales and shifts whatever these two say.
+    _require(bool(attrs.center) and bool(attrs.scale))
+    axes = _axes(attrs.axes, _rank(call.args[0]))
+    return operator("layer_norm", axes=axes, epsilon=float(attrs.epsilon))
 
 
 def _write_layer_norm(op: Operator, args: Operands) -> Expr:
-    options = dict(op.attributes)
-    return relax.op.nn.layer_norm(*args, **(options | {"axes": list(op.get("axes"))}))
+    return relax.op.nn.layer_norm(*args, axes=list(op.get("axes")), epsilon=op.get("epsilon"))
 
 
 def _read_strided_slice(call: relax.Call) -> Operator:

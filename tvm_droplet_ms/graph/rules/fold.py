@@ -214,16 +214,17 @@ def _layer_norms(graph: EGraph, when: Conditions) -> Iterator[Equality]:
         trailing = tuple(range(rank - len(op.get("axes")), rank))
         if not when("trailing axes", tuple(op.get("axes")) == trailing):
             continue
-        if not (op.get("scale") or op.get("center")):
+        if _is_full(graph, gamma, 1.0) and _is_full(graph, beta, 0.0):
             continue
         ones, zeros = full(1.0, graph.type(gamma)), full(0.0, graph.type(beta))
-        plain = op.replaced(scale=False, center=False)
-        result: Term = Term(plain, (data, ones, zeros))
-        if op.get("scale"):
-            result = call("multiply", result, gamma)
-        if op.get("center"):
-            result = call("add", result, beta)
-        yield Equality(number, result)
+        plain = Term(op, (data, ones, zeros))
+        yield Equality(number, call("add", call("multiply", plain, gamma), beta))
+
+
+def _is_full(graph: EGraph, number: int, value: float) -> bool:
+    """Whether a class is a constant that has one value everywhere."""
+    leaves = graph.named_in(number, "full")
+    return any(leaf.operator.get("value") == value for leaf in leaves)
 
 
 def _layer_norm_case(make: CaseMaker) -> Case:
@@ -236,8 +237,6 @@ def _layer_norm_case(make: CaseMaker) -> Case:
         make.weight(*shape),
         axes=axes,
         epsilon=1e-3,
-        scale=make.chance(0.7),
-        center=make.chance(0.7),
     )
     return make.case(norm)
 
