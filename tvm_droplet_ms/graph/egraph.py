@@ -286,6 +286,8 @@ class EGraph:
 
     def rebuild(self) -> None:
         """Restore congruence: e-nodes with equal operands are in one class, and there once."""
+        if not self._pending:
+            return
         while self._pending:
             for number in {self.find(number) for number in self._pending_taken()}:
                 self._repair(number)

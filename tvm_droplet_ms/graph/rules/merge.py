@@ -87,7 +87,7 @@ def _products_by_one_weight(graph: EGraph, when: Conditions) -> Iterator[Equalit
     for group in _groups(graph, "matmul", 1):
         rank = graph.type(group[0][1].children[0]).rank
         group = [(n, m) for n, m in group if graph.type(m.children[0]).rank == rank]
-        group = _independent(graph, group)
+        group = _independent(graph, _without_merged(graph, group))
         if rank < 2 or len(group) < 2:
             continue
         data: list[Part] = [node.children[0] for _, node in group]
@@ -95,6 +95,19 @@ def _products_by_one_weight(graph: EGraph, when: Conditions) -> Iterator[Equalit
         merged = call("matmul", concat(data, rank - 2), group[0][1].children[1])
         for (number, _), piece in zip(group, cut_all(merged, rank - 2, rows)):
             yield Equality(number, piece)
+
+
+def _without_merged(graph: EGraph, group: list[Member]) -> list[Member]:
+    """Members but for those whose data are a concatenation of that of others."""
+    data = {graph.find(node.children[0]) for _, node in group}
+    return [
+        (number, node)
+        for number, node in group
+        if not any(
+            {graph.find(child) for child in each.children} <= data
+            for each in graph.named_in(node.children[0], "concat")
+        )
+    ]
 
 
 def _independent(graph: EGraph, group: list[Member]) -> list[Member]:
