@@ -19,7 +19,6 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..tuning.roofline import MachineRates, Work
 from .egraph import EGraph
 from .implementations import Implementation, Layout, conversion, moves_nothing, stored
 from .language import BINARY, ELEMENTWISE, LEAVES, Operator, Tensor, TupleType, Type
@@ -33,6 +32,17 @@ FREE = frozenset({"reshape", "expand_dims", "squeeze", "get", "tuple", "dropout"
 LAYOUT_SPEEDS = {("conv2d", "NHWC"): 1.3, ("grouped", "NHWC"): 0.75, ("depthwise", "NHWC"): 2.0}
 """How much faster than in NCHW tuned kernels of equal trials are, where this was seen to matter:
 3x3, 32 groups of 4, and depthwise 3x3, on one Zen 4 core. They stand in until kernels are timed."""
+
+
+class Rates(Protocol):
+    """What a machine can do; ``tuning.roofline.MachineRates`` is one."""
+
+    @property
+    def flops_per_sec(self) -> float:
+        """The peak rate of float32 operations."""
+
+    def bandwidth(self, working_set: float) -> float:
+        """The bandwidth in bytes per second for a kernel that touches so many bytes."""
 
 
 class Price(Protocol):
@@ -63,7 +73,7 @@ class RooflinePrice:
 
     Parameters
     ----------
-    rates : MachineRates
+    rates : Rates
         The machine.
     call_secs : float
         Seconds of a kernel's call.
@@ -71,7 +81,7 @@ class RooflinePrice:
         The speed of a kind of convolution in a layout over that in NCHW.
     """
 
-    rates: MachineRates
+    rates: Rates
     call_secs: float = 1e-6
     layout_speeds: dict[tuple[str, str], float] = field(default_factory=LAYOUT_SPEEDS.copy)
 
@@ -88,16 +98,19 @@ class RooflinePrice:
         moved = bytes_of(result) + sum(bytes_of(operand) for operand in operands)
         if op.name == "strided_slice":
             # What reads it does so in its own kernel, as long as that is no convolution or product.
-            return self.rates.lower_bound(Work(0.0, 2 * bytes_of(result)))
-        work = Work(flops_of(op, operands, result), moved)
+            return self._bound(0.0, 2 * bytes_of(result))
+        bound = self._bound(flops_of(op, operands, result), moved)
         speed = self.layout_speeds.get((_kind(op, operands), _layout(op)), 1.0)
-        return self.rates.lower_bound(work) / speed + self.call_secs
+        return bound / speed + self.call_secs
 
     def conversion(self, type_: Tensor, source: Layout, target: Layout) -> float:
         """The price of the conversion of a tensor from one layout to another."""
         if moves_nothing(stored(type_, source).shape, conversion(source, target)):
             return 0.0
-        return self.rates.lower_bound(Work(0.0, 2 * bytes_of(type_))) + self.call_secs
+        return self._bound(0.0, 2 * bytes_of(type_)) + self.call_secs
+
+    def _bound(self, flops: float, moved: float) -> float:
+        return max(flops / self.rates.flops_per_sec, moved / self.rates.bandwidth(moved))
 
     def _epilogue(
         self, graph: EGraph, way: Implementation, operands: list[Type], result: Type
