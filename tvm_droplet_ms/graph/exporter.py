@@ -23,6 +23,7 @@ import numpy as np
 from tvm import relax
 
 from ..model.bindings import Expr, array_of, constant
+from .egraph import EGraph
 from .implementations import AS_TYPED, conversion, moves_nothing, stored
 from .importer import Imported, with_operands
 from .interpreter import OPERATORS, Array, evaluate
@@ -61,6 +62,7 @@ class _Exporter:
         self.bindings: list[relax.VarBinding] = []
         self.values: dict[Place, Expr] = {}
         self.arrays: dict[int, Array | None] = {}
+        self.grounded: dict[int, Node] = {}
         self.roots = [(self.graph.find(root), AS_TYPED) for root in imported.roots]
         self.hints = {self.graph.find(n): hint for n, hint in sorted(imported.hints.items())}
 
@@ -183,21 +185,9 @@ class _Exporter:
 
     def _derivation(self, number: int) -> Node:
         """An e-node of weights alone that does not need its own class."""
-        number = self.graph.find(number)
-        for node in self.graph.nodes(number):
-            if self._is_grounded(node, {number}):
-                return node
-        raise ValueError(f"class {number} has no derivation from weights alone")
-
-    def _is_grounded(self, node: Node, above: set[int]) -> bool:
-        for child in map(self.graph.find, node.children):
-            if child in above or not self.graph.is_weight(child):
-                return False
-            if not any(
-                self._is_grounded(each, above | {child}) for each in self.graph.nodes(child)
-            ):
-                return False
-        return True
+        if not self.grounded:
+            self.grounded = _grounded(self.graph)
+        return self.grounded[self.graph.find(number)]
 
     def _array(self, number: int) -> Array | None:
         """The value of a class of weights. None if NumPy cannot tell."""
@@ -224,3 +214,18 @@ class _Exporter:
             return None
         value = evaluate(op, known)
         return value if isinstance(value, np.ndarray) else None
+
+
+def _grounded(graph: EGraph) -> dict[int, Node]:
+    """For each class of weights its first e-node that can be computed from leaves."""
+    found: dict[int, Node] = {}
+    changed = True
+    while changed:
+        changed = False
+        for number, nodes in graph.classes():
+            if number in found or not graph.is_weight(number):
+                continue
+            ready = [n for n in nodes if all(graph.find(child) in found for child in n.children)]
+            if ready:
+                found[number], changed = ready[0], True
+    return found
