@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 
 from tvm import relax
@@ -163,7 +164,8 @@ class _Importer:
             return self.constants[expr]
         leaf = constant_leaf(len(self.imported.constants), type_)
         array = array_of(expr)
-        if array is not None and array.size == 1:
+        # 0.0 and -0.0 would be equal, and are not.
+        if array is not None and array.size == 1 and (array != 0 or not np.signbit(array)):
             # Equal scalars are one class, so that what uses them can be equal too.
             leaf = full_leaf(array.reshape(-1)[0].item(), type_)
         self.constants[expr] = self.graph.add(leaf)
@@ -220,6 +222,8 @@ def _tensors(call: relax.Call) -> Iterator[Expr]:
                 yield argument
             else:
                 raise NotImported(f"an operand has the type {argument.ty}")
+        elif relax.analysis.free_vars(argument):
+            raise NotImported(f"an operand is a {type(argument).__name__} with variables in it")
 
 
 def with_operands(call: relax.Call, operands: list[Expr]) -> relax.Call:

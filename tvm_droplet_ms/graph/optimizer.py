@@ -130,9 +130,7 @@ def optimize(
     )
     prepared = prepare(mod)
     types = RelaxTypes()
-    result = Optimized(
-        mod.clone() if hasattr(mod, "clone") else tvm.IRModule(mod.functions, attrs=mod.attrs)
-    )
+    result = Optimized(mod.clone())
     for name, func in prepared.functions_items():
         if not isinstance(func, relax.Function):
             continue

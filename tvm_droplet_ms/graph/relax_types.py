@@ -27,10 +27,11 @@ from .relax_operators import write_call
 
 
 def type_of(relax_type: Any) -> Type | None:
-    """A type of Relax in the language; None if it is symbolic, of unknown shape, or no tensor's."""
+    """A type of Relax in the language; None if symbolic, placed on a device, or no tensor's."""
     if isinstance(relax_type, relax.TensorType):
         shape = relax_type.shape
-        if not isinstance(shape, relax.ShapeExpr):
+        # A placement would be lost: types of the language have none.
+        if not isinstance(shape, relax.ShapeExpr) or relax_type.vdevice is not None:
             return None
         if not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape):
             return None
