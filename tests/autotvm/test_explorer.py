@@ -111,11 +111,18 @@ def test_batch_without_a_random_share_is_the_best_visited():
 
 
 def test_chains_go_on_from_batch_to_batch():
-    """The later batches are predicted better than the first."""
-    explorer = AnnealingExplorer(chains=8, steps=8, epsilon=0.0, diversity=0.0)
-    driven = explore(explorer, 40, strategy={"prior": Model()})
-    first, *_, last = [np.mean([bowl(t.decisions) for t in batch]) for batch in driven.batches]
-    assert last < first
+    """Of one move a batch, the later ones begin at better states.
+
+    The first batch chooses among the states that the chains begin with, too.
+    """
+
+    def mean_costs(seed: int) -> list[float]:
+        explorer = AnnealingExplorer(chains=8, steps=1, epsilon=0.0, diversity=0.0)
+        driven = explore(explorer, 40, seed=seed, strategy={"prior": Model()})
+        return [float(np.mean([bowl(t.decisions) for t in batch])) for batch in driven.batches]
+
+    _, second, *_, last = np.mean([mean_costs(seed) for seed in (1, 2)], axis=0)
+    assert last < 0.9 * second
 
 
 def test_early_stop_ends_the_moves_of_a_batch():

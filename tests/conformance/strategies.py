@@ -65,7 +65,7 @@ def make_droplet(**options) -> ms.SearchStrategy:
 def make_informed_droplet(**options) -> ms.SearchStrategy:
     """DropletStrategy with a prior that is a fixed function of the candidate."""
     return make_droplet(
-        **{"prior": FixedModel(), "explorer": RandomExplorer(pool_size=48, rounds=0)} | options
+        **{"prior": FixedModel(), "explorer": RandomExplorer(pool_size=48)} | options
     )
 
 

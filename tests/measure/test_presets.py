@@ -468,7 +468,9 @@ def test_script_without_main_guard(tmp_path, overlap):
     assert len(ms.database.JSONDatabase(work_dir=str(tmp_path / "work"))) == 8
     cpus, *workers = map(set, json.loads(ran.stdout.splitlines()[-1]))
     threads = python("-c", "import tvm; print(tvm.runtime.num_threads())", cwd=tmp_path).stdout
-    first, second = workers
+    # The third program times what is near the best in fresh workers.
+    first, second, fresh = workers
+    assert fresh in (set(), second)
     if overlap and len(cpus) > int(threads):
         assert (first | second, first & second) == (cpus, set())
     else:

@@ -23,6 +23,7 @@ from tvm_droplet_ms.search_strategy.decision_kinds import PARALLEL_EXTENT
 from tvm_droplet_ms.search_strategy.decisions import Decision
 from tvm_droplet_ms.search_strategy.descents import belief as belief_module
 from tvm_droplet_ms.search_strategy.descents.belief import Belief
+from tvm_droplet_ms.search_strategy.descents.means import PriorMean
 from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding
 
 
@@ -74,3 +75,18 @@ def test_a_prior_is_drafted_where_it_was_not_asked(valley):
     belief = Belief(Line(), measured, prior)
     assert places[np.argmax(belief.improvements(0, 2 ** places[:, None]))] > 34
     assert int(np.argmin(belief.predict([at(place) for place in places]).mean)) > 34
+
+
+def test_measurements_correct_a_prior():
+    """The prior takes every point for a good one; only half of the measured ones are."""
+    generator = np.random.default_rng(0)
+    vectors = generator.uniform(0, 4, (60, 3))
+    points = [at(place) for place in range(60)]
+    truth = np.where(vectors[:, 0] < 2.0, -1.0, 0.0)
+    prior = dict.fromkeys(points, -1.0)
+    mean = PriorMean(prior, vectors, points[:40], vectors[:40], truth[:40])
+    unseen = mean.of(points[40:], vectors[40:])
+    assert np.abs(unseen - truth[40:]).mean() < 0.25
+    assert np.abs(mean.of_measured() - truth[:40]).mean() < 0.25
+    few = PriorMean(prior, vectors, points[:8], vectors[:8], truth[:8])
+    np.testing.assert_allclose(few.of(points, vectors), -1.0, atol=1e-6)

@@ -108,24 +108,11 @@ def first_within(driven, factor: float) -> float:
 @pytest.mark.parametrize("seed", range(2))
 def test_first_trials_are_the_best_predicted_of_the_pool(seed):
     asked = []
-    explorer = RandomExplorer(pool_size=64, epsilon=0.0, rounds=0)
+    explorer = RandomExplorer(pool_size=64, epsilon=0.0)
     driven = run(Oracle(asked=asked), seed=seed, max_trials=4, explorer=explorer)
     costs = sorted({point: bowl(point) for point in asked}.values())
     assert len(costs) == 64
     assert sorted(bowl(trial.decisions) for trial in driven.trials) == costs[:4]
-
-
-def test_drafted_schedules_are_predicted_better_than_drawn_ones():
-    """Beside 32 random schedules, two rounds of 64: the best of them are trials."""
-    asked = []
-    explorer = RandomExplorer(pool_size=32, epsilon=0.0, rounds=2)
-    driven = run(Oracle(asked=asked), max_trials=4, explorer=explorer)
-    drawn, drafted = ([bowl(point) for point in part] for part in (asked[:32], asked[32:]))
-    assert 64 < len(drafted) <= 128
-    assert np.median(drafted) < np.quantile(drawn, 0.25)
-    assert min(drafted) < min(drawn)
-    costs = [bowl(trial.decisions) for trial in driven.trials]
-    assert max(costs) <= sorted(set(drawn + drafted))[3]
 
 
 def test_epsilon_is_the_share_that_the_prior_does_not_pick():
@@ -133,7 +120,7 @@ def test_epsilon_is_the_share_that_the_prior_does_not_pick():
 
     def best_predicted(epsilon: float) -> int:
         asked = []
-        explorer = RandomExplorer(pool_size=64, epsilon=epsilon, rounds=0)
+        explorer = RandomExplorer(pool_size=64, epsilon=epsilon)
         driven = run(Oracle(asked=asked), max_trials=4, explore_trials=4, explorer=explorer)
         fourth = sorted(map(bowl, set(asked)))[3]
         return sum(bowl(trial.decisions) <= fourth for trial in driven.trials)

@@ -114,3 +114,10 @@ def test_equal_values_and_a_single_one_are_fitted():
         prediction = process.predict(POINTS)
         np.testing.assert_allclose(prediction.mean, 1.0)
         assert np.all(prediction.deviation > 0) and np.all(np.isfinite(prediction.deviation))
+
+
+def test_columns_that_are_the_same_everywhere_do_not_count():
+    """They would make the length scale that is expected longer."""
+    padded = np.hstack([POINTS, np.ones((25, 400))])
+    process, other = GaussianProcess.fit(POINTS, VALUES), GaussianProcess.fit(padded, VALUES)
+    assert other.kernel.length == pytest.approx(process.kernel.length, rel=1e-6)

@@ -84,7 +84,7 @@ def known(tmp_path_factory):
 
 def run(known, prior, max_trials=4):
     strategy = DropletStrategy(
-        known=known, prior=prior, explore_trials=4, explorer=RandomExplorer(pool_size=32, rounds=0)
+        known=known, prior=prior, explore_trials=4, explorer=RandomExplorer(pool_size=32)
     )
     return drive(make_context(strategy), timed(bowl), max_trials=max_trials)
 

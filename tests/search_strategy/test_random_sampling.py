@@ -52,7 +52,6 @@ def test_batch_from_no_scores_is_empty():
         ({"epsilon": float("nan")}, "epsilon is nan, expected a share from 0 to 1"),
         ({"pool_size": 0}, "pool_size is 0, expected an integer of at least 1"),
         ({"pool_size": 2.5}, "pool_size is 2.5, expected an integer of at least 1"),
-        ({"rounds": -1}, "rounds is -1, expected an integer of at least 0"),
     ],
 )
 def test_option_out_of_range_is_rejected(options, message):
@@ -61,5 +60,5 @@ def test_option_out_of_range_is_rejected(options, message):
 
 
 def test_clone_keeps_the_options():
-    clone = RandomExplorer(pool_size=7, epsilon=0.25, rounds=1).clone()
-    assert (clone.pool_size, clone.epsilon, clone.rounds) == (7, 0.25, 1)
+    clone = RandomExplorer(pool_size=7, epsilon=0.25).clone()
+    assert (clone.pool_size, clone.epsilon) == (7, 0.25)

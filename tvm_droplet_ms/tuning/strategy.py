@@ -70,6 +70,6 @@ def model_strategy(
     """
     mods = [task.dispatched[0] for task in tasks]
     seeds = TaskSeeds(mods, database, target, picks, find_schedules(known))
-    explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN, rounds=0))
+    explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN))
     defaults: dict[str, Any] = {"explorer": explorer, "stop_when_converged": True}
     return DropletStrategy(**defaults | options)

@@ -31,8 +31,8 @@ from .means import LEAST_ASKED, LEAST_MEASURED, ConstantMean, Mean, PriorMean, T
 class Belief:
     """A surrogate of the measurements.
 
-    With a prior, its mean is what the prior predicts. Without one it is constant, and from
-    ``LEAST_MEASURED`` measurements on what trees say.
+    With a prior, its mean is what the prior predicts. Without one it is constant. From
+    ``LEAST_MEASURED`` measurements on, trees learn from them what the mean gets wrong.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Belief:
         self._mean: Mean = ConstantMean()
         if len(prior_means) >= LEAST_ASKED:
             asked = spaces.vectors(list(prior_means))
-            self._mean = PriorMean(prior_means, asked, self._measured, vectors)
+            self._mean = PriorMean(prior_means, asked, self._measured, vectors, measured)
         elif len(measured) >= LEAST_MEASURED:
             self._mean = TreesMean(vectors, measured)
         means = self._mean.of_measured()

@@ -86,7 +86,9 @@ class TreesMean:
 
 
 class PriorMean:
-    """The predictions of a prior; drafted where it was not asked.
+    """The predictions of a prior, drafted where it was not asked, and corrected by measurements.
+
+    From ``LEAST_MEASURED`` measurements on, trees learn from them what the prior gets wrong.
 
     Parameters
     ----------
@@ -98,6 +100,8 @@ class PriorMean:
         The measured points.
     vectors : np.ndarray
         Their vectors, of shape ``(measurements, width)``.
+    values : np.ndarray
+        Their values, of shape ``(measurements,)``.
     """
 
     def __init__(
@@ -106,18 +110,30 @@ class PriorMean:
         asked: np.ndarray,
         measured: Sequence[SpacePoint],
         vectors: np.ndarray,
+        values: np.ndarray,
     ) -> None:
         self._predictions = predictions
-        self._trees = VectorTrees.fit(asked, np.array(list(predictions.values())))
-        self._measured = self.of(measured, vectors)
+        self._draft = VectorTrees.fit(asked, np.array(list(predictions.values())))
+        self._correction: VectorTrees | None = None
+        self._measured = self._predicted(measured, vectors)
+        if len(values) >= LEAST_MEASURED:
+            errors = values - self._measured
+            self._correction = VectorTrees.fit(vectors, errors)
+            self._measured = self._measured + out_of_fold(vectors, errors)
 
-    def of_measured(self) -> np.ndarray | None:
-        """What the prior said before they were measured."""
+    def of_measured(self) -> np.ndarray:
+        """What was expected of them by what had not seen their measurement."""
         return self._measured
 
-    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
-        """What the prior says, or would say as far as a draft can tell."""
-        drafted = self._trees.predict(vectors)
+    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray:
+        """What the prior says, or would say as far as a draft can tell, corrected."""
+        predicted = self._predicted(points, vectors)
+        if self._correction is not None:
+            predicted = predicted + self._correction.predict(vectors)
+        return predicted
+
+    def _predicted(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray:
+        drafted = self._draft.predict(vectors)
         if points is None:
             return drafted
         pairs = zip(points, drafted.tolist(), strict=True)

@@ -30,7 +30,6 @@ from ..history import History
 from ..prior import CostModelPrior
 from ..tuned_task import nearest_points
 from .base import Exploration, Explorer, SearchContext
-from .drafting import Drafting
 
 _KNOWN = 64
 """Draws in a row of known modules after which the space counts as exhausted."""
@@ -59,25 +58,19 @@ class RandomExplorer(Explorer):
         With a prior: the share of a batch that is chosen at random, from 0 to 1. Schedules of
         which the prior predicts little show how far it can be trusted.
 
-    rounds : int
-        With a prior: the times that schedules are drafted from its predictions and shown to it
-        (``Drafting``). At least 0.
-
     Raises
     ------
     ValueError
         Names the argument that is out of its range.
     """
 
-    def __init__(self, *, pool_size: int = 256, epsilon: float = 0.5, rounds: int = 2) -> None:
-        for name, value, least in (("pool_size", pool_size, 1), ("rounds", rounds, 0)):
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")
+    def __init__(self, *, pool_size: int = 256, epsilon: float = 0.5) -> None:
+        if not isinstance(pool_size, int) or pool_size < 1:
+            raise ValueError(f"pool_size is {pool_size!r}, expected an integer of at least 1")
         if not 0.0 <= epsilon <= 1.0:
             raise ValueError(f"epsilon is {epsilon!r}, expected a share from 0 to 1")
         self.pool_size = pool_size
         self.epsilon = float(epsilon)
-        self.rounds = rounds
 
     def begin(self, search: SearchContext) -> Exploration:
         """Make the exploration of a run."""
@@ -87,16 +80,13 @@ class RandomExplorer(Explorer):
         near = nearest_points(search.known, search.spaces, NEAREST)
         replayed = (search.replayer.replay(search.spaces.trace(point)) for point in near)
         known = [one for one in replayed if one is not None and one not in search.history]
-        drafting = Drafting(
-            search.prior, search.spaces, search.replayer, search.generator, self.rounds
-        )
         return PriorGuidedExploration(
-            sampling, search.prior, search.spaces, self.pool_size, self.epsilon, known, drafting
+            sampling, search.prior, search.spaces, self.pool_size, self.epsilon, known
         )
 
     def clone(self) -> "RandomExplorer":
         """An explorer of the same configuration."""
-        return RandomExplorer(pool_size=self.pool_size, epsilon=self.epsilon, rounds=self.rounds)
+        return RandomExplorer(pool_size=self.pool_size, epsilon=self.epsilon)
 
 
 class RandomExploration:
@@ -115,7 +105,7 @@ class RandomExploration:
     def __init__(self, replayer: Replayer, schedules: Sequence[Schedule], history: History) -> None:
         self._replayer = replayer
         self._turns = cycle([Trace(schedule.trace.insts, {}) for schedule in schedules])
-        self.history = history
+        self._history = history
 
     def enter(self, batch_size: int) -> None:
         """Nothing to prepare."""
@@ -137,7 +127,7 @@ class RandomExploration:
             candidate = self._replayer.replay(next(self._turns))
             if candidate is None:
                 rejected += 1
-            elif candidate in self.history or candidate.module in chosen:
+            elif candidate in self._history or candidate.module in chosen:
                 known += 1
             else:
                 chosen[candidate.module] = candidate
@@ -165,8 +155,6 @@ class PriorGuidedExploration:
         The share of a batch that is chosen at random.
     known : Sequence[Candidate]
         Schedules of other tasks, refitted to this one, to choose from besides; the nearest first.
-    drafting : Drafting | None
-        Drafts schedules to choose from besides.
     """
 
     def __init__(
@@ -177,11 +165,8 @@ class PriorGuidedExploration:
         pool_size: int,
         epsilon: float,
         known: Sequence[Candidate] = (),
-        drafting: Drafting | None = None,
     ) -> None:
         self._sampling = sampling
-        self._history = sampling.history
-        self._drafting = drafting
         self._known = list(known)
         self._prior = prior
         self._spaces = spaces
@@ -204,10 +189,6 @@ class PriorGuidedExploration:
             if point is not None:
                 self._pool.setdefault(candidate.module, (point, candidate))
         self._prior.ask(list(self._pool.values()))
-        if self._drafting is not None:
-            for point, candidate in self._drafting.candidates():
-                if candidate not in self._history:
-                    self._pool.setdefault(candidate.module, (point, candidate))
 
     def leave(self) -> None:
         """Drop the sampled schedules; their predictions are kept."""
