@@ -33,7 +33,12 @@ from tvm_droplet_ms.bench.sampling.build import build_sample
 from tvm_droplet_ms.bench.sampling.sampler import Sampler
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.training import read_space
-from tvm_droplet_ms.cost_model.features.program_features import LoopTrees, ProgramFeatures
+from tvm_droplet_ms.cost_model.features.program_features import (
+    DataFlow,
+    DataFlowStores,
+    LoopTrees,
+    ProgramFeatures,
+)
 
 
 def sample_tiled(directory: Path, points: int = 48) -> Space:
@@ -153,7 +158,13 @@ def test_samples_are_not_spaces():
 
 
 @pytest.mark.parametrize(
-    ("model", "extractor"), [("trees", ProgramFeatures), ("treegru", LoopTrees)]
+    ("model", "extractor"),
+    [
+        ("trees", ProgramFeatures),
+        ("treegru", LoopTrees),
+        ("pacm", DataFlow),
+        ("pacm-stores", DataFlowStores),
+    ],
 )
 def test_command_writes_features_and_times(
     model: str,

@@ -20,7 +20,14 @@ import argparse
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+_TRAINED_BY = {
+    "treegru": "tree_gru.training",
+    "pacm": "pattern_aware_training",
+    "pacm-stores": "pattern_aware_training",
+}
+"""The modules that train networks, which import JAX."""
 
 
 def add_command(commands: Any) -> None:
@@ -41,17 +48,17 @@ def add_command(commands: Any) -> None:
     command.add_argument("--out", type=Path, required=True, help="output file of the model")
     command.add_argument(
         "--model",
-        choices=["trees", "treegru"],
+        choices=["trees", "treegru", "pacm", "pacm-stores"],
         default="trees",
-        help="boosted trees, or a recurrent network on the loop tree, whose training needs JAX "
-        "(default: %(default)s)",
+        help="boosted trees, or a network, whose training needs JAX: treegru, recurrent on the "
+        "loop tree; pacm, attention over data movements, after Pruner; pacm-stores, the same with "
+        "MetaSchedule's features of stores (default: %(default)s)",
     )
     command.add_argument(
         "--objective",
         choices=["rank", "regression"],
-        default="regression",
-        help="fit the order of each pair of programs, or the relative throughput (default: "
-        "%(default)s)",
+        help="fit the order of each pair of programs (pacm by LambdaRank), or the relative "
+        "throughput (default: rank for pacm and pacm-stores, regression otherwise)",
     )
     command.add_argument(
         "--target",
@@ -75,14 +82,14 @@ def _pretrain(options: argparse.Namespace) -> int:
     from ..cost_model.training.pretrain import pretrain
 
     try:
-        if options.model == "treegru":
+        if options.model in _TRAINED_BY:
             # Reading takes minutes: say before that JAX is missing.
-            import_module("tvm_droplet_ms.cost_model.tree_gru.training")
+            import_module(f"tvm_droplet_ms.cost_model.{_TRAINED_BY[options.model]}")
         pretrain(
             read_training_data(options.data, extractor=EXTRACTORS[options.model]()),
             options.out,
             model=options.model,
-            objective=options.objective,
+            objective=options.objective or _default_objective(options.model),
             target=options.target,
             mix_targets=options.mix_targets,
             seed=options.seed,
@@ -92,3 +99,7 @@ def _pretrain(options: argparse.Namespace) -> int:
         print(f"droplet-ms pretrain: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _default_objective(model: str) -> Literal["rank", "regression"]:
+    return "rank" if model in ("pacm", "pacm-stores") else "regression"

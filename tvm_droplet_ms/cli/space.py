@@ -23,10 +23,9 @@ from typing import Any
 
 from .arguments import positive
 from .space_data import add_data_commands
+from .space_sample import SAMPLE_POINTS, run_sample
 
 PASSES = 5
-
-SAMPLE_POINTS = 128
 
 
 def add_command(commands: Any) -> None:
@@ -80,18 +79,39 @@ def _add_sample(actions: Any) -> None:
         help="time some schedules of workloads as training data for a cost model",
         description="Build and time some schedules of each workload's design space, half of them "
         "at random and half near the best, and write one file per workload for `droplet-ms "
-        "pretrain`. The same command resumes an interrupted run. Keep the machine idle meanwhile.",
+        "pretrain`. With --like, the points of measured spaces, so that machines can be "
+        "compared on the same points. The same command resumes an interrupted run. Keep the "
+        "machine idle meanwhile.",
     )
     sample.add_argument(
         "workloads",
-        nargs="+",
+        nargs="*",
         help="workloads of the package, or package.module:function; `list` lists them",
+    )
+    sample.add_argument(
+        "--like",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="files or names of measured spaces, whose points are timed in place of new ones",
     )
     sample.add_argument(
         "--points",
         type=positive,
-        default=SAMPLE_POINTS,
-        help="number of schedules per workload (default: %(default)s)",
+        help=f"number of schedules per workload (default: {SAMPLE_POINTS}; with --like, one of "
+        "each module that was timed)",
+    )
+    sample.add_argument(
+        "--mcpu",
+        help="LLVM's name of the CPU to build for, which this machine must be able to run "
+        "(default: this machine's own)",
+    )
+    sample.add_argument(
+        "--trust",
+        nargs="+",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="workload functions that files of --like may name; they are imported and run",
     )
     sample.add_argument(
         "--passes",
@@ -102,7 +122,7 @@ def _add_sample(actions: Any) -> None:
     sample.add_argument(
         "--out", type=Path, default=Path("."), help="output directory (default: the current one)"
     )
-    sample.set_defaults(run=_sample)
+    sample.set_defaults(run=run_sample)
 
 
 def _add_show(actions: Any) -> None:
@@ -162,52 +182,6 @@ def _build(options: argparse.Namespace) -> int:
         remove(directory)
     print(f"wrote {out}")
     return 0
-
-
-def _sample(options: argparse.Namespace) -> int:
-    from ..bench.building import console_progress
-    from ..bench.definitions import UnknownDefinitionError, find_definition, sampled_definitions
-    from ..bench.sampling.build import build_sample
-    from ..bench.work_directory import CollectionError, remove
-    from ..host import host_target
-    from ..measure import fast_start
-
-    if options.workloads == ["list"]:
-        for name, make in sampled_definitions().items():
-            print(f"{name}: {make().description}")
-        return 0
-    fast_start()
-    try:
-        definitions = {name: find_definition(name) for name in options.workloads}
-    except UnknownDefinitionError as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
-    options.out.mkdir(parents=True, exist_ok=True)
-    status = 0
-    for name, definition in definitions.items():
-        out = options.out / f"{definition.name}.json.gz"
-        if out.exists():
-            print(f"{out} is there already")
-            continue
-        directory = out.with_name(out.name + ".work")
-        try:
-            build_sample(
-                definition,
-                name,
-                host_target(),
-                directory,
-                out,
-                points=options.points,
-                passes=options.passes,
-                progress=console_progress(definition.name),
-            )
-        except CollectionError as error:
-            print(f"droplet-ms space: error: {name}: {error}", file=sys.stderr)
-            status = 1
-            continue
-        remove(directory)
-        print(f"wrote {out}")
-    return status
 
 
 def _show(options: argparse.Namespace) -> int:

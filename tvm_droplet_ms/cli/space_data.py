@@ -40,7 +40,7 @@ def add_data_commands(actions: Any) -> None:
     features.add_argument("--out", type=Path, required=True, help="directory of the files")
     features.add_argument(
         "--model",
-        choices=["trees", "treegru"],
+        choices=["trees", "treegru", "pacm", "pacm-stores"],
         default="trees",
         help="kind of model to train on the features (default: %(default)s)",
     )

@@ -27,9 +27,14 @@ from .boosted_trees import OBJECTIVES
 
 FORMAT = "tvm-droplet-ms cost model"
 
-ModelKind = Literal["trees", "treegru"]
+ModelKind = Literal["trees", "treegru", "pacm", "pacm-stores"]
 
-_MEMBERS: dict[ModelKind, str] = {"trees": "trees.ubj", "treegru": "treegru.npz"}
+_MEMBERS: dict[ModelKind, str] = {
+    "trees": "trees.ubj",
+    "treegru": "treegru.npz",
+    "pacm": "pacm.npz",
+    "pacm-stores": "pacm.npz",
+}
 """The file of the model within the archive."""
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -65,7 +70,7 @@ def write_model(
     path : str | os.PathLike[str]
         The file.
     kind : str
-        "trees" or "treegru".
+        The kind of the model.
     header : Mapping[str, Any]
         The fields of the header but "format" and "model", as JSON.
     content : bytes

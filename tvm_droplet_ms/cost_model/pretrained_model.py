@@ -32,9 +32,17 @@ from tvm.target import Target
 
 from .archive import READ_ERRORS
 from .boosted_trees import Objective, Trees
-from .features.program_features import Extractor, LoopTrees, ProgramFeatures
+from .features.program_features import (
+    DataFlow,
+    DataFlowStores,
+    Extractor,
+    LoopTrees,
+    ProgramFeatures,
+)
+from .features.store_features import PER_STORE
 from .instruction_set import instruction_set
 from .model_file import ModelFileError, ModelKind, damaged, read_model, write_model
+from .pattern_aware import PatternAware
 from .training.training_data import MeasuredWorkload
 from .tree_gru.tree_gru import TreeGRU
 
@@ -48,8 +56,17 @@ _DIRECTORY = Path(__file__).parent / "pretrained"
 EXTRACTORS: dict[ModelKind, Callable[[], Extractor]] = {
     "trees": ProgramFeatures,
     "treegru": LoopTrees,
+    "pacm": DataFlow,
+    "pacm-stores": DataFlowStores,
 }
 """The feature extractor of each kind of model."""
+
+NETWORKS: dict[ModelKind, type[TreeGRU] | type[PatternAware]] = {
+    "treegru": TreeGRU,
+    "pacm": PatternAware,
+    "pacm-stores": PatternAware,
+}
+"""The kinds of models that are networks."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,7 @@ class PretrainedModel:
 
     Parameters
     ----------
-    model : Trees | TreeGRU
+    model : Trees | TreeGRU | PatternAware
         The model.
     target : str
         The target that it is for, as ``training_data.target_text``.
@@ -67,13 +84,16 @@ class PretrainedModel:
         of records and the number of records learned from, of each.
     """
 
-    model: Trees | TreeGRU
+    model: Trees | TreeGRU | PatternAware
     target: str
     summary: Mapping[str, Any]
 
     @property
     def kind(self) -> ModelKind:
         """The kind of the model."""
+        if isinstance(self.model, PatternAware):
+            uses_stores = self.model.statement_width == 1 + PER_STORE
+            return "pacm-stores" if uses_stores else "pacm"
         return "trees" if isinstance(self.model, Trees) else "treegru"
 
     @property
@@ -93,7 +113,8 @@ class PretrainedModel:
         return EXTRACTORS[self.kind]()
 
     def represent(self, features: np.ndarray) -> np.ndarray:
-        """The inputs of a model that learns during a run: the features, or the network's memory.
+        """The inputs of a model that learns during a run: the features, or the network's memory
+        or last states.
 
         Parameters
         ----------
@@ -105,7 +126,7 @@ class PretrainedModel:
         represented : np.ndarray
             Array of shape ``(programs, numbers)``, float32.
         """
-        return self.model.embed(features) if isinstance(self.model, TreeGRU) else features
+        return features if isinstance(self.model, Trees) else self.model.embed(features)
 
     @staticmethod
     def learn(
@@ -128,7 +149,8 @@ class PretrainedModel:
             At least one, with the features of ``EXTRACTORS[model]``. Only the programs of one
             workload on one target are compared with each other.
         model : str
-            "trees", or "treegru" for a recurrent network on the loop tree.
+            "trees"; "treegru", a recurrent network on the loop tree; "pacm", attention over the
+            data movements; or "pacm-stores", the same with MetaSchedule's features of stores.
         objective : Objective
             "rank" or "regression".
         seed : int
@@ -142,7 +164,7 @@ class PretrainedModel:
         Raises
         ------
         ImportError
-            If "treegru" is to be trained and JAX is not installed.
+            If a network is to be trained and JAX is not installed.
         ValueError
             If there is no such kind of model, or the features are those of another kind.
         """
@@ -172,8 +194,10 @@ class PretrainedModel:
             "seed": seed,
         }
         made_for = workloads[0].target if target is None else target
-        if model == "treegru":
-            network = TreeGRU.fit(features, throughput, numbers, objective=objective, seed=seed)
+        if model != "trees":
+            network = NETWORKS[model].fit(
+                features, throughput, numbers, objective=objective, seed=seed
+            )
             return PretrainedModel(network, made_for, summary)
         trees = Trees.fit(
             features,
@@ -217,12 +241,19 @@ class PretrainedModel:
                 f"{os.fspath(path)} was trained on features of schema {header['schema']!r} with "
                 f"TVM {header['tvm']}, expected {schema!r}; train it again with droplet-ms pretrain"
             )
-        read = Trees.from_bytes if header["model"] == "trees" else TreeGRU.from_bytes
         try:
             # xgboost's own error is a ValueError, and so is TVM's about a target.
-            model = read(content, header["objective"], header["intercept"], header["slope"])
+            line = header["intercept"], header["slope"]
+            model: Trees | TreeGRU | PatternAware
+            if header["model"] == "trees":
+                model = Trees.from_bytes(content, header["objective"], *line)
+            else:
+                network = NETWORKS[header["model"]]
+                model = network.from_bytes(content, header["objective"], *line)
             target = json.dumps(header["target"], sort_keys=True)
             loaded = PretrainedModel(model, target, header["summary"])
+            if loaded.kind != header["model"]:
+                raise ValueError(f"its parameters are of {loaded.kind}, expected {header['model']}")
             for text in loaded.targets:
                 Target(json.loads(text))
         except READ_ERRORS as error:

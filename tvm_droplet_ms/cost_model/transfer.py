@@ -19,7 +19,7 @@
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 from tvm_ffi import register_error, structural_hash
@@ -31,56 +31,27 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from .boosted_trees import OBJECTIVES, Objective, Trees
+from .adaptation import ADAPTATIONS, Adaptation, AdaptationName, MeasuredTask
+from .boosted_trees import OBJECTIVES, Objective
 from .features.program_features import ProgramFeatures
 from .instruction_set import instruction_set
 from .model_file import ModelFileError
+from .momentum import MOMENTUM, AdaptedNetwork
+from .pattern_aware import PatternAware
 from .pretrained_model import PretrainedModel, shipped_kinds, shipped_model
-from .throughput import median_secs, relative_throughput
-from .training.ranking import pairwise_accuracy
+from .residual import ResidualTrees
+from .throughput import median_secs
 from .training.training_data import target_text
 
-# TVM calls load() from C++, which otherwise turns this error into a RuntimeError.
 register_error("ModelFileError", ModelFileError)
 
-_ROUNDS = 60
-"""Number of trees of the local part; few, because samples are few."""
-
 _GROWTH = 1.2
-"""The local part is fitted again when there are this many times as many samples, as TVM's
-``XGBModel`` does."""
-
-_EXPECTED_ACCURACY, _PRIOR_SAMPLES = 0.85, 8
-"""The pairwise accuracy expected of the global part on a new task, and the number of samples that
-this expectation counts as."""
+"""The model learns again when there are this many times as many samples, as TVM's ``XGBModel``
+does."""
 
 _warnings_given: set[str] = set()
 """The texts of this process's warnings. Python's own record of them is forgotten whenever code
 anywhere changes the filters, as ``warnings.catch_warnings`` does."""
-
-
-@dataclass
-class _Task:
-    """Measured programs of one task."""
-
-    features: list[np.ndarray] = field(default_factory=list)
-    secs: list[float] = field(default_factory=list)
-
-    def weight(self, pretrained_model: PretrainedModel | None) -> float:
-        """The weight of the global part for this task, from 0 to 1.
-
-        It is 1 before the first measurement, and falls to 0 as the accuracy falls to chance.
-        """
-        if pretrained_model is None or not self.secs:
-            return 1.0
-        predicted = pretrained_model.model.predict(np.array(self.features))
-        accuracy = pairwise_accuracy(predicted, np.array(self.secs))
-        if np.isnan(accuracy):
-            return 1.0
-        samples = len(self.secs)
-        accuracy = _EXPECTED_ACCURACY * _PRIOR_SAMPLES + accuracy * samples
-        accuracy /= _PRIOR_SAMPLES + samples
-        return float(np.clip((accuracy - 0.5) / (_EXPECTED_ACCURACY - 0.5), 0.0, 1.0))
 
 
 @derived_object
@@ -100,14 +71,22 @@ class TransferModel(PyCostModel):
     objective : str
         The objective of the local part: "rank" or "regression".
     learns : bool
-        Whether there is a local part.
+        Whether the model learns from the run.
+    adaptation : str
+        How it learns. "residual": by a local part. "fine-tune": the global part is trained further
+        on the run's measurements. "momentum": the same, and what that training begins from moves
+        after its result by one part in a hundred each time; ``save`` writes it, so that the next
+        run begins there. The last two exist for networks over data movements (``droplet-ms pretrain
+        --model pacm``) and need JAX.
     seed : int
-        Seed of the local part and of random scores.
+        Seed of what is learned in the run, and of random scores.
 
     Raises
     ------
     ValueError
-        Names the argument that is out of its range.
+        Names the argument that is out of its range, or an adaptation that the global part has not.
+    ImportError
+        If the adaptation needs JAX, and it is not installed.
 
     Examples
     --------
@@ -127,43 +106,71 @@ class TransferModel(PyCostModel):
         *,
         objective: Objective = "regression",
         learns: bool = True,
+        adaptation: AdaptationName = "residual",
         seed: int = 0,
     ) -> None:
         """Constructor"""
         super().__init__()
         if objective not in OBJECTIVES:
             raise ValueError(f"objective is {objective!r}, expected one of {', '.join(OBJECTIVES)}")
+        if adaptation not in ADAPTATIONS:
+            raise ValueError(
+                f"adaptation is {adaptation!r}, expected one of {', '.join(ADAPTATIONS)}"
+            )
         self._objective = objective
+        self._adaptation_name = adaptation
         self._learns = bool(learns)
         self._seed = int(seed)
         self._begin(pretrained_model)
 
     def _begin(self, pretrained_model: PretrainedModel | None) -> None:
         """Take a global part, and forget the measurements of the run."""
+        self._adaptation = self._adapted(pretrained_model)
         self._pretrained = pretrained_model
         self._extractor = (
             ProgramFeatures() if pretrained_model is None else pretrained_model.extractor()
         )
         self._generator = np.random.default_rng(self._seed)
-        self._tasks: dict[int, _Task] = {}
-        self._local: Trees | None = None
+        self._tasks: dict[int, MeasuredTask] = {}
         self._fitted_samples = 0
 
+    def _adapted(self, pretrained_model: PretrainedModel | None) -> Adaptation:
+        """The adaptation of a global part; ValueError where it has none of that name."""
+        if self._adaptation_name == "residual":
+            return ResidualTrees(pretrained_model, objective=self._objective, seed=self._seed)
+        if pretrained_model is None or not isinstance(pretrained_model.model, PatternAware):
+            kind = "not there" if pretrained_model is None else f"of kind {pretrained_model.kind}"
+            raise ValueError(
+                f"adaptation is {self._adaptation_name!r}, and the pretrained model is {kind}, "
+                "which cannot be trained further, expected a network over data movements: use "
+                "adaptation='residual', or train a network with droplet-ms pretrain --model pacm"
+            )
+        momentum = MOMENTUM if self._adaptation_name == "momentum" else 1.0
+        return AdaptedNetwork(pretrained_model.model, momentum=momentum, seed=self._seed)
+
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> "TransferModel":
+    def from_file(
+        cls, path: str | os.PathLike[str], *, adaptation: AdaptationName = "residual"
+    ) -> "TransferModel":
         """Make a model from a file that ``droplet-ms pretrain`` or ``save`` wrote.
 
         Parameters
         ----------
         path : str | os.PathLike[str]
             The file.
+        adaptation : str
+            How the model learns from the run.
 
         Raises
         ------
         ModelFileError
             If the file cannot be read, is no model, or was trained on other features.
+        ValueError
+            If the file's model has no such adaptation.
+        ImportError
+            If the adaptation needs JAX, and it is not installed.
         """
-        return TransferModel(PretrainedModel.load(path))
+        return TransferModel(PretrainedModel.load(path), adaptation=adaptation)
 
     @classmethod
     def pretrained(cls, target: Target | str) -> "TransferModel":
@@ -202,11 +209,15 @@ class TransferModel(PyCostModel):
         ModelFileError
             If the file cannot be read, is no model, or was trained on other features; the model is
             unchanged.
+        ValueError
+            If the file's model has not this model's adaptation; the model is unchanged.
         """
         self._begin(PretrainedModel.load(path))
 
     def save(self, path: str) -> None:
         """Write the global part; see ``PretrainedModel.save``. The local part is not kept.
+
+        With momentum, the global part has moved after what it was trained to in this run.
 
         Parameters
         ----------
@@ -223,7 +234,10 @@ class TransferModel(PyCostModel):
                 "the model was not trained on other workloads, so that there is nothing to save; "
                 "make a model with droplet-ms pretrain"
             )
-        self._pretrained.save(path)
+        saved = self._pretrained
+        if isinstance(self._adaptation, AdaptedNetwork):
+            saved = replace(saved, model=self._adaptation.source)
+        saved.save(path)
 
     def update(
         self,
@@ -251,7 +265,7 @@ class TransferModel(PyCostModel):
         ]
         if not measured:
             return
-        task = self._tasks.setdefault(structural_hash(context.mod), _Task())
+        task = self._tasks.setdefault(structural_hash(context.mod), MeasuredTask())
         task.features += list(
             self._extractor.extract(context, [candidate for candidate, _ in measured])
         )
@@ -274,42 +288,19 @@ class TransferModel(PyCostModel):
         """
         self._check_instruction_set(context.target)
         self._fit()
-        if self._pretrained is None and self._local is None:
+        if not self._adaptation.is_trained:
             return self._generator.random(len(candidates))
         features = self._extractor.extract(context, candidates)
-        task = self._tasks.get(structural_hash(context.mod), _Task())
-        scores = self._predict_global(features, task)
-        if self._local is not None and len(features):
-            scores += self._local.predict(self._represent(features))
-        return np.asarray(np.maximum(scores, 0.0))
-
-    def _predict_global(self, features: np.ndarray, task: _Task) -> np.ndarray:
-        if self._pretrained is None or not len(features):
-            return np.zeros(len(features))
-        return task.weight(self._pretrained) * self._pretrained.model.predict(features)
-
-    def _represent(self, features: np.ndarray) -> np.ndarray:
-        return features if self._pretrained is None else self._pretrained.represent(features)
+        task = self._tasks.get(structural_hash(context.mod), MeasuredTask())
+        return np.asarray(np.maximum(self._adaptation.predict(features, task), 0.0))
 
     def _fit(self) -> None:
-        """Fit the local part to the residual of the global one, if enough samples are new."""
+        """Learn from the measurements of the run, if enough of them are new."""
         tasks = [task for task in self._tasks.values() if task.secs]
         samples = sum(len(task.secs) for task in tasks)
         if not self._learns or samples < max(1.0, _GROWTH * self._fitted_samples):
             return
-        features = [np.array(task.features) for task in tasks]
-        residuals = [
-            relative_throughput(np.array(task.secs)) - self._predict_global(task_features, task)
-            for task, task_features in zip(tasks, features, strict=True)
-        ]
-        self._local = Trees.fit(
-            self._represent(np.concatenate(features)),
-            np.concatenate(residuals),
-            np.repeat(np.arange(len(tasks)), [len(task.secs) for task in tasks]),
-            objective=self._objective,
-            rounds=_ROUNDS,
-            seed=self._seed,
-        )
+        self._adaptation.learn(tasks)
         self._fitted_samples = samples
 
     def _check_instruction_set(self, target: Target) -> None:

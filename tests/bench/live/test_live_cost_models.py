@@ -25,7 +25,7 @@ from tvm_droplet_ms.bench.live.cost_models import Model, judge
 
 def _space(name: str) -> SpaceData:
     secs = np.arange(1.0, 21.0)
-    return SpaceData(name, hash(name), secs, secs[:, None], secs[:, None], [], {"trees": 7.0})
+    return SpaceData(name, hash(name), secs, {"trees": secs[:, None]}, [], {"trees": 7.0})
 
 
 @pytest.mark.parametrize("sign, accuracy", [(-1.0, 1.0), (1.0, 0.0)])

@@ -16,6 +16,8 @@
 # under the License.
 """Training on databases: reading, rejected input, and printed output."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from conformance.driving import drive
@@ -178,14 +180,22 @@ def test_pretrain_prints_accuracy_and_writes_model(work_dir, tmp_path, capsys):
     assert predicted[0] > predicted[1]
 
 
-def test_pretrain_trains_tree_gru(work_dir, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "kind, module, steps",
+    [
+        ("treegru", "tree_gru.training", 100),
+        ("pacm", "pattern_aware_training", 40),
+        ("pacm-stores", "pattern_aware_training", 40),
+    ],
+)
+def test_pretrain_trains_network(kind, module, steps, work_dir, tmp_path, capsys, monkeypatch):
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.tree_gru import training
+    training = import_module(f"tvm_droplet_ms.cost_model.{module}")
 
     monkeypatch.setattr(training, "EPOCHS", 1)
-    monkeypatch.setattr(training, "MIN_STEPS", 100)
-    out = tmp_path / "gru.model"
-    command = ["pretrain", str(work_dir), "--model", "treegru", "--out", str(out)]
+    monkeypatch.setattr(training, "MIN_STEPS", steps)
+    out = tmp_path / "network.model"
+    command = ["pretrain", str(work_dir), "--model", kind, "--out", str(out)]
     assert main([*command, "--objective", "rank"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert 0.6 < float(rows[-1].strip("| ").split("|")[2]) <= 1.0

@@ -26,6 +26,7 @@ import pytest
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel, TransferModel
 from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
 from tvm_droplet_ms.cost_model.throughput import relative_throughput
+from tvm_droplet_ms.cost_model.training.groups import targets
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
 from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH
@@ -246,7 +247,7 @@ def test_loss_matches_hand_computed_value(objective):
     from tvm_droplet_ms.cost_model.tree_gru import training
 
     throughput = np.array([1.0, 0.5, 0.5, 0.25, 1.0])
-    expected, places, present = training._targets(throughput, [np.arange(3), np.arange(3, 5)])
+    expected, places, present = targets(throughput, [np.arange(3), np.arange(3, 5)])
     scores = np.array([0.3, -0.2, 0.8, 0.1, 0.6])
     found = training._LOSSES[objective](scores[places], expected, present)
     if objective == "regression":
@@ -271,7 +272,7 @@ def test_model_file_keeps_network(tmp_path):
     assert TransferModel.from_file(tmp_path / "gru.model") is not None
     with pytest.raises(ValueError, match=f"{TREE_FEATURES} features, expected the 1471"):
         PretrainedModel.learn([MeasuredWorkload("made up", "{}", features, secs)])
-    with pytest.raises(ValueError, match="model is 'forest', expected one of trees, treegru"):
+    with pytest.raises(ValueError, match="model is 'forest', expected one of trees, treegru, pacm"):
         PretrainedModel.learn([MeasuredWorkload("made up", "{}", features, secs)], model="forest")
 
 

@@ -27,7 +27,7 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
-from ...cost_model.features.program_features import LoopTrees, ProgramFeatures
+from ...cost_model.pretrained_model import EXTRACTORS
 from ...cost_model.training.training_data import MeasuredWorkload
 from ..compare.results import file_digest
 from ..training import read_candidates
@@ -48,27 +48,26 @@ class SpaceData:
         The structural hash of its workload.
     secs : np.ndarray
         The times in seconds, of shape ``(programs,)``; infinity for a failure.
-    trees, treegru : np.ndarray
-        The features of boosted trees and of a TreeGRU, of shape ``(programs, width)``.
+    features : dict[str, np.ndarray]
+        The features of each kind of our models, of shape ``(programs, width)``.
     stores : list[np.ndarray]
         The features of MetaSchedule's model for each program, of shape ``(stores, 164)``.
     encode_us : dict[str, float]
-        The median time of encoding for each of the three, in microseconds per candidate in batches
-        of ``BATCH``.
+        The median time of encoding for each kind and for "stores", in microseconds per candidate in
+        batches of ``BATCH``.
     """
 
     name: str
     workload: int
     secs: np.ndarray
-    trees: np.ndarray
-    treegru: np.ndarray
+    features: dict[str, np.ndarray]
     stores: list[np.ndarray]
     encode_us: dict[str, float]
 
     def as_workload(self, kind: str, rows: np.ndarray | None = None) -> MeasuredWorkload:
         """Programs for ``PretrainedModel.learn`` of a kind of model; all by default."""
         chosen = np.arange(len(self.secs)) if rows is None else rows
-        return MeasuredWorkload(self.name, "{}", getattr(self, kind)[chosen], self.secs[chosen])
+        return MeasuredWorkload(self.name, "{}", self.features[kind][chosen], self.secs[chosen])
 
 
 def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
@@ -83,7 +82,7 @@ def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
     directory : Path
         The directory of the encoded programs.
     """
-    schemas = f"{ProgramFeatures.schema}; {LoopTrees.schema}"
+    schemas = "; ".join(make().schema for make in EXTRACTORS.values())
     kept = directory / f"{file_digest(path)}-{programs}.npz"
     if kept.exists():
         with np.load(kept) as content:
@@ -91,8 +90,7 @@ def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
                 return _unpack({name: content[name] for name in content.files})
     space, context, candidates, modules = read_candidates(path, most=programs)
     encoders: dict[str, Callable[[Any, Any], Any]] = {
-        "trees": ProgramFeatures().extract,
-        "treegru": LoopTrees().extract,
+        **{kind: make().extract for kind, make in EXTRACTORS.items()},
         "stores": _stores,
     }
     encoded, micros = {}, {}
@@ -109,8 +107,7 @@ def read_data(path: Path, programs: int, directory: Path) -> SpaceData:
         "name": np.array(space.name),
         "workload": np.array(f"{structural_hash(context.mod):x}"),
         "secs": np.array([space.times[module] for module in modules]),
-        "trees": np.concatenate(encoded["trees"]),
-        "treegru": np.concatenate(encoded["treegru"]),
+        **{kind: np.concatenate(encoded[kind]) for kind in EXTRACTORS},
         "stores": np.concatenate(stores),
         "counts": np.array([len(feature) for feature in stores]),
         "encode_us": np.array(list(micros.values())),
@@ -132,8 +129,7 @@ def _unpack(content: dict[str, np.ndarray]) -> SpaceData:
         str(content["name"]),
         int(str(content["workload"]), 16),
         content["secs"],
-        content["trees"],
-        content["treegru"],
+        {kind: content[kind] for kind in EXTRACTORS},
         np.split(content["stores"], np.cumsum(content["counts"])[:-1]),
-        dict(zip(("trees", "treegru", "stores"), content["encode_us"].tolist(), strict=True)),
+        dict(zip((*EXTRACTORS, "stores"), content["encode_us"].tolist(), strict=True)),
     )

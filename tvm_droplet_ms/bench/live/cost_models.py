@@ -20,7 +20,7 @@
 
 Each space is held out in turn. A model learns from the programs of all other workloads of the
 package, or from ``--own`` programs of the space itself, and ranks the rest of the space. The
-models: this project's boosted trees and TreeGRU, with both of their objectives, and MetaSchedule's
+models: this project's boosted trees, TreeGRU and PaCM, with their objectives, and MetaSchedule's
 ``XGBModel``, trained as it trains itself. All see the same programs. The tables give the share of
 pairs that are ordered rightly (0.5 is chance), the best time over the best among the 1 and the 5
 programs ranked first, and the time to encode and to score a candidate in batches of 64, on one
@@ -37,7 +37,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -46,6 +46,8 @@ import numpy as np
 from tvm.s_tir.meta_schedule.cost_model import XGBModel
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import FeatureGroup
 
+from ...cost_model.boosted_trees import Objective
+from ...cost_model.model_file import ModelKind
 from ...cost_model.pretrained_model import PretrainedModel
 from ...cost_model.training.ranking import pairwise_accuracy, top_k_score
 from ...measure import fast_start
@@ -67,7 +69,7 @@ class Model:
     Parameters
     ----------
     encoder : str
-        The field of ``SpaceData`` with its features.
+        The kind of its features in ``SpaceData.encode_us``.
     learn : Callable[[Learning, int], Scorer]
         Trains it with a seed.
     """
@@ -76,13 +78,13 @@ class Model:
     learn: Callable[[Learning, int], Scorer]
 
 
-def ours(kind: Literal["trees", "treegru"], objective: Literal["rank", "regression"]) -> Model:
-    """The trees or the TreeGRU of this project."""
+def ours(kind: ModelKind, objective: Objective) -> Model:
+    """A kind of this project's models."""
 
     def learn(learning: Learning, seed: int) -> Scorer:
         workloads = [data.as_workload(kind, rows) for data, rows in learning]
         model = PretrainedModel.learn(workloads, model=kind, objective=objective, seed=seed).model
-        return lambda data, rows: model.predict(getattr(data, kind)[rows])
+        return lambda data, rows: model.predict(data.features[kind][rows])
 
     return Model(kind, learn)
 
@@ -105,6 +107,9 @@ MODELS: Mapping[str, Model] = {
     "trees, rank": ours("trees", "rank"),
     "TreeGRU, regression": ours("treegru", "regression"),
     "TreeGRU, rank": ours("treegru", "rank"),
+    "PaCM": ours("pacm", "rank"),
+    "PaCM, stores": ours("pacm-stores", "rank"),
+    "PaCM, regression": ours("pacm", "regression"),
     "XGBModel": Model("stores", learn_xgb),
 }
 
@@ -153,7 +158,7 @@ def run(options: argparse.Namespace) -> dict[tuple[str, str], list[dict[str, Any
     for name in options.spaces:
         held_out = data[name]
         others = [space for space in data.values() if space.workload != held_out.workload]
-        for own in (0, options.own):
+        for own in dict.fromkeys((0, options.own)):
             how = f"{own} of its own" if own else "other workloads"
             for model in options.models:
                 # XGBModel takes no seed: only its training data could differ.
@@ -221,7 +226,9 @@ def main() -> None:
     parser.add_argument("--spaces", nargs="+", help="which to hold out (default: ten of them)")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--programs", type=int, default=1024, help="of each space (default: 1024)")
-    parser.add_argument("--own", type=int, default=64, help="learned of the space (default: 64)")
+    parser.add_argument(
+        "--own", type=int, default=64, help="of the space itself; 0 for none (default: 64)"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     options = parser.parse_args()

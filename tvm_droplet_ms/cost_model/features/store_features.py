@@ -52,8 +52,26 @@ def pooled_stores(stores: np.ndarray) -> np.ndarray:
     features = np.zeros((2 + LARGEST, PER_STORE), dtype=np.float32)
     if len(stores):
         stores = in_buffer_order(stores)
-        operations = stores[:, :_OPERATIONS].sum(axis=1)
-        largest = np.argsort(-operations, kind="stable")[:LARGEST]
+        largest = largest_stores(stores, LARGEST)
         features[0], features[1] = stores.sum(axis=0), stores.max(axis=0)
-        features[2 : 2 + len(largest)] = stores[largest]
+        features[2 : 2 + len(largest)] = largest
     return features.ravel()
+
+
+def largest_stores(stores: np.ndarray, count: int) -> np.ndarray:
+    """The features of the stores of the most operations, the first of equal ones first.
+
+    Parameters
+    ----------
+    stores : np.ndarray
+        The features of each store, of shape ``(stores, PER_STORE)``.
+    count : int
+        Maximum number of stores.
+
+    Returns
+    -------
+    largest : np.ndarray
+        Array of shape ``(at most count, PER_STORE)``.
+    """
+    operations = stores[:, :_OPERATIONS].sum(axis=1)
+    return np.asarray(stores[np.argsort(-operations, kind="stable")[:count]])

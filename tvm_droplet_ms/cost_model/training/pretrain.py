@@ -53,7 +53,8 @@ def pretrain(
     out : Path
         The file to write.
     model : str
-        "trees" or "treegru"; the features are those of ``pretrained_model.EXTRACTORS``.
+        "trees", "treegru", "pacm" or "pacm-stores"; the features are those of
+        ``pretrained_model.EXTRACTORS``.
     objective : Objective
         "rank" or "regression".
     target : str | None
@@ -118,7 +119,7 @@ def format_held_out(
     seed : int
         Seed of the training.
     model : str
-        "trees" or "treegru".
+        "trees", "treegru", "pacm" or "pacm-stores".
     """
     if len(workloads) < 2:
         return "there is one workload and none to hold out: how it ranks others is not known"

@@ -20,7 +20,7 @@ JAX compiles a step for fixed shapes, so that the trees of a step are padded: ea
 trees has room for the largest number of nodes in any step. Padding changes no sum.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..boosted_trees import Objective
+from ..training import groups
 from .loop_tree import WIDTH
 from .tree_batch import Level, TreeBatch, node_depths
 from .tree_gru import SHAPES, memory
@@ -41,6 +42,9 @@ except ImportError as error:
         "pip install 'tvm-droplet-ms[treegru]'"
     ) from error
 
+from ..training.adamw import Parameters, State, adamw
+from ..training.losses import logistic_pairs, squared_error
+
 EPOCHS = 12
 """Passes over the programs: by then the accuracy on held-out workloads has stopped rising, and has
 not begun to fall."""
@@ -48,16 +52,7 @@ not begun to fall."""
 MIN_STEPS = 240
 """Minimum number of steps, for small training sets."""
 
-_PER_EPOCH = 1024
-"""Maximum number of programs per workload in an epoch."""
-
-GROUP, GROUPS = 64, 4
-"""Programs of one workload that are compared with each other, and such groups in a step."""
-
-_RATE, _DECAY, _DROPOUT, _CLIP = 3e-3, 1e-2, 0.2, 1.0
-_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
-
-Parameters = dict[str, Any]
+_RATE, _DROPOUT = 3e-3, 0.2
 
 
 def train(
@@ -92,21 +87,19 @@ def train(
     members = [np.flatnonzero(workloads == workload) for workload in np.unique(workloads)]
     fixed = _standard(features)
     learned = _initial(generator)
-    steps_per_epoch = -(-_groups_per_workload(members) * len(members) // GROUPS)
-    epochs = max(EPOCHS, -(-MIN_STEPS // steps_per_epoch))
-    steps = list(_steps(members, epochs, generator))
+    steps = list(groups.steps(members, groups.epochs(members, EPOCHS, MIN_STEPS), generator))
     room = _room(features, steps)
     moments = [{name: np.zeros_like(value) for name, value in learned.items()} for _ in range(2)]
     state: Any = (learned, *moments)
-    for number, groups in enumerate(steps):
+    for number, step in enumerate(steps):
         rate = 0.5 * _RATE * (1.0 + np.cos(np.pi * number / len(steps)))
-        trees = _padded(features[np.concatenate(groups)], room)
+        trees = _padded(features[np.concatenate(step)], room)
         state = _step(
             state,
             fixed,
             trees,
             _dropped(generator),
-            *_targets(throughput, groups),
+            *groups.targets(throughput, step),
             np.float32(rate),
             np.float32(number + 1),
             room=room,
@@ -130,26 +123,6 @@ def _initial(generator: np.random.Generator) -> dict[str, np.ndarray]:
         bound = shape[0] ** -0.5 if len(shape) > 1 else 0.0
         learned[name] = generator.uniform(-bound, bound, shape).astype(np.float32)
     return learned
-
-
-def _groups_per_workload(members: Sequence[np.ndarray]) -> int:
-    """The groups of each workload in an epoch."""
-    return -(-min(max(map(len, members)), _PER_EPOCH) // GROUP)
-
-
-def _steps(
-    members: Sequence[np.ndarray], epochs: int, generator: np.random.Generator
-) -> Iterator[list[np.ndarray]]:
-    """The groups of each step. The programs of a small workload come more often."""
-    count = _groups_per_workload(members)
-    for _ in range(epochs):
-        groups = []
-        for programs in members:
-            size = min(GROUP, len(programs))
-            groups += list(np.resize(generator.permutation(programs), (count, size)))
-        order = generator.permutation(len(groups))
-        for start in range(0, len(order), GROUPS):
-            yield [groups[index] for index in order[start : start + GROUPS]]
 
 
 def _room(features: np.ndarray, steps: Sequence[Sequence[np.ndarray]]) -> tuple[int, ...]:
@@ -188,45 +161,20 @@ def _padded(features: np.ndarray, room: Sequence[int]) -> tuple[Any, ...]:
         parents[number][: len(level.parents)] = level.parents
     by_tree = np.zeros(total, dtype=np.int32)
     by_tree[: len(places)] = places[batch.by_tree]
-    trees = np.full(total, GROUP * GROUPS, dtype=np.int32)
+    trees = np.full(total, groups.PROGRAMS, dtype=np.int32)
     trees[: len(places)] = batch.trees
     return contexts, tuple(rows.astype(np.int32) for rows in parents), by_tree, trees
 
 
 def _dropped(generator: np.random.Generator) -> np.ndarray:
     """The factor of each number of a tree's memory: dropout."""
-    kept = generator.random((GROUP * GROUPS, SHAPES["output"][0]), dtype=np.float32) >= _DROPOUT
+    kept = generator.random((groups.PROGRAMS, SHAPES["output"][0]), dtype=np.float32) >= _DROPOUT
     return np.asarray(kept / np.float32(1.0 - _DROPOUT), dtype=np.float32)
-
-
-def _targets(
-    throughput: np.ndarray, groups: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Training targets of a step.
-
-    Returns
-    -------
-    expected : np.ndarray
-        The throughputs of each group, of shape ``(GROUPS, GROUP)``.
-    places : np.ndarray
-        The number of each one's tree, of the same shape.
-    present : np.ndarray
-        1 for a program, 0 for padding, of the same shape.
-    """
-    expected, present = np.zeros((2, GROUPS, GROUP), dtype=np.float32)
-    places = np.zeros((GROUPS, GROUP), dtype=np.int32)
-    start = 0
-    for row, programs in enumerate(groups):
-        expected[row, : len(programs)] = throughput[programs]
-        places[row, : len(programs)] = start + np.arange(len(programs))
-        present[row, : len(programs)] = 1.0
-        start += len(programs)
-    return expected, places, present
 
 
 @partial(jax.jit, static_argnames=("room", "objective"))
 def _step(
-    state: tuple[Parameters, Parameters, Parameters],
+    state: State,
     fixed: Parameters,
     trees: tuple[Any, ...],
     dropped: Any,
@@ -238,31 +186,16 @@ def _step(
     *,
     room: tuple[int, ...],
     objective: Objective,
-) -> tuple[Parameters, Parameters, Parameters]:
+) -> State:
     """One step of AdamW on the parameters and their two moments."""
-    learned, first, second = state
+    learned = state[0]
 
     def loss(learned: Parameters) -> Any:
         kept = forward(learned | fixed, trees, room) * dropped
         scores = (kept @ learned["output"] + learned["output_bias"])[:, 0][places]
         return _LOSSES[objective](scores, expected, present)
 
-    gradients = jax.grad(loss)(learned)
-    norm = jnp.sqrt(sum(jnp.sum(value**2) for value in gradients.values()))
-    scale = jnp.minimum(1.0, _CLIP / (norm + 1e-6))
-    updated: tuple[Parameters, Parameters, Parameters] = ({}, {}, {})
-    for name, value in learned.items():
-        gradient = gradients[name] * scale
-        updated[1][name] = _BETA_1 * first[name] + (1.0 - _BETA_1) * gradient
-        updated[2][name] = _BETA_2 * second[name] + (1.0 - _BETA_2) * gradient**2
-        mean = updated[1][name] / (1.0 - _BETA_1**number)
-        square = updated[2][name] / (1.0 - _BETA_2**number)
-        # The weights decay, the biases do not.
-        decay = _DECAY if len(SHAPES[name]) > 1 else 0.0
-        updated[0][name] = value * (1.0 - rate * decay) - rate * mean / (
-            jnp.sqrt(square) + _EPSILON
-        )
-    return updated
+    return adamw(state, jax.grad(loss)(learned), rate, number)
 
 
 def forward(parameters: Parameters, trees: tuple[Any, ...], room: Sequence[int]) -> Any:
@@ -273,7 +206,7 @@ def forward(parameters: Parameters, trees: tuple[Any, ...], room: Sequence[int])
         Level(slice(stop - count, stop), rows)
         for stop, count, rows in zip(stops, room, parents, strict=True)
     ]
-    batch = TreeBatch(contexts, tuple(levels), by_tree, numbers, GROUP * GROUPS)
+    batch = TreeBatch(contexts, tuple(levels), by_tree, numbers, groups.PROGRAMS)
     return memory(parameters, batch, jnp, _segment_sum)
 
 
@@ -282,21 +215,7 @@ def _segment_sum(rows: Any, numbers: Any, count: int) -> Any:
     return jax.ops.segment_sum(rows, numbers, num_segments=count)
 
 
-def _squared_error(scores: Any, expected: Any, present: Any) -> Any:
-    return jnp.sum((scores - expected) ** 2 * present) / jnp.sum(present)
-
-
-def _pairwise(scores: Any, expected: Any, present: Any) -> Any:
-    """The logistic loss of the unlike pairs of a group, the mean of the groups."""
-    sign = jnp.sign(expected[:, :, None] - expected[:, None, :])
-    sign = sign * present[:, :, None] * present[:, None, :]
-    margin = scores[:, :, None] - scores[:, None, :]
-    pairs = jnp.abs(sign).sum(axis=(1, 2))
-    losses = (jax.nn.softplus(-sign * margin) * jnp.abs(sign)).sum(axis=(1, 2))
-    return jnp.sum(losses / jnp.maximum(pairs, 1.0)) / jnp.sum(present[:, 0])
-
-
 _LOSSES: dict[Objective, Callable[[Any, Any, Any], Any]] = {
-    "rank": _pairwise,
-    "regression": _squared_error,
+    "rank": logistic_pairs,
+    "regression": squared_error,
 }

@@ -1,0 +1,232 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+
+"""Momentum adaptation: the update by hand, and TransferModel with each adaptation."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance.objectives import bowl, decisions_of
+from conformance.workloads import LLVM, make_context, matmul, tile_all
+
+from tvm.s_tir import Trace
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm_droplet_ms.cost_model import PretrainedModel, TransferModel
+from tvm_droplet_ms.cost_model.adaptation import ADAPTATIONS, MeasuredTask
+from tvm_droplet_ms.cost_model.features.program_features import (
+    DataFlow,
+    LoopTrees,
+    ProgramFeatures,
+)
+from tvm_droplet_ms.cost_model.momentum import MOMENTUM, AdaptedNetwork, moved_towards
+from tvm_droplet_ms.cost_model.pattern_aware import PatternAware
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload, target_text
+from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+
+
+class Task:
+    """A matrix product with random schedules and a made-up time for each."""
+
+    def __init__(self, *shape: int, count: int = 80) -> None:
+        self.context = make_context("replay-trace", matmul(*shape), tile_all)
+        (space,) = self.context.generate_design_space()
+        places = DesignSpaces([space.trace])
+        trace = places.trace((0, places.start(0)))
+        self.candidates = []
+        for seed in range(count):
+            schedule = space.copy()
+            schedule = type(space)(self.context.mod, seed=seed + 1, debug_mask="none")
+            Trace(trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+            arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+            self.candidates.append(ms.MeasureCandidate(schedule, arguments))
+        self.secs = np.array([bowl(decisions_of(candidate.sch)) for candidate in self.candidates])
+        self.results = [RunnerResult([secs], None) for secs in self.secs]
+
+    def workload(self, extractor, *, inverted: bool = False) -> MeasuredWorkload:
+        features = extractor.extract(self.context, self.candidates)
+        secs = 1e-6 / self.secs if inverted else self.secs
+        return MeasuredWorkload("made up", target_text(LLVM), features, secs)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return Task(64, 32, 16)
+
+
+@pytest.fixture(scope="module")
+def network() -> PretrainedModel:
+    """A network that learned inverted times of another matrix product."""
+    pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model import pattern_aware_training
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pattern_aware_training, "EPOCHS", 1)
+        patch.setattr(pattern_aware_training, "MIN_STEPS", 40)
+        wrong = Task(32, 32, 32).workload(DataFlow(), inverted=True)
+        return PretrainedModel.learn([wrong], model="pacm", objective="rank")
+
+
+def test_source_moves_by_momentum_by_hand():
+    source = {"weight": np.array([1.0, -2.0], np.float32), "bias": np.array([0.5], np.float32)}
+    target = {"weight": np.array([3.0, 2.0], np.float32), "bias": np.array([0.5], np.float32)}
+    moved = moved_towards(source, target, 0.99)
+    np.testing.assert_allclose(moved["weight"], [1.02, -1.96], rtol=1e-6)
+    assert moved["bias"].tolist() == [0.5] and moved["bias"].dtype == np.float32
+    assert moved_towards(source, target, 1.0)["weight"].tolist() == [1.0, -2.0]
+    assert moved_towards(source, target, 0.0)["weight"].tolist() == [3.0, 2.0]
+    assert source["weight"].tolist() == [1.0, -2.0]
+
+
+@pytest.mark.parametrize("momentum, expected", [(MOMENTUM, [0.01, 0.02, 0.03]), (1.0, [0, 0, 0])])
+def test_each_training_begins_as_the_source(momentum: float, expected: list[float]):
+    """A training adds 1 to the weight: the target is 1 above the source, which takes 0.01 of it."""
+    pytest.importorskip("jax")
+    begun = []
+
+    def add_one(parameters, *data, **options):
+        begun.append(float(parameters["weight"][0]))
+        return {name: value + 1.0 for name, value in parameters.items()}
+
+    adapted = AdaptedNetwork(
+        PatternAware({"weight": np.zeros(1)}, "rank"), momentum=momentum, seed=0
+    )
+    adapted._fine_tune = add_one
+    sources, targets = [], []
+    for _ in range(3):
+        adapted.learn([MeasuredTask([np.zeros(2)], [1.0])])
+        sources.append(float(adapted.source.parameters["weight"][0]))
+        targets.append(float(adapted.target.parameters["weight"][0]))
+    assert sources == pytest.approx(expected)
+    assert begun == pytest.approx([0.0, *expected[:2]])
+    assert targets == pytest.approx([one + 1.0 for one in begun])
+
+
+def accuracy(model: TransferModel, task: Task, begin: int) -> float:
+    predicted = model.predict(task.context, task.candidates[begin:])
+    return pairwise_accuracy(predicted, task.secs[begin:])
+
+
+@pytest.mark.parametrize("adaptation", ADAPTATIONS)
+def test_adaptation_corrects_wrong_network(adaptation, network: PretrainedModel, task: Task):
+    """Half of the task is measured in four rounds, and half is ranked. Chance is 0.5."""
+    model = TransferModel(network, adaptation=adaptation)
+    before = accuracy(model, task, 40)
+    assert before < 0.45
+    for start in range(0, 40, 10):
+        chosen = slice(start, start + 10)
+        model.update(task.context, task.candidates[chosen], task.results[chosen])
+        model.predict(task.context, task.candidates[:1])
+    assert accuracy(model, task, 40) > before + 0.1
+
+
+def test_saved_source_is_where_momentum_left_it(
+    network: PretrainedModel, task: Task, tmp_path: Path
+):
+    """After one training it has moved by one part in a hundred; fine-tuning leaves it."""
+    for adaptation, share in (("momentum", 0.01), ("fine-tune", 0.0)):
+        model = TransferModel(network, adaptation=adaptation)
+        model.update(task.context, task.candidates[:20], task.results[:20])
+        model.predict(task.context, task.candidates[:1])
+        model.save(str(tmp_path / "source.model"))
+        saved = PretrainedModel.load(tmp_path / "source.model")
+        assert (saved.kind, saved.target) == ("pacm", network.target)
+        target = model._adaptation.target.parameters
+        for name, value in network.model.parameters.items():
+            expected = value + share * (target[name] - value)
+            np.testing.assert_allclose(saved.model.parameters[name], expected, atol=1e-6)
+        # The next run begins there.
+        begun = TransferModel.from_file(tmp_path / "source.model", adaptation=adaptation)
+        assert np.isfinite(begun.predict(task.context, task.candidates[:3])).all()
+
+
+def test_inputs_are_normalised_as_the_source_is(network: PretrainedModel, task: Task):
+    model = TransferModel(network, adaptation="fine-tune")
+    model.update(task.context, task.candidates[:9], task.results[:9])
+    model.predict(task.context, task.candidates[:1])
+    target = model._adaptation.target.parameters
+    for name in ("token_mean", "token_scale", "statement_mean", "statement_scale"):
+        np.testing.assert_array_equal(target[name], network.model.parameters[name])
+    assert not np.array_equal(target["output"], network.model.parameters["output"])
+
+
+def test_same_seed_adapts_alike(network: PretrainedModel, task: Task):
+    found = []
+    for seed in (0, 0, 1):
+        model = TransferModel(network, adaptation="momentum", seed=seed)
+        model.update(task.context, task.candidates[:20], task.results[:20])
+        found.append(model.predict(task.context, task.candidates))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_failures_alone_teach_nothing_and_harm_nothing(network: PretrainedModel, task: Task):
+    model = TransferModel(network, adaptation="momentum")
+    failed = [RunnerResult(None, "an error")] * 5
+    model.update(task.context, task.candidates[:5], failed)
+    assert np.isfinite(model.predict(task.context, task.candidates)).all()
+
+
+@pytest.mark.parametrize("adaptation", ["fine-tune", "momentum"])
+def test_trees_have_residual_only(adaptation, task: Task, tmp_path: Path):
+    trees = PretrainedModel.learn([task.workload(ProgramFeatures())], rounds=2)
+    expected = f"adaptation is '{adaptation}', and the pretrained model is of kind trees.*residual"
+    with pytest.raises(ValueError, match=expected):
+        TransferModel(trees, adaptation=adaptation)
+    trees.save(tmp_path / "trees.model")
+    with pytest.raises(ValueError, match="of kind trees.*--model pacm"):
+        TransferModel.from_file(tmp_path / "trees.model", adaptation=adaptation)
+    with pytest.raises(ValueError, match="the pretrained model is not there"):
+        TransferModel(adaptation=adaptation)
+
+
+def test_refused_load_changes_nothing(network: PretrainedModel, task: Task, tmp_path: Path):
+    model = TransferModel(network, adaptation="momentum")
+    expected = model.predict(task.context, task.candidates)
+    PretrainedModel.learn([task.workload(ProgramFeatures())], rounds=2).save(tmp_path / "t.model")
+    with pytest.raises(ValueError, match="of kind trees"):
+        model.load(str(tmp_path / "t.model"))
+    np.testing.assert_array_equal(model.predict(task.context, task.candidates), expected)
+
+
+def test_tree_gru_has_residual_only(network: PretrainedModel):
+    from tvm_droplet_ms.cost_model.tree_gru.tree_gru import TreeGRU
+
+    gru = replace(network, model=TreeGRU({}, "rank"))
+    assert isinstance(gru.extractor(), LoopTrees)
+    with pytest.raises(ValueError, match="of kind treegru"):
+        TransferModel(gru, adaptation="momentum")
+
+
+def test_unknown_adaptation_is_named():
+    with pytest.raises(ValueError, match="adaptation is 'ema', expected one of residual, fine-tun"):
+        TransferModel(adaptation="ema")
+
+
+def test_missing_jax_is_said_before_anything_is_measured(
+    network: PretrainedModel, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    name = "tvm_droplet_ms.cost_model.pattern_aware_training"
+    monkeypatch.delitem(sys.modules, name, False)
+    with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[pacm\]'"):
+        TransferModel(network, adaptation="momentum")
+    assert TransferModel(network) is not None

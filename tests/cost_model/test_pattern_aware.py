@@ -1,0 +1,355 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+
+"""PaCM on synthetic data movements with a known ranking."""
+
+import json
+import sys
+import zipfile
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
+from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
+from tvm_droplet_ms.cost_model.dataflow import (
+    LEVELS,
+    STATEMENT_WIDTH,
+    STATEMENTS,
+    TOKEN_WIDTH,
+    TOKENS,
+)
+from tvm_droplet_ms.cost_model.features.program_features import DataFlow, DataFlowStores
+from tvm_droplet_ms.cost_model.pattern_aware import HEADS, TOKEN_HIDDEN, PatternAware, shapes, split
+from tvm_droplet_ms.cost_model.throughput import relative_throughput
+from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
+
+PROGRAMS = 320
+
+TARGET = json.dumps({"kind": "llvm"})
+
+
+@pytest.fixture
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model import pattern_aware_training
+
+    monkeypatch.setattr(pattern_aware_training, "EPOCHS", 1)
+    monkeypatch.setattr(pattern_aware_training, "MIN_STEPS", 20)
+
+
+def made_up(seed: int, count: int = PROGRAMS) -> tuple[np.ndarray, np.ndarray]:
+    """Programs of 4 to 12 movements and 1 to 3 statements, and their times.
+
+    The time depends on what two movements have in common: the widest over the narrowest.
+    """
+    generator = np.random.default_rng(seed)
+    features = np.zeros((count, DataFlow.width), dtype=np.float32)
+    tokens, statements = split(features)
+    secs = np.zeros(count)
+    for program in range(count):
+        moved = int(generator.integers(4, 13))
+        levels = generator.integers(0, len(LEVELS), moved)
+        tokens[program, np.arange(moved), levels] = 1.0
+        numbers = generator.normal(size=(moved, 3))
+        tokens[program, :moved, 8:11] = numbers
+        computed = int(generator.integers(1, 4))
+        statements[program, :computed, 0] = 1.0
+        statements[program, :computed, 6] = generator.normal(size=computed)
+        work = statements[program, :computed, 6].sum()
+        secs[program] = np.exp(0.5 * np.ptp(numbers[:, 0]) + 0.2 * work)
+    return features, secs
+
+
+def fitted(objective: str, seed: int = 0) -> PatternAware:
+    pytest.importorskip("jax")
+    features, secs = made_up(0, 2 * PROGRAMS)
+    workloads = np.repeat([0, 1], PROGRAMS)
+    throughput = np.concatenate([relative_throughput(part) for part in np.split(secs, 2)])
+    return PatternAware.fit(features, throughput, workloads, objective=objective, seed=seed)
+
+
+@lru_cache
+def known(objective: str) -> PatternAware:
+    pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model import pattern_aware_training
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pattern_aware_training, "EPOCHS", 1)
+        patch.setattr(pattern_aware_training, "MIN_STEPS", 80)
+        return fitted(objective)
+
+
+def untrained(statement_width: int = STATEMENT_WIDTH) -> PatternAware:
+    """A network of random parameters."""
+    generator = np.random.default_rng(0)
+    parameters = {
+        name: generator.normal(0.0, 0.2, shape).astype(np.float32)
+        for name, shape in shapes(statement_width).items()
+    }
+    for name, width in (("token", TOKEN_WIDTH), ("statement", statement_width)):
+        parameters[f"{name}_mean"] = generator.normal(size=width).astype(np.float32)
+        parameters[f"{name}_scale"] = generator.uniform(0.5, 2.0, width).astype(np.float32)
+    return PatternAware(parameters, "regression")
+
+
+@pytest.mark.parametrize("objective, least", [("rank", 0.75), ("regression", 0.7)])
+def test_ranks_unseen_programs(objective: str, least: float):
+    """The accuracy of a random ranking is 0.5."""
+    features, secs = made_up(1)
+    assert pairwise_accuracy(known(objective).predict(features), secs) > least
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_predicts_relative_throughput(objective: str):
+    """The unit of the objective's raw scores does not matter."""
+    features, secs = made_up(0, 2 * PROGRAMS)
+    expected = np.concatenate([relative_throughput(part) for part in np.split(secs, 2)])
+    assert known(objective).predict(features).mean() == pytest.approx(expected.mean(), abs=0.05)
+
+
+def test_same_seed_gives_same_network(short_training: None):
+    first, again, other = (fitted("rank", seed).parameters for seed in (0, 0, 1))
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, again[name])
+    assert not np.array_equal(first["output"], other["output"])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_trains_on_single_program(objective: str, short_training: None):
+    features = made_up(0, 2)[0]
+    one = np.zeros(1, dtype=int)
+    model = PatternAware.fit(features[:1], np.ones(1), one, objective=objective, seed=0)
+    assert np.isfinite(model.predict(features)).all()
+
+
+def test_jax_and_numpy_scores_agree():
+    """JAX scores programs with all their empty rows, NumPy without those of the whole batch."""
+    jax = pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model.pattern_aware import states
+
+    model = untrained()
+    features, _ = made_up(2)
+    empty = np.zeros_like(features[:1])
+    for programs in (features, features[:1], np.concatenate([features[:3], empty]), empty):
+        scored = jax.jit(lambda rows: states(model.parameters, *split(rows), jax.numpy))(programs)
+        np.testing.assert_allclose(np.asarray(scored), model.embed(programs), atol=2e-5)
+
+
+def test_prediction_does_not_depend_on_batch():
+    features, _ = made_up(2)
+    model = untrained()
+    alone = np.concatenate([model.predict(row[None]) for row in features])
+    np.testing.assert_allclose(model.predict(features), alone, atol=1e-5)
+    assert np.ptp(alone) > 0.1
+    assert model.predict(features[:0]).shape == (0,)
+
+
+def test_prediction_ignores_order_of_movements_and_of_statements():
+    """A movement that has gone does change the prediction."""
+    features, _ = made_up(3, 1)
+    tokens, statements = split(features)
+    count = int(tokens[0, :, : len(LEVELS)].sum())
+    order = [*np.random.default_rng(0).permutation(count), *range(count, TOKENS)]
+    moved = np.concatenate([tokens[0, order].ravel(), statements[0, ::-1].ravel()])
+    without = features.copy()
+    split(without)[0][0, 0] = 0.0
+    model = untrained()
+    same, other, expected = model.embed(np.stack([moved, without[0], features[0]]))
+    np.testing.assert_allclose(same, expected, atol=1e-5)
+    assert np.abs(other - expected).max() > 1e-3
+
+
+def test_forward_pass_matches_hand_computed_values():
+    """One head and one movement at a time."""
+    features, _ = made_up(4, 1)
+    model = untrained()
+    given = {name: value.astype(float) for name, value in model.parameters.items()}
+    tokens, statements = (part[0].astype(float) for part in split(features))
+
+    def layer(values: np.ndarray, name: str) -> np.ndarray:
+        return np.maximum(values @ given[name] + given[f"{name}_bias"], 0.0)
+
+    def normal(values: np.ndarray) -> np.ndarray:
+        return (values - values.mean()) / np.sqrt(values.var() + 1e-5)
+
+    present = [row for row in tokens if row[: len(LEVELS)].any()]
+    moved = [
+        layer(layer((row - given["token_mean"]) / given["token_scale"], "token_1"), "token_2")
+        for row in present
+    ]
+    size = TOKEN_HIDDEN // HEADS
+    query, key, value = (
+        [np.split(row @ part, HEADS) for row in moved]
+        for part in np.split(given["attention"], 3, axis=1)
+    )
+    flow = np.zeros(TOKEN_HIDDEN)
+    for mine, row in zip(query, moved, strict=True):
+        taken = []
+        for head in range(HEADS):
+            likeness = np.array([mine[head] @ other[head] for other in key]) / np.sqrt(size)
+            weights = np.exp(likeness) / np.exp(likeness).sum()
+            taken.append(sum(w * other[head] for w, other in zip(weights, value, strict=True)))
+        flow += normal(row + np.concatenate(taken) @ given["attention_out"])
+    work = np.zeros(len(given["statement_2_bias"]))
+    for row in statements:
+        if row[0]:
+            scaled = (row - given["statement_mean"]) / given["statement_scale"]
+            work += layer(layer(scaled, "statement_1"), "statement_2")
+    hidden = layer(np.concatenate([normal(work), normal(flow)]), "head_1")
+    hidden = hidden + layer(hidden, "head_2")
+    np.testing.assert_allclose(model.embed(features)[0], hidden, rtol=1e-4, atol=1e-4)
+    score = hidden @ given["output"][:, 0] + given["output_bias"][0]
+    assert model.predict(features)[0] == pytest.approx(score, rel=1e-4)
+
+
+def test_lambda_rank_matches_hand_computed_value():
+    """Three programs of one workload, two of another, and padding, which does not count."""
+    pytest.importorskip("jax")
+    from tvm_droplet_ms.cost_model.training.losses import lambda_rank
+
+    scores = np.array([[0.3, -0.2, 0.8, 9.0], [0.1, 0.6, 9.0, 9.0], [9.0] * 4])
+    expected = np.array([[1.0, 0.4, 0.4, 0.9], [0.2, 1.0, 0.3, 0.9], [0.0] * 4])
+    present = np.array([[1, 1, 1, 0], [1, 1, 0, 0], [0] * 4], dtype=float)
+    gain = {x: 2.0 ** (5 * x) - 1 for x in (1.0, 0.4, 0.2)}
+    discount = [1 / np.log2(2 + rank) for rank in range(3)]
+    # In the first the ranks are 1, 2, 0; the second and the third are alike.
+    pairs = [
+        ((gain[1.0] - gain[0.4]) * (discount[1] - discount[2]), 0.3 + 0.2),
+        ((gain[1.0] - gain[0.4]) * (discount[0] - discount[1]), 0.3 - 0.8),
+    ]
+    first = sum(w * np.log1p(np.exp(-margin)) for w, margin in pairs) / sum(w for w, _ in pairs)
+    second = np.log1p(np.exp(-(0.6 - 0.1)))
+    found = lambda_rank(scores, expected, present)
+    assert float(found) == pytest.approx((first + second) / 2, rel=1e-5)
+
+
+def test_serialization_round_trip():
+    features, _ = made_up(2)
+    model = untrained()
+    again = PatternAware.from_bytes(model.to_bytes(), "rank", 0.25, 2.0)
+    np.testing.assert_array_equal(again.predict(features), 0.25 + 2.0 * model.predict(features))
+    for content in (PatternAware({"output": np.zeros(3)}, "rank").to_bytes(), b"", b"{"):
+        with pytest.raises((ValueError, EOFError)):
+            PatternAware.from_bytes(content, "rank", 0.0, 1.0)
+
+
+@pytest.mark.parametrize("width", [0, 7, TOKENS * TOKEN_WIDTH, DataFlow.width + 1])
+def test_rejects_wrong_feature_width(width: int):
+    with pytest.raises(ValueError, match=f"have {width} features, expected {TOKENS} data movem"):
+        PatternAware.fit(np.zeros((3, width)), np.ones(3), np.zeros(3), objective="rank", seed=0)
+
+
+@pytest.mark.parametrize("extractor", [DataFlow, DataFlowStores])
+def test_model_file_keeps_network(tmp_path: Path, extractor: type):
+    width = (extractor.width - TOKENS * TOKEN_WIDTH) // STATEMENTS
+    made = PretrainedModel(untrained(width), TARGET, {"workloads": [], "seed": 0})
+    made.save(tmp_path / "some.model")
+    again = PretrainedModel.load(tmp_path / "some.model")
+    assert again.kind == ("pacm" if extractor is DataFlow else "pacm-stores")
+    assert again.extractor().schema == extractor.schema
+    features = np.random.default_rng(0).random((4, extractor.width), dtype=np.float32)
+    np.testing.assert_array_equal(again.model.predict(features), made.model.predict(features))
+    assert again.represent(features).shape == (4, len(untrained().parameters["output"]))
+
+
+def changed(path: Path, **changes: str) -> None:
+    """Change fields of a model file's header."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(members["header.json"]) | changes
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in (members | {"header.json": json.dumps(header).encode()}).items():
+            archive.writestr(name, content)
+
+
+def test_load_rejects_other_schema_and_other_network(tmp_path: Path):
+    path = tmp_path / "some.model"
+    made = PretrainedModel(untrained(), TARGET, {"workloads": []})
+    made.save(path)
+    changed(path, schema="pacm 0: others")
+    with pytest.raises(ModelFileError, match=r"schema 'pacm 0: others'.*'pacm 1.*train it again"):
+        PretrainedModel.load(path)
+    changed(path, model="pacm-stores", schema=DataFlowStores.schema)
+    with pytest.raises(ModelFileError, match="parameters are of pacm, expected pacm-stores"):
+        PretrainedModel.load(path)
+    odd = PatternAware({"output": np.zeros(3), "statement_1": np.zeros((37, 1))}, "rank")
+    PretrainedModel(odd, TARGET, {"workloads": []}).save(path)
+    with pytest.raises(ModelFileError, match=r"some.model is no cost model: its parameters are of"):
+        PretrainedModel.load(path)
+
+
+def without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    name = "tvm_droplet_ms.cost_model.pattern_aware_training"
+    monkeypatch.delitem(sys.modules, name, False)
+
+
+def test_without_jax_networks_score_and_do_not_train(monkeypatch: pytest.MonkeyPatch):
+    without_jax(monkeypatch)
+    features, secs = made_up(0)
+    assert np.isfinite(untrained().predict(features)).all()
+    workloads = np.zeros(PROGRAMS)
+    with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[pacm\]'"):
+        throughput = relative_throughput(secs)
+        PatternAware.fit(features, throughput, workloads, objective="rank", seed=0)
+
+
+def saved(directory: Path, schema: str = DataFlow.schema) -> list[str]:
+    """Files of training data of two made-up workloads."""
+    for name, seed in (("one", 0), ("two", 1)):
+        workload = MeasuredWorkload(name, TARGET, *made_up(seed, 40))
+        workload.save(directory / f"{name}.npz", schema)
+    return [str(directory / f"{name}.npz") for name in ("one", "two")]
+
+
+def test_command_trains_and_writes_pacm(
+    short_training: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "pacm.model"
+    command = ["pretrain", *saved(tmp_path), "--model", "pacm", "--out", str(out)]
+    assert main(command) == 0
+    assert "80 records of 2 workloads" in capsys.readouterr().out
+    made = PretrainedModel.load(out)
+    assert (made.kind, made.model.objective) == ("pacm", "rank")
+    assert main([*command, "--objective", "regression"]) == 0
+    assert PretrainedModel.load(out).model.objective == "regression"
+
+
+def test_command_says_once_that_jax_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    without_jax(monkeypatch)
+    command = ["pretrain", "missing.npz", "--model", "pacm", "--out", str(tmp_path / "m")]
+    assert main(command) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "training a PaCM needs JAX, which is not installed" in line
+
+
+def test_command_refuses_features_of_another_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("jax")
+    files = saved(tmp_path, DataFlowStores.schema)
+    assert main(["pretrain", *files, "--model", "pacm", "--out", str(tmp_path / "m")]) == 1
+    error = capsys.readouterr().err
+    assert "one.npz has features of schema 'pacm 1: " in error
+    assert "expected 'pacm 1: " in error

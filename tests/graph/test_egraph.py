@@ -1,0 +1,153 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The e-graph: congruence, facts, limits and copies, without TVM."""
+
+import pytest
+
+from tvm_droplet_ms.graph.egraph import EGraph, IllegalTerm, NodeLimit
+from tvm_droplet_ms.graph.interpreter import infer
+from tvm_droplet_ms.graph.language import Tensor, Term, constant_leaf, input_leaf, operator
+from tvm_droplet_ms.graph.rules.terms import call
+
+TYPE = Tensor((2, 3), "float32")
+
+
+@pytest.fixture
+def graph():
+    return EGraph(infer)
+
+
+def leaf(graph, index, type_=TYPE):
+    return graph.add(input_leaf(index, type_))
+
+
+def test_equal_terms_are_one_class(graph):
+    x, y = leaf(graph, 0), leaf(graph, 1)
+    assert graph.add(operator("add"), (x, y)) == graph.add(operator("add"), (y, x))
+    assert graph.add(operator("subtract"), (x, y)) != graph.add(operator("subtract"), (y, x))
+    assert graph.size == 5
+
+
+def test_union_spreads_upwards(graph):
+    x, y = leaf(graph, 0), leaf(graph, 1)
+    tops = [graph.add_term(call("relu", call("tanh", each))) for each in (x, y)]
+    assert graph.union(x, y)
+    graph.rebuild()
+    assert graph.find(tops[0]) == graph.find(tops[1])
+    # Two leaves, and one tanh and one relu of both.
+    assert graph.size == 4
+    assert not graph.union(tops[0], tops[1])
+
+
+def test_textbook_congruence(graph):
+    """From f(f(f(x))) = x and f(f(f(f(f(x))))) = x follows f(x) = x."""
+    x = leaf(graph, 0)
+    powers = [x]
+    for _ in range(5):
+        powers.append(graph.add(operator("relu"), (powers[-1],)))
+    graph.union(powers[3], x)
+    graph.union(powers[5], x)
+    graph.rebuild()
+    assert len({graph.find(power) for power in powers}) == 1
+    assert graph.size == 2
+
+
+def test_classes_of_different_types_cannot_be_equal(graph):
+    x, y = leaf(graph, 0), leaf(graph, 1, Tensor((3, 2), "float32"))
+    with pytest.raises(ValueError, match=r"\(2, 3\).*\(3, 2\).*a rule that makes them equal"):
+        graph.union(x, y)
+
+
+def test_illegal_term_adds_nothing(graph):
+    x, y = leaf(graph, 0), leaf(graph, 1)
+    before = graph.size
+    with pytest.raises(IllegalTerm, match="matmul refuses"):
+        graph.add_term(call("matmul", call("relu", x), call("tanh", y)))
+    assert graph.size == before
+
+
+def test_limit_holds_within_a_step(graph):
+    x = leaf(graph, 0)
+    graph.limit = 3
+    with pytest.raises(NodeLimit, match="limit of 3"):
+        graph.add_term(call("relu", call("tanh", call("sigmoid", x))))
+    assert graph.size == 3
+
+
+def test_weights_do_not_count_as_others(graph):
+    x, w = leaf(graph, 0), graph.add(constant_leaf(0, TYPE))
+    graph.limit = 2
+    for name in ("relu", "tanh", "sigmoid"):
+        w = graph.add(operator(name), (w,))
+    assert (graph.size, graph.weight_size) == (1, 4)
+    assert graph.is_weight(w) and not graph.is_weight(x)
+
+
+def test_what_is_found_to_depend_on_weights_alone_tells_its_users(graph):
+    x, w = leaf(graph, 0), graph.add(constant_leaf(0, TYPE))
+    user = graph.add(operator("relu"), (x,))
+    top = graph.add(operator("add"), (user, w))
+    graph.union(x, w)
+    graph.rebuild()
+    assert graph.is_weight(user) and graph.is_weight(top)
+    assert graph.size == 0
+
+
+def test_copy_shares_nothing(graph):
+    x, y = leaf(graph, 0), leaf(graph, 1)
+    top = graph.add(operator("relu"), (x,))
+    twin = graph.copy()
+    twin.union(x, y)
+    twin.add(operator("tanh"), (y,))
+    twin.rebuild()
+    assert graph.find(x) != graph.find(y)
+    assert (graph.size, twin.size) == (3, 4)
+    assert [node.operator.name for _, node in graph.users(x)] == ["relu"]
+    assert {node.operator.name for _, node in twin.users(y)} == {"relu", "tanh"}
+    assert graph.find(top) == top
+
+
+def test_fingerprint_does_not_depend_on_the_order_of_steps(graph):
+    x, y = leaf(graph, 0), leaf(graph, 1)
+    top = graph.add(operator("add"), (x, y))
+    origin = graph.count
+    steps = [
+        (top, call("relu", call("tanh", x))),
+        (x, call("negative", call("negative", x))),
+        (y, call("sigmoid", call("tanh", x))),
+    ]
+
+    def grown(order):
+        twin = graph.copy()
+        for place in order:
+            number, term = steps[place]
+            twin.union(number, twin.add_term(term))
+            twin.rebuild()
+        return twin.fingerprint(origin)
+
+    prints = {grown(order) for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0])}
+    assert len(prints) == 1
+    assert len({grown([0]), grown([1]), grown([0, 1]), graph.fingerprint(origin), *prints}) == 5
+
+
+def test_shared_parts_of_a_term_are_added_once(graph):
+    """Sixty doublings: without sharing they would never end."""
+    part = Term(input_leaf(0, TYPE))
+    for _ in range(60):
+        part = call("multiply", part, part)
+    graph.add_term(part)
+    assert graph.size == 61

@@ -1,0 +1,195 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Extraction against enumeration on small random problems, and on problems worked by hand."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.graph import extract as extraction
+from tvm_droplet_ms.graph.extract import extract, needed_classes
+from tvm_droplet_ms.graph.greedy import dag_greedy, tree_greedy
+from tvm_droplet_ms.graph.problem import Choice, Conversion, Problem, needs_of, plan_of
+
+PLAIN, OTHER = (), (1, 0)
+
+
+def random_problem(rng, layouts):
+    """Six classes, mostly of what is below, sometimes of what is above: that makes cycles."""
+    count = 6
+    choices = []
+    for number in range(count):
+        for _ in range(rng.integers(1, 4)):
+            layout = layouts[rng.integers(len(layouts))]
+            below = [n for n in range(count) if n != number and (n > number or rng.random() < 0.25)]
+            size = min(len(below), int(rng.integers(0, 3)))
+            picked = rng.choice(below, size, replace=False) if size else []
+            needs = tuple((int(n), layouts[rng.integers(len(layouts))]) for n in picked)
+            price = 0.0 if rng.random() < 0.2 else float(rng.uniform(0.1, 3))
+            choices.append(Choice((number, layout), needs, price))
+    conversions = [
+        Conversion((n, b), (n, a), float(rng.uniform(0, 1.5)))
+        for n in range(count)
+        for a, b in product(layouts, layouts)
+        if a != b
+    ]
+    return Problem(choices, conversions, [(0, PLAIN)])
+
+
+def enumerated(problem):
+    """The cheapest plan over all ways to compute each class once, or not at all."""
+    best = float("inf")
+    numbers = sorted(problem.by_class)
+    for picked in product(*[[None, *problem.by_class[number]] for number in numbers]):
+        steps = {choice.place: choice for choice in picked if choice is not None}
+        for conversion in problem.conversions:
+            if conversion.source in steps and isinstance(steps[conversion.source], Choice):
+                steps.setdefault(conversion.place, conversion)
+        plan = plan_of(problem, steps)
+        best = min(best, plan.cost if plan is not None else float("inf"))
+    return best
+
+
+def check_plan(problem, plan):
+    """A plan that derives its roots, operands first, and whose price is the sum of its steps."""
+    made = set()
+    for place, step in plan.steps.items():
+        assert step.place == place
+        assert set(needs_of(step)) <= made
+        assert step in problem.choices or step in problem.conversions
+        made.add(place)
+    assert set(problem.roots) <= made
+    assert plan.cost == pytest.approx(sum(step.price for step in plan.steps.values()))
+
+
+@pytest.mark.parametrize("layouts", [(PLAIN,), (PLAIN, OTHER)])
+@pytest.mark.parametrize("seed", range(40))
+def test_cheapest_of_all(seed, layouts):
+    problem = random_problem(np.random.default_rng(seed), layouts)
+    expected = enumerated(problem)
+    found = extract(problem)
+    if expected == float("inf"):
+        assert found.plan is None
+        return
+    check_plan(problem, found.plan)
+    assert found.plan.optimal
+    # The greedy plan may compute a class in two layouts, which is not enumerated.
+    assert found.plan.cost <= expected + 1e-6
+    computed = [p[0] for p, step in found.plan.steps.items() if isinstance(step, Choice)]
+    if len(computed) == len(set(computed)):
+        assert found.plan.cost == pytest.approx(expected, abs=1e-6)
+    for baseline in (tree_greedy(problem), dag_greedy(problem)):
+        check_plan(problem, baseline)
+        assert baseline.cost >= found.plan.cost - 1e-6
+
+
+def test_some_random_problems_have_cycles_that_are_cut():
+    cuts = 0
+    for seed in range(40):
+        cuts += extract(random_problem(np.random.default_rng(seed), (PLAIN,))).cuts
+    assert cuts > 0
+
+
+def test_levels_forbid_all_cycles(monkeypatch):
+    monkeypatch.setattr(extraction, "CUT_ROUNDS", 0)
+    for seed in range(20):
+        problem = random_problem(np.random.default_rng(seed), (PLAIN,))
+        expected, found = enumerated(problem), extract(problem)
+        if expected < float("inf"):
+            assert found.plan.cost == pytest.approx(expected, abs=1e-6)
+
+
+def merged_siblings(merged):
+    """Two layers of one input at 3 each, or slices of one merged layer."""
+    x, a, b, both, root = range(5)
+    place = {number: (number, PLAIN) for number in range(5)}
+    choices = [
+        Choice(place[x], (), 1.0),
+        Choice(place[a], (place[x],), 3.0),
+        Choice(place[b], (place[x],), 3.0),
+        Choice(place[both], (place[x],), merged),
+        Choice(place[a], (place[both],), 0.1),
+        Choice(place[b], (place[both],), 0.1),
+        Choice(place[root], (place[a], place[b]), 1.0),
+    ]
+    return Problem(choices, [], [place[root]])
+
+
+@pytest.mark.parametrize(("merged", "cost"), [(4.0, 6.2), (6.5, 8.0)])
+def test_merge_is_seen_by_the_program_alone(merged, cost):
+    problem = merged_siblings(merged)
+    assert extract(problem).plan.cost == pytest.approx(cost)
+    assert tree_greedy(problem).cost == pytest.approx(8.0)
+    assert dag_greedy(problem).cost == pytest.approx(8.0)
+
+
+def test_paper_greedy_counts_what_is_shared_once():
+    """Twice a shared input of 10 is 20 to a tree, so a copy of 12 for both looks cheaper."""
+    place = [(number, PLAIN) for number in range(4)]
+    choices = [
+        Choice(place[0], (), 10.0),
+        Choice(place[1], (place[0],), 1.0),
+        Choice(place[2], (place[0],), 1.0),
+        Choice(place[3], (place[1], place[2]), 0.0),
+        Choice(place[3], (), 14.0),
+    ]
+    problem = Problem(choices, [], [place[3]])
+    assert tree_greedy(problem).cost == pytest.approx(14.0)
+    assert dag_greedy(problem).cost == pytest.approx(12.0)
+    assert extract(problem).plan.cost == pytest.approx(12.0)
+
+
+def test_layouts_are_chosen_together():
+    """Each layer is 1 faster in the other layout; two conversions of 2 pay for three layers."""
+    for layers, cost in ((3, 30.0), (5, 49.0)):
+        choices = [Choice((0, PLAIN), (), 0.0)]
+        for number in range(1, layers + 1):
+            for layout, price in ((PLAIN, 10.0), (OTHER, 9.0)):
+                choices.append(Choice((number, layout), ((number - 1, layout),), price))
+        conversions = [
+            Conversion((n, b), (n, a), 2.0)
+            for n in range(layers + 1)
+            for a, b in ((PLAIN, OTHER), (OTHER, PLAIN))
+        ]
+        problem = Problem(choices, conversions, [(layers, PLAIN)])
+        assert extract(problem).plan.cost == pytest.approx(cost)
+
+
+def test_needed_classes_of_a_diamond():
+    place = [(number, PLAIN) for number in range(5)]
+    choices = [
+        Choice(place[0], (place[1],), 1.0),
+        Choice(place[0], (place[2],), 1.0),
+        Choice(place[1], (place[3],), 1.0),
+        Choice(place[2], (place[3], place[4]), 1.0),
+        Choice(place[3], (), 1.0),
+        Choice(place[4], (), 1.0),
+    ]
+    assert needed_classes(Problem(choices, [], [place[0]])) == {0, 3}
+
+
+def test_without_time_there_is_the_greedy_plan():
+    found = extract(merged_siblings(4.0), time_limit=0.0)
+    assert found.plan.cost == pytest.approx(8.0)
+    assert not found.plan.optimal
+    assert "time limit of 0.0 s" in found.note
+
+
+def test_what_cannot_be_computed_has_no_plan():
+    problem = Problem([Choice((0, PLAIN), ((0, PLAIN),), 1.0)], [], [(0, PLAIN)])
+    assert extract(problem).plan is None

@@ -1,0 +1,149 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The tree search on a toy that is small enough to enumerate: a knapsack whose items interact.
+
+As in an e-graph, more items never cost more, and what they gain depends on each other.
+"""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.graph.mcts import PAPER, Settings, TreeSearch
+
+ITEMS = 11
+SEEDS = range(100)
+
+
+class Knapsack:
+    """States are sets of items that fit; pairs of some items gain more than both."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        self.weights = rng.uniform(0.5, 1.5, ITEMS)
+        self.capacity = self.weights.sum() / 2
+        self.gains = rng.uniform(0, 1, ITEMS) * (rng.random(ITEMS) < 0.6)
+        pairs = np.maximum(rng.normal(0, 2, (ITEMS, ITEMS)), 0)
+        self.pairs = np.triu(pairs * (rng.random((ITEMS, ITEMS)) < 0.15), 1)
+
+    def actions(self, state):
+        return [str(item) for item in range(ITEMS)]
+
+    def step(self, state, action):
+        after = state | {int(action)}
+        fits = self.weights[list(after)].sum() <= self.capacity
+        return after if fits and len(after) > len(state) else None
+
+    def cost(self, state):
+        items = list(state)
+        return 20 - self.gains[items].sum() - self.pairs[np.ix_(items, items)].sum()
+
+    def enumerated(self):
+        sets = [frozenset(c) for k in range(ITEMS + 1) for c in combinations(range(ITEMS), k)]
+        return [s for s in sets if self.weights[list(s)].sum() <= self.capacity]
+
+
+def searched(knapsack, settings, seed, budget):
+    search = TreeSearch(knapsack, settings, seed)
+    return search.run(frozenset(), max_costs=budget, max_simulations=20_000)
+
+
+def random_choice(knapsack, seed, budget):
+    rng = np.random.default_rng(seed)
+    costs = {}
+    for _ in range(budget):
+        state = frozenset()
+        while True:
+            steps = [knapsack.step(state, action) for action in knapsack.actions(state)]
+            steps = [after for after in steps if after is not None]
+            if not steps:
+                break
+            state = steps[rng.integers(len(steps))]
+        # Priced at the end only, as roll-outs are: the rest cannot be better.
+        costs.setdefault(state, knapsack.cost(state))
+    return min(costs.values())
+
+
+def test_finds_the_optimum_at_a_quarter_of_the_enumeration():
+    found = drawn = 0
+    for seed in SEEDS:
+        knapsack = Knapsack(seed)
+        states = knapsack.enumerated()
+        best, budget = min(map(knapsack.cost, states)), len(states) // 4
+        result = searched(knapsack, Settings(), seed, budget)
+        # The simulation under way is finished.
+        assert result.costs <= budget + 2 * Settings().rollout
+        found += result.cost <= best + 1e-9
+        drawn += random_choice(knapsack, seed, budget) <= best + 1e-9
+    assert found >= 95
+    assert found > drawn
+
+
+def test_the_changes_are_better_than_the_published_settings():
+    def total(settings):
+        return sum(searched(Knapsack(seed), settings, seed, 150).cost for seed in range(30))
+
+    assert total(Settings()) < total(PAPER)
+
+
+SWITCHES = (
+    "relative",
+    "transpositions",
+    "keep_tree",
+    "widening",
+    "price_last",
+    "strike",
+    "prune",
+    "all_as_first",
+)
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_every_switch_can_be_off(switch):
+    knapsack = Knapsack(0)
+    settings = replace(Settings(), **{switch: False})
+    result = searched(knapsack, settings, 0, 200)
+    assert result.cost == knapsack.cost(result.best) < knapsack.cost(frozenset())
+
+
+def test_one_seed_is_one_search():
+    runs = [searched(Knapsack(3), Settings(), 7, 100) for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_no_time_is_the_first_state():
+    result = TreeSearch(Knapsack(0)).run(frozenset(), time_limit=-1.0)
+    assert (result.best, result.simulations) == (frozenset(), 0)
+
+
+def test_ends_where_everything_was_seen():
+    class Line:
+        """Three steps in a row."""
+
+        def actions(self, state):
+            return ["on"]
+
+        def step(self, state, action):
+            return state + 1 if state < 3 else None
+
+        def cost(self, state):
+            return 3.0 - state
+
+    result = TreeSearch(Line()).run(0)
+    assert (result.best, result.cost) == (3, 0.0)

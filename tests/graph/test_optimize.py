@@ -1,0 +1,321 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The whole way: Relax in, search, Relax out, with equal outputs on the virtual machine."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import small_models
+import tvm_ffi
+from small_models import Weights, inputs_of, module, run
+
+import tvm
+from tvm import relax
+from tvm.script import relax as R
+from tvm_droplet_ms.graph import RooflinePrice, optimize, rules_of
+from tvm_droplet_ms.tuning.roofline import MachineRates
+
+PRICE = RooflinePrice(MachineRates(1e11, (2**17, 2**23), (1e11, 1e10)))
+
+
+def optimized(mod, **options):
+    return optimize(mod, "llvm", price=PRICE, **options)
+
+
+def operators(mod):
+    """Calls of the function, by operator."""
+    return Counter(
+        binding.value.op.name
+        for block in mod["main"].body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, relax.Call)
+    )
+
+
+def check_outputs(before, after):
+    relax.analysis.well_formed(after)
+    arrays = inputs_of(before)
+    for expected, actual in zip(run(before, arrays), run(after, arrays), strict=True):
+        largest = np.abs(expected).max()
+        assert np.isfinite(largest) and expected.std() > 1e-3 * largest
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-6 * largest)
+
+
+MODELS = {
+    "network": small_models.network,
+    "repvgg": small_models.repvgg_block,
+    "attention": small_models.attention,
+    "steps": small_models.steps,
+}
+
+
+@pytest.mark.parametrize("search", ["auto", "saturate", "mcts"])
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_equal_and_the_price_is_lower(name, search):
+    before = MODELS[name]()
+    result = optimized(before, search=search, max_nodes=400, time_budget_s=1.5)
+    (report,) = result.reports
+    assert report.after_secs < report.before_secs
+    check_outputs(before, result.mod)
+
+
+def test_branches_as_trained_become_one_convolution():
+    result = optimized(small_models.repvgg_block())
+    counts = operators(result.mod)
+    assert counts["relax.nn.conv2d"] == 1
+    assert counts["relax.add"] == counts["relax.nn.relu"] == 1
+    assert counts["relax.nn.batch_norm"] == counts["relax.multiply"] == 0
+    assert result.reports[0].optimal
+
+
+def test_transition_pools_first():
+    w = Weights()
+
+    def body(emit, x):
+        y = emit(relax.op.nn.conv2d(x, w(128, 256, 1, 1)))
+        return emit(relax.op.nn.avg_pool2d(y, (2, 2), (2, 2)))
+
+    mod = module([(1, 256, 28, 28)], body)
+    result = optimized(mod, layouts=False)
+    calls = [b.value.op.name for b in result.mod["main"].body.blocks[0].bindings]
+    assert calls == ["relax.nn.avg_pool2d", "relax.nn.conv2d"]
+    # The convolution has a quarter of its arithmetic.
+    assert result.reports[0].after_secs < 0.6 * result.reports[0].before_secs
+    check_outputs(mod, result.mod)
+
+
+def test_strides_are_pulled_up():
+    """The end of a ResNet v1 stage: what two strided 1x1 convolutions skip is not computed."""
+    w = Weights()
+
+    def body(emit, x):
+        op = relax.op
+        y = emit(op.nn.relu(emit(op.nn.conv2d(x, w(32, 32, 3, 3), padding=1))))
+        y = emit(op.nn.relu(emit(op.add(emit(op.nn.conv2d(y, w(64, 32, 1, 1))), w(1, 64, 1, 1)))))
+        return tuple(emit(op.nn.conv2d(y, w(64, 64, 1, 1), strides=2)) for _ in range(2))
+
+    mod = module([(1, 32, 32, 32)], body)
+    result = optimized(mod)
+    assert result.reports[0].after_secs < 0.5 * result.reports[0].before_secs
+    check_outputs(mod, result.mod)
+
+
+def test_projections_are_merged_and_the_scale_is_folded():
+    result = optimized(small_models.attention())
+    counts = operators(result.mod)
+    assert counts["relax.matmul"] + counts["relax.einsum"] == 3
+    assert counts["relax.multiply"] == 0
+
+
+def test_steps_share_one_product():
+    before, after = small_models.steps(), optimized(small_models.steps()).mod
+    # Six products of inputs are one; five of states stay.
+    assert operators(before)["relax.matmul"] == 11
+    assert operators(after)["relax.matmul"] == 6
+
+
+def test_layouts_are_converted_at_both_ends_only():
+    w = Weights()
+
+    def body(emit, x):
+        y = emit(relax.op.nn.relu(emit(relax.op.nn.conv2d(x, w(64, 64, 3, 3), padding=1))))
+        y = emit(relax.op.nn.max_pool2d(emit(relax.op.add(y, w(64, 1, 1))), 3, 2))
+        return emit(relax.op.nn.conv2d(y, w(64, 64, 3, 3), padding=1))
+
+    mod = module([(1, 64, 56, 56)], body)
+    result = optimized(mod)
+    counts = operators(result.mod)
+    assert counts["relax.permute_dims"] == result.reports[0].conversions == 2
+    bindings = result.mod["main"].body.blocks[0].bindings
+    layouts = {b.value.attrs.data_layout for b in bindings if hasattr(b.value.attrs, "data_layout")}
+    assert layouts == {"NHWC"}
+    check_outputs(mod, result.mod)
+
+
+def test_grouped_convolutions_stay_where_conversion_does_not_pay():
+    w = Weights()
+
+    def body(emit, x):
+        for _ in range(5):
+            x = emit(relax.op.nn.conv2d(x, w(32, 1, 3, 3), padding=1, groups=32))
+        return x
+
+    mod = module([(1, 32, 56, 56)], body)
+    slow = RooflinePrice(PRICE.rates, layout_speeds={("depthwise", "NHWC"): 1.05})
+    assert optimize(mod, "llvm", price=slow, rules=()).reports[0].conversions == 0
+    fast = RooflinePrice(PRICE.rates, layout_speeds={("depthwise", "NHWC"): 50.0})
+    assert optimize(mod, "llvm", price=fast, rules=()).reports[0].conversions == 2
+
+
+def clean(mod):
+    transform = relax.transform
+    passes = [
+        transform.CanonicalizeBindings(),
+        transform.ConvertToDataflow(),
+        transform.EliminateCommonSubexpr(),
+        transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),
+    ]
+    return tvm.transform.Sequential(passes)(mod)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_rules_give_the_same_module(name):
+    mod = MODELS[name]()
+    result = optimized(mod, rules=(), layouts=False)
+    assert tvm_ffi.structural_equal(clean(result.mod), clean(mod))
+
+
+LIGHT = (
+    *("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet"),
+    *("squeezenet", "vgg19", "zfnet512"),
+)
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_light_models_come_back(name):
+    onnx = pytest.importorskip("onnx")
+    from pathlib import Path
+
+    from tvm.relax.frontend.onnx import from_onnx
+
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    mod = from_onnx(onnx.load(folder / f"light_{name}.onnx"))
+    result = optimized(mod, rules=(), layouts=False)
+    assert result.reports[0].search == "saturated"
+    assert tvm_ffi.structural_equal(clean(result.mod), clean(mod))
+
+
+def test_unknown_operators_are_kept_whole():
+    """An operator with a shape, one of two results, and one with attributes, each used twice."""
+    w = Weights()
+
+    def body(emit, x):
+        op = relax.op
+        top = emit(op.topk(emit(op.add(x, w(4, 6))), k=3, axis=1, ret_type="both"))
+        values = emit(relax.TupleGetItem(top, 0))
+        one = emit(op.cumsum(values, axis=1))
+        other = emit(op.cumsum(values, axis=0))
+        return emit(op.flip(one, axis=0)), emit(op.tile(other, (2, 1)))
+
+    mod = module([(4, 6)], body)
+    result = optimized(mod)
+    assert operators(result.mod)["relax.cumsum"] == 2
+    check_outputs(mod, result.mod)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32"])
+def test_only_exact_rules_for_other_types(dtype):
+    w = Weights()
+
+    def body(emit, x):
+        y = emit(
+            relax.op.multiply(emit(relax.op.matmul(x, w(4, 4, dtype=dtype))), w(4, dtype=dtype))
+        )
+        parts = emit(relax.op.split(y, 2, axis=1))
+        return emit(relax.TupleGetItem(parts, 0)), emit(relax.TupleGetItem(parts, 1))
+
+    mod = module([(3, 4)], body, dtype)
+    result = optimized(mod)
+    exact = {
+        rule.name for rule in rules_of("fold", "linear", "subsample", "merge", "move") if rule.exact
+    }
+    assert set(result.reports[0].rules) <= exact
+    assert "split is slices" in result.reports[0].rules
+    arrays = inputs_of(mod)
+    for one, other in zip(run(mod, arrays), run(result.mod, arrays), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_weights_may_be_parameters():
+    """With num_input their arithmetic stays in the function, to be lifted; nothing is folded."""
+
+    def body(emit, x, w, s):
+        y = emit(relax.op.matmul(x, w))
+        return emit(relax.op.multiply(y, s))
+
+    mod = module([(8, 16), (16, 16), (16,)], body, attrs={"num_input": 1})
+    result = optimized(mod)
+    names = [b.value.op.name for b in result.mod["main"].body.blocks[0].bindings]
+    assert names[-1] == "relax.matmul" and "relax.multiply" in names
+    assert dict(result.mod["main"].attrs)["num_input"] == 1
+    check_outputs(mod, result.mod)
+
+
+@R.function
+def symbolic(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+    with R.dataflow():
+        y = R.nn.relu(x)
+        R.output(y)
+    return y
+
+
+@R.function(pure=False)
+def impure(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+    y = R.nn.relu(x)
+    R.print(y, format="{}")
+    z = R.nn.relu(y)
+    return z
+
+
+@R.function
+def branching(x: R.Tensor((2, 4), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(
+    (2, 4), "float32"
+):
+    if c:
+        y = R.nn.relu(x)
+    else:
+        y = R.negative(x)
+    return y
+
+
+@pytest.mark.parametrize("func", [symbolic, impure, branching], ids=["symbolic", "impure", "if"])
+def test_what_is_not_understood_is_left_alone_with_a_note(func):
+    mod = tvm.IRModule({"main": func})
+    result = optimized(mod)
+    (report,) = result.reports
+    assert report.search == "none" and report.note
+    assert report.note in str(result)
+    assert tvm_ffi.structural_equal(result.mod, mod)
+
+
+def test_the_module_that_goes_in_stays_as_it_is():
+    mod = small_models.network()
+    twin = tvm.IRModule(mod.functions)
+    optimized(mod)
+    assert tvm_ffi.structural_equal(mod, twin)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"search": "beam"}, "search is 'beam', expected 'auto', 'saturate' or 'mcts'"),
+        ({"max_nodes": 0}, "max_nodes is 0, expected at least 1"),
+        ({"time_budget_s": -1}, "time_budget_s is -1, expected a positive number"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        optimized(small_models.network(), **options)
+
+
+def test_other_targets_and_families_are_refused():
+    with pytest.raises(ValueError, match="the target is of the kind 'cuda', expected 'llvm'"):
+        optimize(small_models.network(), "cuda", price=PRICE)
+    with pytest.raises(ValueError, match="'folds' is no family"):
+        rules_of("folds")

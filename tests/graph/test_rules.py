@@ -1,0 +1,70 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Every rule, on random cases, by NumPy in float64."""
+
+import zlib
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.graph.cases import CaseMaker, Unequal, check_values
+from tvm_droplet_ms.graph.egraph import IllegalTerm
+from tvm_droplet_ms.graph.interpreter import infer
+from tvm_droplet_ms.graph.rules import ALL_RULES
+from tvm_droplet_ms.graph.rules.rule import apply_rule
+
+CASES = 200
+MUTANT_CASES = 600
+
+
+def cases(rule, count):
+    rng = np.random.default_rng(zlib.crc32(rule.name.encode()))
+    while count:
+        case = rule.case(CaseMaker(rng))
+        try:
+            graph = case.graph(infer)
+        except IllegalTerm:
+            continue
+        graph.rebuild()
+        count -= 1
+        yield case, graph
+
+
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.name)
+def test_rule_holds(rule):
+    fired = compared = 0
+    for case, graph in cases(rule, CASES):
+        fired += apply_rule(graph, rule).changed
+        compared += check_values(graph, case.arrays, 1e-9)
+    assert fired >= CASES // 10
+    assert compared >= fired
+
+
+CONDITIONS = [(rule, name) for rule in ALL_RULES for name in rule.conditions]
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"), CONDITIONS, ids=[f"{rule.name}, {name}" for rule, name in CONDITIONS]
+)
+def test_rule_is_wrong_without_a_condition(rule, name):
+    for case, graph in cases(rule, MUTANT_CASES):
+        try:
+            apply_rule(graph, rule, without=name)
+            check_values(graph, case.arrays, 1e-9)
+        except (Unequal, ValueError):
+            return
+    pytest.fail(f"no case needs the condition {name!r} of {rule.name!r}")

@@ -1,0 +1,142 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+
+"""What the command ``droplet-ms space sample`` does."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
+SAMPLE_POINTS = 128
+
+
+def run_sample(options: argparse.Namespace) -> int:
+    """Time new schedules of workloads, or with ``--like`` those of measured spaces."""
+    if bool(options.workloads) == bool(options.like):
+        print(
+            "droplet-ms space sample: error: expected either workloads or --like FILE, found "
+            f"{'both' if options.like else 'neither'}",
+            file=sys.stderr,
+        )
+        return 2
+    if options.workloads == ["list"]:
+        from ..bench.definitions import sampled_definitions
+
+        for name, make in sampled_definitions().items():
+            print(f"{name}: {make().description}")
+        return 0
+    from ..measure import fast_start
+
+    fast_start()
+    return _sample_alike(options) if options.like else _sample_new(options)
+
+
+def _sample_new(options: argparse.Namespace) -> int:
+    from ..bench.building import console_progress
+    from ..bench.definitions import UnknownDefinitionError, find_definition
+    from ..bench.sampling.build import build_sample
+
+    try:
+        definitions = {name: find_definition(name) for name in options.workloads}
+    except UnknownDefinitionError as error:
+        print(f"droplet-ms space: error: {error}", file=sys.stderr)
+        return 1
+    target = _target(options.mcpu)
+    status = 0
+    for name, definition in definitions.items():
+        sample = partial(
+            build_sample,
+            definition,
+            name,
+            target,
+            points=options.points or SAMPLE_POINTS,
+            passes=options.passes,
+            progress=console_progress(definition.name),
+        )
+        status |= _write_once(options.out / f"{definition.name}.json.gz", name, sample)
+    return status
+
+
+def _sample_alike(options: argparse.Namespace) -> int:
+    from ..bench.building import console_progress
+    from ..bench.definitions import UnknownDefinitionError, definition_of, trust
+    from ..bench.library import find_space
+    from ..bench.sampling.alike import rank_correlation, time_alike
+    from ..bench.space import Space, SpaceError
+
+    trust(*options.trust)
+    try:
+        likes = {text: Space.load(find_space(text)) for text in options.like}
+        for like in likes.values():
+            definition_of(like)
+    except (SpaceError, UnknownDefinitionError) as error:
+        print(f"droplet-ms space sample: error: {error}", file=sys.stderr)
+        return 1
+    target = _target(options.mcpu)
+    status = 0
+    for text, like in likes.items():
+        sample = partial(
+            time_alike,
+            like,
+            target,
+            points=options.points,
+            passes=options.passes,
+            progress=console_progress(like.name),
+        )
+        out = options.out / f"{like.name}.json.gz"
+        failed = _write_once(out, text, sample)
+        status |= failed
+        if not failed:
+            correlation, count = rank_correlation(like, Space.load(out))
+            print(f"Spearman's rank correlation with {text}: {correlation:.3f}, {count} points")
+    return status
+
+
+def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
+    """Make a sample where its file is missing, and return the status of the command."""
+    from ..bench.work_directory import CollectionError, remove
+
+    if out.exists():
+        print(f"{out} is there already")
+        return 0
+    out.parent.mkdir(parents=True, exist_ok=True)
+    directory = out.with_name(out.name + ".work")
+    try:
+        sample(directory=directory, out=out)
+    except CollectionError as error:
+        print(f"droplet-ms space: error: {name}: {error}", file=sys.stderr)
+        return 1
+    remove(directory)
+    print(f"wrote {out}")
+    return 0
+
+
+def _target(mcpu: str | None) -> "Target":
+    """This machine's target, for another CPU's instructions where one is named."""
+    from tvm.target import Target
+
+    from ..host import host_target
+
+    host = host_target()
+    return host if mcpu is None else Target(json.loads(str(host)) | {"mcpu": mcpu})

@@ -1,0 +1,80 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+
+"""How a model of other workloads learns from the measurements of a run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+AdaptationName = Literal["residual", "fine-tune", "momentum"]
+
+ADAPTATIONS: tuple[AdaptationName, ...] = ("residual", "fine-tune", "momentum")
+"""Names of adaptations: "residual", trees learn what the model gets wrong, and the model stays;
+"fine-tune", the network is trained further on the run's measurements; "momentum", the same, and the
+source that this begins from moves a little after it each time."""
+
+
+@dataclass
+class MeasuredTask:
+    """Measured programs of one task.
+
+    Parameters
+    ----------
+    features : list[np.ndarray]
+        The features of each.
+    secs : list[float]
+        Their times in seconds; infinity for a failure.
+    """
+
+    features: list[np.ndarray] = field(default_factory=list)
+    secs: list[float] = field(default_factory=list)
+
+
+class Adaptation(Protocol):
+    """A model that learns during a run."""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it knows anything, of other workloads or of this run."""
+
+    def learn(self, tasks: Sequence[MeasuredTask]) -> None:
+        """Learn from all measurements of the run, at least one.
+
+        Parameters
+        ----------
+        tasks : Sequence[MeasuredTask]
+            The tasks, each with a measurement.
+        """
+
+    def predict(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
+        """Predict the relative throughput of programs.
+
+        Parameters
+        ----------
+        features : np.ndarray
+            Features of programs of a task, of shape ``(programs, width)``.
+        task : MeasuredTask
+            The measurements of the task, which may be none.
+
+        Returns
+        -------
+        throughput : np.ndarray
+            Array of shape ``(programs,)``, float64.
+        """

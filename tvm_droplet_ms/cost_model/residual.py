@@ -1,0 +1,113 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+
+"""Trees that learn what a model of other workloads gets wrong."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .adaptation import MeasuredTask
+from .boosted_trees import Objective, Trees
+from .pretrained_model import PretrainedModel
+from .throughput import relative_throughput
+from .training.ranking import pairwise_accuracy
+
+_ROUNDS = 60
+"""Number of trees of the local part; few, because samples are few."""
+
+_EXPECTED_ACCURACY, _PRIOR_SAMPLES = 0.85, 8
+"""The pairwise accuracy expected of the global part on a new task, and the number of samples that
+this expectation counts as."""
+
+
+class ResidualTrees:
+    """A model f(x) = f_global(x) + f_local(x), whose local part learns during a run.
+
+    After "Learning to Optimize Tensor Programs" (Chen et al., 2018, section 4). The local part
+    learns the residual of the global part from all tasks of the run. The weight of the global part
+    falls for a task whose measurements it misorders.
+
+    Parameters
+    ----------
+    pretrained_model : PretrainedModel | None
+        The global part; None for none.
+    objective : Objective
+        The objective of the local part.
+    seed : int
+        Seed of the local part.
+    """
+
+    def __init__(
+        self, pretrained_model: PretrainedModel | None, *, objective: Objective, seed: int
+    ) -> None:
+        self._pretrained = pretrained_model
+        self._objective = objective
+        self._seed = seed
+        self._local: Trees | None = None
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether there is a global part, or a local one."""
+        return self._pretrained is not None or self._local is not None
+
+    def learn(self, tasks: Sequence[MeasuredTask]) -> None:
+        """Fit the local part; see ``Adaptation.learn``."""
+        features = [np.array(task.features) for task in tasks]
+        residuals = [
+            relative_throughput(np.array(task.secs)) - self._predict_global(task_features, task)
+            for task, task_features in zip(tasks, features, strict=True)
+        ]
+        self._local = Trees.fit(
+            self._represent(np.concatenate(features)),
+            np.concatenate(residuals),
+            np.repeat(np.arange(len(tasks)), [len(task.secs) for task in tasks]),
+            objective=self._objective,
+            rounds=_ROUNDS,
+            seed=self._seed,
+        )
+
+    def predict(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
+        """Predict by both parts; see ``Adaptation.predict``."""
+        scores = self._predict_global(features, task)
+        if self._local is not None and len(features):
+            scores += self._local.predict(self._represent(features))
+        return scores
+
+    def _predict_global(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
+        if self._pretrained is None or not len(features):
+            return np.zeros(len(features))
+        return self._weight(task) * self._pretrained.model.predict(features)
+
+    def _represent(self, features: np.ndarray) -> np.ndarray:
+        return features if self._pretrained is None else self._pretrained.represent(features)
+
+    def _weight(self, task: MeasuredTask) -> float:
+        """The weight of the global part for a task, from 0 to 1.
+
+        It is 1 before the first measurement, and falls to 0 as the accuracy falls to chance.
+        """
+        if self._pretrained is None or not task.secs:
+            return 1.0
+        predicted = self._pretrained.model.predict(np.array(task.features))
+        accuracy = pairwise_accuracy(predicted, np.array(task.secs))
+        if np.isnan(accuracy):
+            return 1.0
+        samples = len(task.secs)
+        accuracy = _EXPECTED_ACCURACY * _PRIOR_SAMPLES + accuracy * samples
+        accuracy /= _PRIOR_SAMPLES + samples
+        return float(np.clip((accuracy - 0.5) / (_EXPECTED_ACCURACY - 0.5), 0.0, 1.0))

@@ -1,0 +1,113 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+
+"""Groups of programs that a network learns from in a step. Imports no TVM."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+PER_EPOCH = 1024
+"""Maximum number of programs per workload in an epoch."""
+
+GROUP, GROUPS = 64, 4
+"""Programs of one workload that are compared with each other, and such groups in a step."""
+
+PROGRAMS = GROUP * GROUPS
+"""Maximum number of programs in a step."""
+
+
+def groups_per_workload(members: Sequence[np.ndarray]) -> int:
+    """The groups of each workload in an epoch.
+
+    Parameters
+    ----------
+    members : Sequence[np.ndarray]
+        The programs of each workload.
+    """
+    return -(-min(max(map(len, members)), PER_EPOCH) // GROUP)
+
+
+def epochs(members: Sequence[np.ndarray], least: int, min_steps: int) -> int:
+    """The passes over the programs that make a number of steps.
+
+    Parameters
+    ----------
+    members : Sequence[np.ndarray]
+        The programs of each workload.
+    least : int
+        Minimum number of passes.
+    min_steps : int
+        Minimum number of steps, for small training sets.
+    """
+    steps = -(-groups_per_workload(members) * len(members) // GROUPS)
+    return max(least, -(-min_steps // steps))
+
+
+def steps(
+    members: Sequence[np.ndarray], epochs: int, generator: np.random.Generator
+) -> Iterator[list[np.ndarray]]:
+    """The groups of each step. The programs of a small workload come more often.
+
+    Parameters
+    ----------
+    members : Sequence[np.ndarray]
+        The programs of each workload.
+    epochs : int
+        Passes over the programs.
+    generator : np.random.Generator
+        Draws the order.
+
+    Yields
+    ------
+    groups : list[np.ndarray]
+        Up to ``GROUPS`` arrays of up to ``GROUP`` programs of one workload each.
+    """
+    count = groups_per_workload(members)
+    for _ in range(epochs):
+        groups = []
+        for programs in members:
+            size = min(GROUP, len(programs))
+            groups += list(np.resize(generator.permutation(programs), (count, size)))
+        order = generator.permutation(len(groups))
+        for start in range(0, len(order), GROUPS):
+            yield [groups[index] for index in order[start : start + GROUPS]]
+
+
+def targets(
+    throughput: np.ndarray, groups: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Training targets of a step.
+
+    Returns
+    -------
+    expected : np.ndarray
+        The throughputs of each group, of shape ``(GROUPS, GROUP)``.
+    places : np.ndarray
+        The number of each one's tree, of the same shape.
+    present : np.ndarray
+        1 for a program, 0 for padding, of the same shape.
+    """
+    expected, present = np.zeros((2, GROUPS, GROUP), dtype=np.float32)
+    places = np.zeros((GROUPS, GROUP), dtype=np.int32)
+    start = 0
+    for row, programs in enumerate(groups):
+        expected[row, : len(programs)] = throughput[programs]
+        places[row, : len(programs)] = start + np.arange(len(programs))
+        present[row, : len(programs)] = 1.0
+        start += len(programs)
+    return expected, places, present

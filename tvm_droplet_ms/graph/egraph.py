@@ -1,0 +1,403 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""An e-graph: many equal graphs in one, by congruence. Imports no TVM.
+
+After "egg: Fast and Extensible Equality Saturation" (Willsey et al., POPL 2021), with one analysis:
+the type of a class, and whether it depends on weights alone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Term, Type, leaf_type
+
+Infer = Callable[[Operator, tuple[Type, ...]], Type | None]
+"""Infers the type of a call from the types of its operands; None where the call is illegal."""
+
+
+WEIGHT_SHARE = 10
+"""How many times as many e-nodes of weights as of others an e-graph may have."""
+
+
+class NodeLimit(Exception):
+    """The e-graph would have more e-nodes than its limit."""
+
+
+class IllegalTerm(Exception):
+    """A term has no type: its operator refuses the operands."""
+
+
+class Facts(NamedTuple):
+    """What is known of the value of an e-class.
+
+    Attributes
+    ----------
+    type : Type
+        The type.
+    weight_only : bool
+        Whether some e-node of the class depends on weights alone.
+    """
+
+    type: Type
+    weight_only: bool
+
+
+def _key(node: Node) -> Node:
+    """What equal e-nodes have in common: the operands of a commutative operator are sorted."""
+    if node.operator.name in COMMUTATIVE and node.children[0] > node.children[1]:
+        return Node(node.operator, node.children[::-1])
+    return node
+
+
+def _named_key(node: Node, names: dict[int, int]) -> tuple[Operator, tuple[int, ...]]:
+    children = [names[child] for child in node.children]
+    commutes = node.operator.name in COMMUTATIVE
+    return node.operator, tuple(sorted(children) if commutes else children)
+
+
+class EGraph:
+    """An e-graph.
+
+    Parameters
+    ----------
+    infer : Infer
+        Infers types of calls. Leaves know theirs.
+    weights : frozenset[int]
+        Numbers of the inputs that are weights.
+    limit : int or None
+        The largest number of e-nodes. Those of weights have a limit of their own, ten times as
+        large: they are neither priced nor extracted.
+
+    Attributes
+    ----------
+    limit : int or None
+        The limit; it may be changed at any time, and holds for what is added after.
+    size : int
+        The number of e-nodes that are no weights, with those that unions have made equal until
+        :meth:`rebuild`.
+    weight_size : int
+        The number of e-nodes of weights.
+    """
+
+    def __init__(
+        self, infer: Infer, weights: frozenset[int] = frozenset(), limit: int | None = None
+    ) -> None:
+        self.limit = limit
+        self.size = 0
+        self.weight_size = 0
+        self._infer = infer
+        self._weights = weights
+        self._parents: list[int] = []
+        self._facts: list[Facts] = []
+        self._memo: dict[Node, int] = {}
+        self._nodes: dict[int, list[Node]] = {}
+        self._uses: dict[int, list[tuple[Node, int]]] = {}
+        self._pending: list[int] = []
+        self._named: dict[str, list[tuple[int, Node]]] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many classes were ever made: the number of the next one."""
+        return len(self._parents)
+
+    def find(self, number: int) -> int:
+        """The number that stands for a class after all unions."""
+        parents = self._parents
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
+        return number
+
+    def facts(self, number: int) -> Facts:
+        """What is known of a class."""
+        return self._facts[self.find(number)]
+
+    def type(self, number: int) -> Tensor:
+        """The type of a class that is a tensor.
+
+        Raises
+        ------
+        TypeError
+            If the class is a tuple.
+        """
+        type_ = self.facts(number).type
+        if not isinstance(type_, Tensor):
+            raise TypeError(f"class {number} has the type {type_}, expected a tensor")
+        return type_
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """The shape of a class that is a tensor."""
+        return self.type(number).shape
+
+    def is_weight(self, number: int) -> bool:
+        """Whether the value of a class depends on weights alone."""
+        return self.facts(number).weight_only
+
+    def nodes(self, number: int) -> list[Node]:
+        """The e-nodes of a class, in the order in which they were added."""
+        return self._nodes[self.find(number)]
+
+    def classes(self) -> Iterator[tuple[int, list[Node]]]:
+        """The classes and their e-nodes, in the order of their numbers."""
+        for number in sorted(self._nodes):
+            yield number, self._nodes[number]
+
+    def named(self, *names: str) -> list[tuple[int, Node]]:
+        """The e-nodes of some operators, with their classes. Valid after a rebuild."""
+        if self._named is None:
+            self._named = {}
+            for number, nodes in self.classes():
+                for node in nodes:
+                    self._named.setdefault(node.operator.name, []).append((number, node))
+        return [pair for name in names for pair in self._named.get(name, ())]
+
+    def named_in(self, number: int, *names: str) -> list[Node]:
+        """The e-nodes of a class that have one of some operators."""
+        return [node for node in self.nodes(number) if node.operator.name in names]
+
+    def users(self, number: int) -> list[tuple[int, Node]]:
+        """The e-nodes with an operand in a class, each once, with their classes."""
+        found: dict[Node, int] = {}
+        for node, user in self._uses.get(self.find(number), ()):
+            found[_key(self._canonical(node))] = self.find(user)
+        return [(user, node) for node, user in found.items()]
+
+    def add(self, operator: Operator, children: tuple[int, ...] = ()) -> int:
+        """Add an e-node.
+
+        Parameters
+        ----------
+        operator : Operator
+            The operator.
+        children : tuple[int, ...]
+            The classes of its operands.
+
+        Returns
+        -------
+        number : int
+            The class that has it, which may be an old one.
+
+        Raises
+        ------
+        IllegalTerm
+            If the operator refuses operands of these types.
+        NodeLimit
+            If the e-graph is full.
+        """
+        node = self._canonical(Node(operator, children))
+        known = self._memo.get(_key(node))
+        if known is not None:
+            return self.find(known)
+        facts = self._facts_of(node)
+        self._count(facts.weight_only)
+        number = len(self._parents)
+        self._parents.append(number)
+        self._facts.append(facts)
+        self._memo[_key(node)] = number
+        self._nodes[number] = [node]
+        for child in dict.fromkeys(node.children):
+            self._uses.setdefault(child, []).append((node, number))
+        self._named = None
+        return number
+
+    def add_term(self, term: Term | int) -> int:
+        """Add a term and everything in it, or nothing if it is illegal.
+
+        :meth:`add` says what may be raised.
+        """
+        self.type_of_term(term)
+        added: dict[int, int] = {}
+
+        def visit(part: Term | int) -> int:
+            if isinstance(part, int):
+                return self.find(part)
+            if id(part) not in added:
+                added[id(part)] = self.add(part.operator, tuple(map(visit, part.children)))
+            return added[id(part)]
+
+        return visit(term)
+
+    def type_of_term(self, term: Term | int) -> Type:
+        """The type of a term, without adding it.
+
+        Raises
+        ------
+        IllegalTerm
+            If an operator in it refuses its operands.
+        """
+        known: dict[int, Type] = {}
+
+        def visit(part: Term | int) -> Type:
+            if isinstance(part, int):
+                return self.facts(part).type
+            if id(part) not in known:
+                known[id(part)] = self._infer_type(
+                    part.operator, tuple([visit(child) for child in part.children])
+                )
+            return known[id(part)]
+
+        return visit(term)
+
+    def union(self, left: int, right: int) -> bool:
+        """Make two classes one. :meth:`rebuild` has to be called before anything is looked up.
+
+        Returns
+        -------
+        changed : bool
+            Whether they were two.
+
+        Raises
+        ------
+        ValueError
+            If their types differ: they cannot be equal.
+        """
+        left, right = self.find(left), self.find(right)
+        if left == right:
+            return False
+        one, other = self._facts[left], self._facts[right]
+        if one.type != other.type:
+            raise ValueError(
+                f"classes {left} and {right} have the types {one.type} and {other.type}: a rule "
+                "that makes them equal is wrong"
+            )
+        # The older number stands for both, so that the order of the graph is kept.
+        keep, drop = min(left, right), max(left, right)
+        self._parents[drop] = keep
+        self._facts[keep] = Facts(one.type, one.weight_only or other.weight_only)
+        self._nodes[keep] = self._nodes[keep] + self._nodes.pop(drop)
+        self._uses[keep] = self._uses.get(keep, []) + self._uses.pop(drop, [])
+        self._pending.append(keep)
+        self._named = None
+        return True
+
+    def rebuild(self) -> None:
+        """Restore congruence: e-nodes with equal operands are in one class, and there once."""
+        if not self._pending:
+            return
+        while self._pending:
+            for number in {self.find(number) for number in self._pending_taken()}:
+                self._repair(number)
+        memo: dict[Node, int] = {}
+        for number, nodes in self._nodes.items():
+            unique = {_key(node): node for node in map(self._canonical, reversed(nodes))}
+            self._nodes[number] = list(unique.values())[::-1]
+            for key in unique:
+                memo[key] = number
+        self._memo = memo
+        self.size = sum(
+            len(nodes) for number, nodes in self._nodes.items() if not self.is_weight(number)
+        )
+        self.weight_size = len(memo) - self.size
+        self._named = None
+
+    def copy(self) -> "EGraph":
+        """A copy that shares nothing that changes. Call :meth:`rebuild` before."""
+        twin = EGraph(self._infer, self._weights, self.limit)
+        twin.size, twin.weight_size = self.size, self.weight_size
+        twin._parents = list(self._parents)
+        twin._facts = list(self._facts)
+        twin._memo = dict(self._memo)
+        twin._nodes = dict(self._nodes)
+        twin._uses = {number: list(uses) for number, uses in self._uses.items()}
+        return twin
+
+    def fingerprint(self, origin: int) -> int:
+        """A number that two e-graphs grown from copies of one share if they are equal.
+
+        Parameters
+        ----------
+        origin : int
+            How many classes the common ancestor had: :attr:`count`. Their numbers are names. A
+            younger class is named after its e-nodes, because its number depends on the order in
+            which rules were applied.
+        """
+        names = {number: number for number in self._nodes if number < origin}
+        waiting = [number for number in self._nodes if number >= origin]
+        while waiting:
+            found: dict[int, int] = {}
+            for number in waiting:
+                named = [
+                    hash(_named_key(node, names))
+                    for node in self._nodes[number]
+                    if all(child in names for child in node.children)
+                ]
+                if named:
+                    found[number] = min(named)
+            names |= found
+            waiting = [number for number in waiting if number not in found]
+        return hash(
+            frozenset(
+                (_named_key(node, names), names[number])
+                for number, nodes in self._nodes.items()
+                for node in nodes
+            )
+        )
+
+    def _count(self, weight: bool) -> None:
+        if self.limit is not None:
+            full = self.size >= self.limit
+            if self.weight_size >= WEIGHT_SHARE * self.limit if weight else full:
+                raise NodeLimit(f"the e-graph has its limit of {self.limit} e-nodes")
+        if weight:
+            self.weight_size += 1
+        else:
+            self.size += 1
+
+    def _pending_taken(self) -> list[int]:
+        taken, self._pending = self._pending, []
+        return taken
+
+    def _repair(self, number: int) -> None:
+        seen: dict[Node, int] = {}
+        for node, user in self._uses.get(number, []):
+            key = _key(self._canonical(node))
+            user = self.find(user)
+            if key in seen:
+                self.union(seen[key], user)
+                user = self.find(user)
+            seen[key] = user
+            if self.is_weight(number):
+                self._spread(key, user)
+        keep = self.find(number)
+        if keep == number:
+            self._uses[number] = list(seen.items())
+
+    def _spread(self, node: Node, user: int) -> None:
+        """Tell a class that all operands of one of its e-nodes are weights by now."""
+        facts = self._facts[user]
+        if not facts.weight_only and all(map(self.is_weight, node.children)):
+            self._facts[user] = Facts(facts.type, True)
+            self._pending.append(user)
+
+    def _canonical(self, node: Node) -> Node:
+        children = tuple([self.find(child) for child in node.children])
+        return node if children == node.children else Node(node.operator, children)
+
+    def _infer_type(self, operator: Operator, types: tuple[Type, ...]) -> Type:
+        if operator.name in LEAVES and operator.get("shape") is not None:
+            return leaf_type(operator)
+        type_ = self._infer(operator, types)
+        if type_ is None:
+            raise IllegalTerm(f"{operator.name} refuses operands of the types {types}")
+        return type_
+
+    def _facts_of(self, node: Node) -> Facts:
+        operator = node.operator
+        type_ = self._infer_type(operator, tuple([self.facts(c).type for c in node.children]))
+        if operator.name == "input":
+            return Facts(type_, operator.get("index") in self._weights)
+        return Facts(type_, all(map(self.is_weight, node.children)) and operator.name != "opaque")

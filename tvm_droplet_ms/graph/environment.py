@@ -1,0 +1,85 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""An e-graph as the environment of a tree search: a step applies one rule. Imports no TVM."""
+
+from collections.abc import Callable, Sequence
+
+from .egraph import EGraph
+from .rules.rule import Rule, apply_rule
+
+
+class GraphState:
+    """A state: an e-graph that nobody changes any more, and how it was reached.
+
+    Parameters
+    ----------
+    graph : EGraph
+        The e-graph.
+    origin : int
+        How many classes the e-graph had that the search started with.
+    path : tuple[str, ...]
+        The rules that were applied.
+    """
+
+    def __init__(self, graph: EGraph, origin: int, path: tuple[str, ...] = ()) -> None:
+        self.graph = graph
+        self.origin = origin
+        self.path = path
+        self.key = graph.fingerprint(origin)
+
+    def __hash__(self) -> int:
+        return self.key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GraphState) and other.key == self.key
+
+
+class GraphEnvironment:
+    """Rules as actions on e-graphs.
+
+    Parameters
+    ----------
+    rules : Sequence[Rule]
+        The rules.
+    cost : Callable[[EGraph], float]
+        The price of the best graph in an e-graph.
+    rollback : bool
+        Whether a step over the limit is undone. If not, the e-graph is kept as full as it is.
+    """
+
+    def __init__(
+        self, rules: Sequence[Rule], cost: Callable[[EGraph], float], rollback: bool = True
+    ) -> None:
+        self._rules = {rule.name: rule for rule in rules}
+        self._cost = cost
+        self._rollback = rollback
+
+    def actions(self, state: GraphState) -> Sequence[str]:
+        """The names of all rules: whether one matches is found out by a step."""
+        return list(self._rules)
+
+    def step(self, state: GraphState, action: str) -> GraphState | None:
+        """The state after a rule; None where it changes nothing or does not fit."""
+        graph = state.graph.copy()
+        step = apply_rule(graph, self._rules[action])
+        if not step.changed or (step.full and self._rollback):
+            return None
+        return GraphState(graph, state.origin, (*state.path, action))
+
+    def cost(self, state: GraphState) -> float:
+        """The price of the best graph in a state."""
+        return self._cost(state.graph)

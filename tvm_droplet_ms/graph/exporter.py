@@ -1,0 +1,231 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Extracted graphs as Relax functions."""
+
+import heapq
+
+import numpy as np
+
+from tvm import relax
+
+from ..model.bindings import Expr, array_of, constant
+from .egraph import EGraph
+from .implementations import AS_TYPED, conversion, moves_nothing, stored
+from .importer import Imported, with_operands
+from .interpreter import OPERATORS, Array, evaluate
+from .language import Node, Operator
+from .problem import Choice, Place, Plan, Step, needs_of
+from .relax_operators import write_call
+
+
+def export_function(imported: Imported, plan: Plan, fold: bool = True) -> relax.Function:
+    """Write an extracted graph.
+
+    Parameters
+    ----------
+    imported : Imported
+        The function that the e-graph was made from.
+    plan : Plan
+        The steps to compute its roots by.
+    fold : bool
+        Whether what depends on constants alone is computed now, with NumPy.
+
+    Returns
+    -------
+    func : relax.Function
+        A function of the same parameters and results.
+    """
+    return _Exporter(imported, plan, fold).function()
+
+
+class _Exporter:
+    def __init__(self, imported: Imported, plan: Plan, fold: bool) -> None:
+        self.imported = imported
+        self.graph = imported.graph
+        self.plan = plan
+        self.fold = fold
+        self.builder = relax.BlockBuilder()
+        self.bindings: list[relax.VarBinding] = []
+        self.values: dict[Place, Expr] = {}
+        self.arrays: dict[int, Array | None] = {}
+        self.grounded: dict[int, Node] = {}
+        self.roots = [(self.graph.find(root), AS_TYPED) for root in imported.roots]
+        self.hints = {self.graph.find(n): hint for n, hint in sorted(imported.hints.items())}
+
+    def function(self) -> relax.Function:
+        weights = self._weight_calls()
+        for place, step in self._ordered():
+            while weights and weights[-1] < place[0]:
+                self._value((weights.pop(), AS_TYPED))
+            self.values[place] = self._step(place, step)
+        results = [self._value(root) for root in self.roots]
+        old = self.imported.function
+        body = relax.Tuple(results) if self.imported.is_tuple else results[0]
+        sequence = self.builder.normalize(relax.SeqExpr([relax.DataflowBlock(self.bindings)], body))
+        return relax.Function(old.params, sequence, old.ret_ty, old.is_pure, old.attrs, old.span)
+
+    def _ordered(self) -> list[tuple[Place, Step]]:
+        """The steps, operands first, and otherwise in the order of the imported graph."""
+        waiting = {place: len(needs_of(step)) for place, step in self.plan.steps.items()}
+        users: dict[Place, list[Place]] = {}
+        for place, step in self.plan.steps.items():
+            for need in needs_of(step):
+                users.setdefault(need, []).append(place)
+        ready = [place for place, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
+        ordered = []
+        while ready:
+            place = heapq.heappop(ready)
+            ordered.append((place, self.plan.steps[place]))
+            for user in users.get(place, ()):
+                waiting[user] -= 1
+                if waiting[user] == 0:
+                    heapq.heappush(ready, user)
+        return ordered
+
+    def _weight_calls(self) -> list[int]:
+        """The classes of weights that stay calls, last first, so that they keep their places."""
+        if self.fold:
+            return []
+        found: set[int] = set()
+        choices = [step for step in self.plan.steps.values() if isinstance(step, Choice)]
+        waiting = [child for choice in choices for child in choice.what.node.children]
+        while waiting:
+            number = self.graph.find(waiting.pop())
+            if self.graph.is_weight(number) and number not in found:
+                found.add(number)
+                waiting += self._derivation(number).children
+        return sorted(found, reverse=True)
+
+    def _step(self, place: Place, step: Step) -> Expr:
+        if isinstance(step, Choice):
+            way = step.what
+            pairs = zip(way.node.children, way.operands, strict=True)
+            operands = [self._value((self.graph.find(child), layout)) for child, layout in pairs]
+            return self._call(place, way.operator, operands)
+        return self._converted(place, step.source)
+
+    def _value(self, place: Place) -> Expr:
+        if place not in self.values:
+            # Only weights are not among the steps.
+            self.values[place] = self._weight(place)
+        return self.values[place]
+
+    def _call(self, place: Place, op: Operator, operands: list[Expr]) -> Expr:
+        template = self.imported.templates.get((op, len(operands)))
+        if op.name == "input":
+            return self.imported.inputs[op.get("index")]
+        if op.name in ("constant", "full", "eye"):
+            return template if template is not None else constant(np.asarray(evaluate(op, [])))
+        if op.name == "tuple":
+            return self._bind(relax.Tuple(operands), place)
+        if template is not None:
+            return self._bind(with_operands(template, operands), place)
+        return self._bind(write_call(op, operands), place)
+
+    def _bind(self, expr: Expr, place: Place) -> Expr:
+        value = self.builder.normalize(expr)
+        new_var = relax.Var if place in self.roots else relax.DataflowVar
+        var = new_var(self.hints.get(place[0], "lv"), value.ty)
+        self.bindings.append(relax.VarBinding(var, value))
+        return var
+
+    def _converted(self, place: Place, source: Place) -> Expr:
+        value, axes = self.values[source], conversion(source[1], place[1])
+        shape = stored(self.graph.type(place[0]), source[1]).shape
+        if moves_nothing(shape, axes):
+            extents = tuple(shape[axis] for axis in axes)
+            return self._bind(relax.op.reshape(value, extents), place)
+        return self._bind(relax.op.permute_dims(value, list(axes)), place)
+
+    def _weight(self, place: Place) -> Expr:
+        number, layout = place
+        if layout != AS_TYPED:
+            return self._stored_weight(place)
+        leaf = self._leaf(number)
+        if leaf is not None:
+            return self._call(place, leaf.operator, [])
+        array = self._array(number) if self.fold else None
+        return self._weight_call(place) if array is None else constant(array)
+
+    def _stored_weight(self, place: Place) -> Expr:
+        number, layout = place
+        array = self._array(number)
+        if array is not None:
+            wide = array.reshape((1,) * (len(layout) - array.ndim) + array.shape)
+            return constant(np.ascontiguousarray(wide.transpose(layout)))
+        value, type_ = self._value((number, AS_TYPED)), self.graph.type(number)
+        if type_.rank < len(layout):
+            shape = (1,) * (len(layout) - type_.rank) + type_.shape
+            value = self._bind(relax.op.reshape(value, shape), place)
+        return self._bind(relax.op.permute_dims(value, list(layout)), place)
+
+    def _leaf(self, number: int) -> Node | None:
+        leaves = [node for node in self.graph.nodes(number) if not node.children]
+        return leaves[0] if leaves else None
+
+    def _weight_call(self, place: Place) -> Expr:
+        node = self._derivation(place[0])
+        operands = [self._value((self.graph.find(child), AS_TYPED)) for child in node.children]
+        return self._call(place, node.operator, operands)
+
+    def _derivation(self, number: int) -> Node:
+        """An e-node of weights alone that does not need its own class."""
+        if not self.grounded:
+            self.grounded = _grounded(self.graph)
+        return self.grounded[self.graph.find(number)]
+
+    def _array(self, number: int) -> Array | None:
+        """The value of a class of weights. None if NumPy cannot tell."""
+        number = self.graph.find(number)
+        if number not in self.arrays:
+            # What needs its own class does not get it.
+            self.arrays[number] = None
+            for node in self.graph.nodes(number):
+                array = self._array_of(node)
+                if array is not None:
+                    self.arrays[number] = array
+                    break
+        return self.arrays[number]
+
+    def _array_of(self, node: Node) -> Array | None:
+        op = node.operator
+        if op.name == "constant":
+            return array_of(self.imported.constants[op.get("index")])
+        if op.name not in OPERATORS or op.name == "get":
+            return None
+        operands = [self._array(child) for child in node.children]
+        known = [operand for operand in operands if operand is not None]
+        if len(known) < len(operands):
+            return None
+        value = evaluate(op, known)
+        return value if isinstance(value, np.ndarray) else None
+
+
+def _grounded(graph: EGraph) -> dict[int, Node]:
+    """For each class of weights its first e-node that can be computed from leaves."""
+    found: dict[int, Node] = {}
+    changed = True
+    while changed:
+        changed = False
+        for number, nodes in graph.classes():
+            if number in found or not graph.is_weight(number):
+                continue
+            ready = [n for n in nodes if all(graph.find(child) in found for child in n.children)]
+            if ready:
+                found[number], changed = ready[0], True
+    return found

@@ -1,0 +1,141 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Greedy extraction: the baselines. Imports no TVM.
+
+Neither sees a merged operator, which pays only if several classes choose it together.
+"""
+
+from .problem import Conversion, Place, Plan, Problem, Step, needs_of, plan_of
+
+
+def _steps_by_place(problem: Problem) -> list[Step]:
+    return [*problem.choices, *problem.conversions]
+
+
+def tree_greedy(problem: Problem) -> Plan | None:
+    """Choose the cheapest tree for each place; what is shared counts once for each use.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+
+    Returns
+    -------
+    plan : Plan or None
+        None if the roots cannot be computed.
+    """
+    steps = _steps_by_place(problem)
+    best: dict[Place, float] = {}
+    chosen: dict[Place, Step] = {}
+    changed = True
+    while changed:
+        changed = False
+        for step in steps:
+            needs = needs_of(step)
+            if any(need not in best for need in needs):
+                continue
+            cost = step.price + sum(best[need] for need in needs)
+            if cost < best.get(step.place, float("inf")) - 1e-15:
+                best[step.place], chosen[step.place] = cost, step
+                changed = True
+    return plan_of(problem, chosen)
+
+
+def dag_greedy(problem: Problem) -> Plan | None:
+    """Choose as the cost function of the paper does, which counts some of what is shared once.
+
+    Each place keeps a history: what the places below contributed to its cost. Of an operand that
+    shares places with the operands before it, the largest shared contribution is counted once
+    (Hartmann et al., PACT 2024, as their artifact has it).
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+
+    Returns
+    -------
+    plan : Plan or None
+        None if the roots cannot be computed.
+    """
+    steps = _steps_by_place(problem)
+    best: dict[Place, float] = {}
+    history: dict[Place, dict[Place, float]] = {}
+    chosen: dict[Place, Step] = {}
+    changed = True
+    while changed:
+        changed = False
+        for step in steps:
+            needs = needs_of(step)
+            if any(need not in best for need in needs):
+                continue
+            cost, below = _shared_cost(step, best, history)
+            if step.place in below or cost >= best.get(step.place, float("inf")) - 1e-15:
+                continue
+            best[step.place], history[step.place], chosen[step.place] = cost, below, step
+            changed = True
+    # A history may be out of date, so that the choices need each other.
+    return plan_of(problem, chosen) or tree_greedy(problem)
+
+
+def _shared_cost(
+    step: Step, best: dict[Place, float], history: dict[Place, dict[Place, float]]
+) -> tuple[float, dict[Place, float]]:
+    cost = step.price
+    below: dict[Place, float] = {}
+    for need in needs_of(step):
+        if need in below:
+            continue
+        own = history[need]
+        shared = max((value for place, value in own.items() if place in below), default=0.0)
+        extra = max(best[need] - shared, 0.0) if below else best[need]
+        for place, value in own.items():
+            below.setdefault(place, value)
+        below[need] = extra
+        cost += extra
+    return cost, below
+
+
+def as_it_is(problem: Problem, first: dict[int, object]) -> Plan | None:
+    """The plan that computes some e-nodes as they are typed: the graph that went in.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    first : dict[int, object]
+        The e-node that each class was imported with.
+
+    Returns
+    -------
+    plan : Plan or None
+        None if the e-graph has lost it.
+    """
+    steps: dict[Place, Step] = {}
+    for choice in problem.choices:
+        number, layout = choice.place
+        if (
+            layout == ()
+            and choice.what.node == first.get(number)
+            and choice.what.operator == (choice.what.node.operator)
+        ):
+            steps.setdefault(choice.place, choice)
+    return plan_of(problem, steps)
+
+
+__all__ = ["Conversion", "as_it_is", "dag_greedy", "tree_greedy"]

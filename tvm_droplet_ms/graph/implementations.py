@@ -1,0 +1,175 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What an e-node can be computed as: its operator, and the layouts of operands and result.
+
+A layout is an order of axes in memory; a class has one type and may be computed in several
+layouts. After "Optimal DNN Primitive Selection with Partitioned Boolean Quadratic Programming"
+(Anderson and Gregg, CGO 2018). Imports no TVM.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .egraph import EGraph
+from .language import ELEMENTWISE, Node, Operator, Tensor
+
+Layout = tuple[int, ...]
+"""The axes of the type in the order of the memory; empty for the order of the type."""
+
+AS_TYPED: Layout = ()
+
+IMAGES = {"NCHW": "NHWC", "NHWC": "NCHW"}
+"""The layouts of images, each with the one that it may be computed in instead."""
+
+_KERNELS = {"NCHW": "OIHW", "NHWC": "HWIO"}
+_POOLS = ("max_pool2d", "avg_pool2d")
+
+
+class Implementation(NamedTuple):
+    """A way to compute an e-node.
+
+    Attributes
+    ----------
+    node : Node
+        The e-node.
+    operator : Operator
+        The operator that is computed, on operands in their layouts.
+    operands : tuple[Layout, ...]
+        Layouts of the operands.
+    result : Layout
+        Layout of the result.
+    """
+
+    node: Node
+    operator: Operator
+    operands: tuple[Layout, ...]
+    result: Layout
+
+
+def order(layout: str, other: str) -> Layout:
+    """The layout in which a tensor of axes such as "NCHW" is stored as "NHWC"."""
+    return tuple(layout.index(letter) for letter in other)
+
+
+def stored(type_: Tensor, layout: Layout) -> Tensor:
+    """The type of a tensor as it is stored."""
+    if layout == AS_TYPED:
+        return type_
+    shape = (1,) * (len(layout) - type_.rank) + type_.shape
+    return Tensor(tuple(shape[axis] for axis in layout), type_.dtype)
+
+
+def conversion(source: Layout, target: Layout) -> Layout:
+    """The axes by which a tensor in one layout is transposed into another."""
+    rank = max(len(source), len(target))
+    source = source or tuple(range(rank))
+    return tuple(source.index(axis) for axis in target or range(rank))
+
+
+def moves_nothing(shape: tuple[int, ...], axes: Layout) -> bool:
+    """Whether a transpose keeps the order in memory, because it moves axes of extent 1 only."""
+    moved = [axis for axis in axes if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+class Implementations:
+    """Lists the implementations of e-nodes.
+
+    Parameters
+    ----------
+    graph : EGraph
+        The e-graph. Layouts are those that its convolutions and pools may be computed in.
+    enabled : bool
+        Whether layouts may change at all.
+    """
+
+    def __init__(self, graph: EGraph, enabled: bool = True) -> None:
+        self._graph = graph
+        found = {
+            node.operator.get("layout") for _, node in graph.named("conv2d", *_POOLS) if enabled
+        }
+        self._layouts = [order(layout, IMAGES[layout]) for layout in sorted(found & set(IMAGES))]
+
+    def of(self, node: Node) -> list[Implementation]:
+        """The implementations of an e-node; the first computes it as it is."""
+        as_typed = (AS_TYPED,) * len(node.children)
+        listed = [Implementation(node, node.operator, as_typed, AS_TYPED)]
+        if self._layouts:
+            listed += self._in_layouts(node)
+        return listed
+
+    def _in_layouts(self, node: Node) -> Iterable[Implementation]:
+        name = node.operator.name
+        if name == "conv2d":
+            yield from self._convolution(node)
+        elif name in _POOLS:
+            layout = node.operator.get("layout")
+            if layout in IMAGES:
+                result = order(layout, IMAGES[layout])
+                changed = node.operator.replaced(layout=IMAGES[layout])
+                yield Implementation(node, changed, (result,), result)
+        else:
+            for layout in self._layouts:
+                if not self._fits(node, layout):
+                    continue
+                found = _permuted(node.operator, layout)
+                if found is not None:
+                    operands = (layout,) * len(node.children)
+                    yield Implementation(node, found[0], operands, found[1])
+
+    def _convolution(self, node: Node) -> Iterable[Implementation]:
+        op = node.operator
+        layout, kernel = op.get("layout"), op.get("kernel_layout")
+        if layout not in IMAGES or not self._graph.is_weight(node.children[1]):
+            return
+        target = IMAGES[layout]
+        result = order(layout, target)
+        changed = op.replaced(layout=target, kernel_layout=_KERNELS[target])
+        yield Implementation(node, changed, (result, order(kernel, _KERNELS[target])), result)
+
+    def _fits(self, node: Node, layout: Layout) -> bool:
+        """Whether the operands can be stored so. Weights can: they gain axes where they need."""
+        ranks = set()
+        for child in node.children:
+            type_ = self._graph.facts(child).type
+            if not isinstance(type_, Tensor):
+                return False
+            if not self._graph.is_weight(child):
+                ranks.add(type_.rank)
+            elif type_.rank > len(layout):
+                return False
+        return ranks == {len(layout)}
+
+
+def _permuted(op: Operator, layout: Layout) -> tuple[Operator, Layout] | None:
+    """An operator on operands in a layout, and the layout of its result. None: it cannot."""
+    if op.name in ELEMENTWISE:
+        return op, layout
+    if op.name == "concat":
+        return op.replaced(axis=layout.index(op.get("axis"))), layout
+    if op.name == "strided_slice":
+        return op.replaced(axes=tuple(layout.index(axis) for axis in op.get("axes"))), layout
+    if op.name == "pad":
+        return op.replaced(widths=tuple(op.get("widths")[axis] for axis in layout)), layout
+    if op.name in ("mean", "sum"):
+        axes = tuple(sorted(layout.index(axis) for axis in op.get("axis")))
+        if op.get("keepdims"):
+            return op.replaced(axis=axes), layout
+        rest = [axis for axis in layout if axis not in op.get("axis")]
+        if rest == sorted(rest):
+            return op.replaced(axis=axes), AS_TYPED
+    return None

@@ -1,0 +1,409 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Monte Carlo tree search over an abstract environment. Imports no TVM.
+
+After "Optimizing Tensor Computation Graphs with Equality Saturation and Monte Carlo Tree Search"
+(Hartmann et al., PACT 2024), whose settings are :data:`PAPER`. Each difference is a switch.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+S = TypeVar("S")
+
+
+IDLE_EPISODES = 8
+"""A search ends after so many episodes, from the first state to the end, that saw nothing new."""
+
+
+class Environment(Protocol[S]):
+    """What is searched. States are hashable: equal states are one."""
+
+    def actions(self, state: S) -> Sequence[str]:
+        """What may be done in a state."""
+
+    def step(self, state: S, action: str) -> S | None:
+        """The state after an action; None where it changes nothing or is not allowed."""
+
+    def cost(self, state: S) -> float:
+        """What is to be made small."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a tree search. What differs from :data:`PAPER` was better on the toy.
+
+    Attributes
+    ----------
+    simulations : int
+        Simulations before each real step.
+    rollout : int
+        The most random actions of a simulation.
+    discount : float
+        What a reward is multiplied with for each step that it is away.
+    exploration : float
+        The constant of UCT, before the root of twice the logarithm.
+    expand : float
+        The probability of a new child where one may be had.
+    real_steps : int
+        The most real steps.
+    relative : bool
+        Rewards relative to the largest gain that was found. False: as they are, as in the paper.
+    best_share : float
+        The share of the best return, beside the mean, in the value of a child.
+    transpositions : bool
+        Equal states are one node of the tree.
+    keep_tree : bool
+        The tree is kept between real steps.
+    widening : bool
+        A node has at most as many children as the root of its visits, those first whose rule
+        gained the most when it was last applied.
+    price_last : bool
+        A roll-out is priced at its end only. Costs never rise, so its last state is its best one.
+    strike : bool
+        A roll-out does not try again what changed nothing or was not allowed.
+    prune : bool
+        What was searched to its end is left out.
+    all_as_first : bool
+        Widening prefers the rules with the best mean gain over all simulations that had them
+        anywhere: rules commute. False: those that gained the most when they were last applied.
+    """
+
+    simulations: int = 16
+    rollout: int = 11
+    discount: float = 0.99
+    exploration: float = 0.3
+    expand: float = 0.5
+    real_steps: int = 200
+    relative: bool = True
+    best_share: float = 0.0
+    transpositions: bool = True
+    keep_tree: bool = True
+    widening: bool = True
+    price_last: bool = True
+    strike: bool = True
+    prune: bool = True
+    all_as_first: bool = True
+
+
+PAPER = Settings(
+    simulations=128,
+    exploration=2.0,
+    relative=False,
+    best_share=0.0,
+    transpositions=False,
+    keep_tree=False,
+    widening=False,
+    price_last=False,
+    strike=False,
+    prune=False,
+    all_as_first=False,
+)
+"""The search as published."""
+
+
+@dataclass
+class Found(Generic[S]):
+    """What a search found.
+
+    Attributes
+    ----------
+    best : S
+        The state of the lowest cost; of those, the first.
+    cost : float
+        Its cost.
+    simulations : int
+        How many simulations were made.
+    costs : int
+        How many different states were priced.
+    actions : list[str]
+        The real steps.
+    """
+
+    best: S
+    cost: float
+    simulations: int = 0
+    costs: int = 0
+    actions: list[str] = field(default_factory=list)
+
+
+class _Child:
+    """An edge of the tree."""
+
+    def __init__(self, action: str, node: "_Node", reward: float) -> None:
+        self.action = action
+        self.node = node
+        self.reward = reward
+        self.visits = 0
+        self.total = 0.0
+        self.best = -math.inf
+
+    def add(self, value: float) -> None:
+        self.visits += 1
+        self.total += value
+        self.best = max(self.best, value)
+
+
+class _Node:
+    def __init__(self, state: Any, untried: list[str]) -> None:
+        self.state = state
+        self.untried = untried
+        self.children: dict[str, _Child] = {}
+        self.visits = 0
+        self.done = False
+
+
+class TreeSearch(Generic[S]):
+    """A tree search.
+
+    Parameters
+    ----------
+    environment : Environment
+        What is searched.
+    settings : Settings
+        The settings.
+    seed : int
+        The seed of all that is random.
+    """
+
+    def __init__(
+        self, environment: Environment[S], settings: Settings = Settings(), seed: int = 0
+    ) -> None:
+        self._environment = environment
+        self._settings = settings
+        self._rng = np.random.default_rng(seed)
+        self._costs: dict[S, float] = {}
+        self._steps: dict[tuple[S, str], S | None] = {}
+        self._nodes: dict[S, _Node] = {}
+        self._gains: dict[str, float] = {}
+        self._means: dict[str, tuple[int, float]] = {}
+        self._simulated: list[str] = []
+
+    def run(
+        self,
+        state: S,
+        *,
+        time_limit: float = math.inf,
+        max_simulations: float = math.inf,
+        max_costs: float = math.inf,
+    ) -> Found[S]:
+        """Search from a state.
+
+        Parameters
+        ----------
+        state : S
+            The first state.
+        time_limit : float
+            Seconds; the simulation under way is finished.
+        max_simulations : float
+            The most simulations.
+        max_costs : float
+            The most states to price, those of the last simulation apart.
+
+        Returns
+        -------
+        found : Found
+            The best state that any simulation has seen.
+        """
+        end = time.perf_counter() + time_limit
+
+        def is_over() -> bool:
+            spent = self._found.simulations >= max_simulations or len(self._costs) >= max_costs
+            return spent or time.perf_counter() > end
+
+        self._first = self._cost(state)
+        self._found = Found(state, self._first)
+        idle = 0
+        while idle < IDLE_EPISODES:
+            before = len(self._costs)
+            self._episode(state, is_over)
+            # Another episode goes on with the tree; without a tree it would start over.
+            if is_over() or not self._settings.keep_tree or self._node(state).done:
+                break
+            idle = idle + 1 if len(self._costs) == before else 0
+        self._found.costs = len(self._costs)
+        return self._found
+
+    def _episode(self, state: S, is_over: Callable[[], bool]) -> None:
+        """Real steps from the first state to where nothing can be done any more."""
+        root = self._node(state)
+        actions: list[str] = []
+        for _ in range(self._settings.real_steps):
+            for _ in range(self._settings.simulations):
+                if is_over() or self._exhausted(root):
+                    break
+                self._simulate(root)
+            open_ = {a: c for a, c in root.children.items() if not c.node.done}
+            if not open_:
+                break
+            action, child = max(open_.items(), key=lambda item: self._value(item[1]))
+            actions.append(action)
+            if is_over():
+                break
+            root = child.node
+            if not self._settings.keep_tree:
+                self._nodes = {}
+                root = self._node(root.state)
+        self._found.actions = self._found.actions or actions
+
+    def _exhausted(self, node: _Node) -> bool:
+        return node.done or (not node.untried and not node.children)
+
+    def _simulate(self, root: _Node) -> None:
+        self._found.simulations += 1
+        path: list[tuple[_Node, _Child]] = []
+        node, on_path = root, {id(root)}
+        while True:
+            child = self._expanded(node) if self._may_expand(node) else None
+            if child is not None:
+                path.append((node, child))
+                break
+            child = self._selected(node)
+            if child is None or id(child.node) in on_path:
+                break
+            path.append((node, child))
+            node = child.node
+            on_path.add(id(node))
+        self._simulated = [child.action for _, child in path]
+        value = self._rollout(path[-1][1].node.state) if path else 0.0
+        self._mark_done([node, *(parent for parent, _ in reversed(path))])
+        for parent, child in reversed(path):
+            value = child.reward + self._settings.discount * value
+            child.add(value)
+            parent.visits += 1
+        if self._settings.all_as_first:
+            self._remember(self._first - self._cost(root.state) + value)
+
+    def _remember(self, gain: float) -> None:
+        """Tell all actions of a simulation what it gained."""
+        for action in self._simulated:
+            count, mean = self._means.get(action, (0, 0.0))
+            self._means[action] = (count + 1, mean + (gain - mean) / (count + 1))
+            self._gains[action] = self._means[action][1]
+
+    def _mark_done(self, nodes: list[_Node]) -> None:
+        if self._settings.prune:
+            for node in nodes:
+                done = all(child.node.done for child in node.children.values())
+                node.done = not node.untried and done
+
+    def _may_expand(self, node: _Node) -> bool:
+        if not node.untried:
+            return False
+        if not node.children:
+            return True
+        if self._settings.widening:
+            return len(node.children) <= math.sqrt(node.visits)
+        return bool(self._rng.random() < self._settings.expand)
+
+    def _expanded(self, node: _Node) -> _Child | None:
+        """A new child. Actions that change nothing are struck off."""
+        while node.untried:
+            action = self._next_action(node.untried)
+            node.untried.remove(action)
+            state = self._step(node.state, action)
+            if state is None:
+                continue
+            gain = self._cost(node.state) - self._cost(state)
+            if not self._settings.all_as_first:
+                self._gains[action] = gain
+            node.children[action] = _Child(action, self._node(state), self._reward(gain))
+            return node.children[action]
+        return None
+
+    def _next_action(self, untried: list[str]) -> str:
+        if self._settings.widening:
+            most = max(self._gains.get(action, math.inf) for action in untried)
+            untried = [a for a in untried if self._gains.get(a, math.inf) == most]
+        return untried[int(self._rng.integers(len(untried)))]
+
+    def _selected(self, node: _Node) -> _Child | None:
+        children = [child for child in node.children.values() if not child.node.done]
+        if not children:
+            return None
+        visits = math.log(max(node.visits, 1))
+        scale = self._scale()
+
+        def bound(child: _Child) -> float:
+            if child.visits == 0:
+                return math.inf
+            wide = math.sqrt(2 * visits / child.visits)
+            return self._value(child) * scale + self._settings.exploration * wide
+
+        return max(children, key=bound)
+
+    def _value(self, child: _Child) -> float:
+        if child.visits == 0:
+            return -math.inf
+        share = self._settings.best_share
+        return share * child.best + (1 - share) * child.total / child.visits
+
+    def _rollout(self, state: S) -> float:
+        """The return of random actions."""
+        settings = self._settings
+        value, factor, start = 0.0, 1.0, state
+        actions = list(self._environment.actions(state))
+        for _ in range(settings.rollout):
+            if not actions:
+                break
+            action = actions[int(self._rng.integers(len(actions)))]
+            after = self._step(state, action)
+            if after is None:
+                if settings.strike:
+                    actions.remove(action)
+                continue
+            if not settings.price_last:
+                value += factor * self._reward(self._cost(state) - self._cost(after))
+            factor *= settings.discount
+            self._simulated.append(action)
+            state = after
+        if settings.price_last:
+            value = factor * self._reward(self._cost(start) - self._cost(state))
+        return value
+
+    def _reward(self, gain: float) -> float:
+        return max(gain, 0.0)
+
+    def _scale(self) -> float:
+        """What makes the largest gain that was found 1, or 1."""
+        gain = self._first - self._found.cost
+        return 1 / gain if self._settings.relative and gain > 0 else 1.0
+
+    def _node(self, state: S) -> _Node:
+        if not self._settings.transpositions:
+            return _Node(state, list(self._environment.actions(state)))
+        if state not in self._nodes:
+            self._nodes[state] = _Node(state, list(self._environment.actions(state)))
+        return self._nodes[state]
+
+    def _step(self, state: S, action: str) -> S | None:
+        key = (state, action)
+        if key not in self._steps:
+            self._steps[key] = self._environment.step(state, action)
+        return self._steps[key]
+
+    def _cost(self, state: S) -> float:
+        if state not in self._costs:
+            cost = self._costs[state] = self._environment.cost(state)
+            if hasattr(self, "_found") and cost < self._found.cost:
+                self._found.best, self._found.cost = state, cost
+        return self._costs[state]

@@ -1,0 +1,238 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Extraction as an abstract problem: choices, their needs and their prices. Imports no TVM."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .egraph import EGraph
+from .implementations import AS_TYPED, Implementations, Layout
+from .language import Tensor
+from .prices import Price
+
+Place = tuple[int, Layout]
+"""A class in a layout."""
+
+
+class Choice(NamedTuple):
+    """A way to compute a class in a layout.
+
+    Attributes
+    ----------
+    place : Place
+        What is computed.
+    needs : tuple[Place, ...]
+        What has to be there before, each once. Weights are: they are left out.
+    price : float
+        What it costs.
+    what : Any
+        The implementation, for whoever writes the graph.
+    """
+
+    place: Place
+    needs: tuple[Place, ...]
+    price: float
+    what: Any = None
+
+
+class Conversion(NamedTuple):
+    """A change of the layout of a class that was computed in another one.
+
+    Attributes
+    ----------
+    place, source : Place
+        What is made, and from what.
+    price : float
+        What it costs.
+    """
+
+    place: Place
+    source: Place
+    price: float
+
+
+Step = Choice | Conversion
+
+
+@dataclass
+class Problem:
+    """What may be chosen.
+
+    Attributes
+    ----------
+    choices : list[Choice]
+        All choices.
+    conversions : list[Conversion]
+        All conversions.
+    roots : list[Place]
+        What is wanted.
+    """
+
+    choices: list[Choice]
+    conversions: list[Conversion]
+    roots: list[Place]
+    by_place: dict[Place, list[Choice]] = field(init=False)
+    by_class: dict[int, list[Choice]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_place, self.by_class = {}, {}
+        for choice in self.choices:
+            self.by_place.setdefault(choice.place, []).append(choice)
+            self.by_class.setdefault(choice.place[0], []).append(choice)
+
+
+@dataclass
+class Plan:
+    """A graph that was extracted.
+
+    Attributes
+    ----------
+    steps : dict[Place, Step]
+        How each place is made: only what the roots need, operands before what uses them.
+    cost : float
+        The sum of the prices of the steps.
+    optimal : bool
+        Whether no cheaper plan exists, by proof.
+    """
+
+    steps: dict[Place, Step]
+    cost: float
+    optimal: bool = False
+
+
+def plan_of(problem: Problem, steps: dict[Place, Step], optimal: bool = False) -> Plan | None:
+    """The plan that a step for each place makes.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    steps : dict[Place, Step]
+        A step for each place that is used. Others do no harm.
+    optimal : bool
+        What is known of it.
+
+    Returns
+    -------
+    plan : Plan or None
+        None if something is missing, or needs itself.
+    """
+    ordered: dict[Place, Step] = {}
+    entered: set[Place] = set()
+    stack: list[tuple[Place, bool]] = [(root, False) for root in reversed(problem.roots)]
+    while stack:
+        place, left = stack.pop()
+        if place in ordered:
+            continue
+        step = steps.get(place)
+        if step is None:
+            return None
+        if left:
+            ordered[place] = step
+            continue
+        if place in entered:
+            return None
+        entered.add(place)
+        stack.append((place, True))
+        stack += [(need, False) for need in reversed(needs_of(step)) if need not in ordered]
+        if any(need in entered and need not in ordered for need in needs_of(step)):
+            return None
+    return Plan(ordered, sum(step.price for step in ordered.values()), optimal)
+
+
+def needs_of(step: Step) -> tuple[Place, ...]:
+    """What a step needs."""
+    return step.needs if isinstance(step, Choice) else (step.source,)
+
+
+def problem_of(
+    graph: EGraph,
+    roots: Iterable[int],
+    price: Price,
+    layouts: bool = True,
+) -> Problem:
+    """Pose the extraction of some classes of an e-graph.
+
+    Parameters
+    ----------
+    graph : EGraph
+        The e-graph.
+    roots : Iterable[int]
+        The classes wanted, in the layout of their types.
+    price : Price
+        Prices kernels and conversions.
+    layouts : bool
+        Whether layouts may change.
+
+    Returns
+    -------
+    problem : Problem
+        Classes that depend on weights alone are left out: they cost nothing. So are those that
+        the roots cannot reach.
+    """
+    implementations = Implementations(graph, layouts)
+    wanted = [graph.find(root) for root in roots]
+    classes = _reachable(graph, wanted)
+    choices: list[Choice] = []
+    offered: dict[int, set[Layout]] = {}
+    asked: dict[int, set[Layout]] = {}
+    for root in wanted:
+        asked.setdefault(root, set()).add(AS_TYPED)
+    for number in classes:
+        for node in graph.nodes(number):
+            for way in implementations.of(node):
+                pairs = zip(node.children, way.operands, strict=True)
+                needs = dict.fromkeys(
+                    (graph.find(child), layout)
+                    for child, layout in pairs
+                    if not graph.is_weight(child)
+                )
+                if (number, way.result) in needs:
+                    continue
+                for child, layout in needs:
+                    asked.setdefault(child, set()).add(layout)
+                offered.setdefault(number, set()).add(way.result)
+                cost = price.kernel(graph, number, way)
+                choices.append(Choice((number, way.result), tuple(needs), cost, way))
+    conversions = []
+    for number in classes:
+        type_ = graph.facts(number).type
+        if not isinstance(type_, Tensor):
+            continue
+        for source in sorted(offered.get(number, ())):
+            for target in sorted(asked.get(number, ())):
+                if source != target and type_.rank in (len(source), len(target)):
+                    cost = price.conversion(type_, source, target)
+                    conversions.append(Conversion((number, target), (number, source), cost))
+    return Problem(
+        choices,
+        conversions,
+        [(root, AS_TYPED) for root in dict.fromkeys(wanted) if not graph.is_weight(root)],
+    )
+
+
+def _reachable(graph: EGraph, roots: list[int]) -> list[int]:
+    seen = dict.fromkeys(root for root in roots if not graph.is_weight(root))
+    waiting = list(seen)
+    while waiting:
+        for node in graph.nodes(waiting.pop()):
+            for child in map(graph.find, node.children):
+                if child not in seen and not graph.is_weight(child):
+                    seen[child] = None
+                    waiting.append(child)
+    return sorted(seen)

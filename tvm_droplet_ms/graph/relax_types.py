@@ -1,0 +1,85 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Types of calls by Relax's own inference, cached."""
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import TupleType as RelaxTuple
+
+from .language import Operator, Tensor, TupleType, Type
+from .relax_operators import write_call
+
+
+def type_of(relax_type: Any) -> Type | None:
+    """A type of Relax in the language; None if symbolic, placed on a device, or no tensor's."""
+    if isinstance(relax_type, relax.TensorType):
+        shape = relax_type.shape
+        # A placement would be lost: types of the language have none.
+        if not isinstance(shape, relax.ShapeExpr) or relax_type.vdevice is not None:
+            return None
+        if not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape):
+            return None
+        return Tensor(tuple(int(extent) for extent in shape), str(relax_type.dtype))
+    if isinstance(relax_type, RelaxTuple):
+        fields = [type_of(field) for field in relax_type.fields]
+        known = [field for field in fields if field is not None]
+        return TupleType(tuple(known)) if len(known) == len(fields) else None
+    return None
+
+
+def relax_type(type_: Type) -> Any:
+    """A type of the language in Relax."""
+    if isinstance(type_, TupleType):
+        return RelaxTuple([relax_type(field) for field in type_.fields])
+    return relax.TensorType(type_.shape, type_.dtype)
+
+
+class RelaxTypes:
+    """Infers types with Relax. An ``Infer`` of the e-graph.
+
+    Attributes
+    ----------
+    opaque : dict[Operator, Type]
+        The types of the calls that are kept whole, which the importer knows.
+    """
+
+    def __init__(self) -> None:
+        self.opaque: dict[Operator, Type] = {}
+        self._cache: dict[tuple[Operator, tuple[Type, ...]], Type | None] = {}
+        self._builder = relax.BlockBuilder()
+
+    def __call__(self, operator: Operator, types: tuple[Type, ...]) -> Type | None:
+        if operator in self.opaque:
+            return self.opaque[operator]
+        key = (operator, types)
+        if key not in self._cache:
+            self._cache[key] = self._infer(operator, types)
+        return self._cache[key]
+
+    def _infer(self, operator: Operator, types: tuple[Type, ...]) -> Type | None:
+        if operator.name == "get":
+            (fields,) = types
+            return fields.fields[operator.get("index")] if isinstance(fields, TupleType) else None
+        operands = [relax.Var(f"x{i}", relax_type(type_)) for i, type_ in enumerate(types)]
+        try:
+            call = self._builder.normalize(write_call(operator, operands))
+        # Relax refuses illegal calls with errors of many types.
+        except Exception:
+            return None
+        return type_of(call.ty)

@@ -1,0 +1,457 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Linear: sums of layers, and layers of sums, become fewer layers. Imports no TVM."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from ..cases import Case, CaseMaker
+from ..egraph import EGraph
+from ..language import Node, Term
+from .draws import image, random_pool
+from .matching import layers, weighted_in, with_weight
+from .rule import Conditions, Equality, Rule, declare
+from .terms import axes_of, call, kernel_extents
+
+_rule = partial(declare, "linear")
+
+
+def _sums_of_kernels(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """conv(x, a) + conv(x, b) = conv(x, a + b)."""
+    for number, node in graph.named("add"):
+        for left in weighted_in(graph, node.children[0], "conv2d"):
+            for right in weighted_in(graph, node.children[1], "conv2d"):
+                if left.children[0] != right.children[0] or left == right:
+                    continue
+                if not when("equal attributes", left.operator == right.operator):
+                    continue
+                a, b = left.children[1], right.children[1]
+                if when("equal kernels", graph.shape(a) == graph.shape(b)):
+                    kernel = call("add", a, b)
+                    yield Equality(number, Term(left.operator, (left.children[0], kernel)))
+
+
+def _sum_of_kernels_case(make: CaseMaker) -> Case:
+    data = image(make, "NCHW", 2, low=3, high=5)
+    kinds = [((3, 3), 1, 1), ((3, 3), 2, 2), ((1, 1), 0, 1), ((3, 3), 0, 1)]
+    kind = make.pick(kinds)
+    branches = []
+    for kernel, padding, dilation in (kind, kind if make.chance(0.5) else make.pick(kinds)):
+        options = {"padding": (padding,) * 4, "dilation": (dilation,) * 2, "groups": 1}
+        weight = make.weight(3, 2, *kernel)
+        layouts = {"layout": "NCHW", "kernel_layout": "OIHW", "strides": (1, 1)}
+        branches.append(call("conv2d", data, weight, **options, **layouts))
+    return make.case(call("add", *branches))
+
+
+def _sums_of_data(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """conv(x, w) + conv(y, w) = conv(x + y, w)."""
+    for number, node in graph.named("add"):
+        for left in weighted_in(graph, node.children[0], "conv2d"):
+            for right in weighted_in(graph, node.children[1], "conv2d"):
+                if left.children[1] != right.children[1] or left == right:
+                    continue
+                if not when("equal attributes", left.operator == right.operator):
+                    continue
+                x, y = left.children[0], right.children[0]
+                if when("equal images", graph.shape(x) == graph.shape(y)):
+                    data = call("add", x, y)
+                    yield Equality(number, Term(left.operator, (data, left.children[1])))
+
+
+def _sum_of_data_case(make: CaseMaker) -> Case:
+    weight = make.weight(3, 2, 3, 3)
+    extents = [(4, 4), (4, 4), (1, 1)]
+    branches = []
+    for extent in (make.pick(extents), make.pick(extents)):
+        padding, dilation = make.pick([(1, 1), (1, 1), (2, 2)])
+        options = {"padding": (padding,) * 4, "dilation": (dilation,) * 2, "groups": 1}
+        layouts = {"layout": "NCHW", "kernel_layout": "OIHW", "strides": (1, 1)}
+        data = make.input(1, 2, *extent)
+        branches.append(call("conv2d", data, weight, **options, **layouts))
+    return make.case(call("add", *branches))
+
+
+def _sums_of_products(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """x @ a + x @ b = x @ (a + b)."""
+    for number, node in graph.named("add"):
+        for left in weighted_in(graph, node.children[0], "matmul"):
+            for right in weighted_in(graph, node.children[1], "matmul"):
+                if left.children[0] != right.children[0] or left == right:
+                    continue
+                a, b = left.children[1], right.children[1]
+                if when("matrices", graph.type(a).rank == graph.type(b).rank == 2):
+                    yield Equality(number, call("matmul", left.children[0], call("add", a, b)))
+
+
+def _sum_of_products_case(make: CaseMaker) -> Case:
+    data = make.input(2, 2)
+    weights = [make.weight(*make.pick([(2, 2), (2, 2), (2,)])) for _ in range(2)]
+    return make.case(call("add", *[call("matmul", data, weight) for weight in weights]))
+
+
+def _products_of_sums(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """x @ w + y @ w = (x + y) @ w."""
+    for number, node in graph.named("add"):
+        for left in weighted_in(graph, node.children[0], "matmul"):
+            for right in weighted_in(graph, node.children[1], "matmul"):
+                if left.children[1] != right.children[1] or left == right:
+                    continue
+                data = call("add", left.children[0], right.children[0])
+                yield Equality(number, call("matmul", data, left.children[1]))
+
+
+def _product_of_sum_case(make: CaseMaker) -> Case:
+    weight = make.weight(3, 4)
+    inputs = [make.input(*make.pick([(2, 3), (1, 3), (2, 2, 3)])) for _ in range(2)]
+    return make.case(call("add", *[call("matmul", data, weight) for data in inputs]))
+
+
+def _enlarged(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """A kernel grows by zeros to the size of a sibling's, so that both can be merged."""
+    for number, small in layers(graph, "conv2d"):
+        data, weight = small.children
+        for _, large in graph.users(data):
+            if large.operator.name != "conv2d" or large.children[0] != data:
+                continue
+            one, other = small.operator, large.operator
+            extents = kernel_extents(graph, one, weight)
+            wanted = kernel_extents(graph, other, large.children[1])
+            rings = [(w - e) // 2 for w, e in zip(wanted, extents)]
+            if min(rings) < 0 or max(rings) == 0:
+                continue
+            dilation = other.get("dilation")
+            top, left, bottom, right = one.get("padding")
+            more = [ring * step for ring, step in zip(rings, dilation)]
+            grown = one.replaced(
+                padding=(top + more[0], left + more[1], bottom + more[0], right + more[1]),
+                dilation=dilation,
+                kernel_layout=other.get("kernel_layout"),
+            )
+            if grown != other or one.get("kernel_layout") != other.get("kernel_layout"):
+                continue
+            same = all(e == 1 or d == s for e, d, s in zip(extents, one.get("dilation"), dilation))
+            if not when("equal dilation, or one weight", same):
+                continue
+            widths = [(0, 0)] * 4
+            for axis, ring in zip(axes_of(one).kernel, rings):
+                widths[axis] = (ring, ring)
+            padded = call("pad", weight, widths=tuple(widths), value=0.0)
+            yield Equality(number, Term(grown, (data, padded)))
+
+
+def _enlarged_case(make: CaseMaker) -> Case:
+    data = image(make, "NHWC", 2)
+    step = make.pick([1, 1, 2])
+    shared = {"strides": make.pick([(1, 1), (2, 2)]), "groups": 1, "layout": "NHWC"}
+    small = make.pick([(1, 1), (1, 3)])
+    kernels = [(small, make.pick([1, 1, 2])), ((3, 3), step)]
+    roots = []
+    for kernel, dilation in kernels:
+        rings = [(3 - extent) // 2 for extent in kernel]
+        padding = tuple(2 - ring * step for ring in rings) * 2
+        weight = make.weight(*kernel, 2, 2)
+        options = {"padding": padding, "dilation": (dilation,) * 2, "kernel_layout": "HWIO"}
+        roots.append(call("conv2d", data, weight, **options, **shared))
+    return make.case(*roots)
+
+
+def _identities(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """conv(x, w) + x * s = conv(x, w + the identity's kernel times s)."""
+    for number, node in graph.named("add"):
+        for layer, branch in (node.children, node.children[::-1]):
+            for conv in weighted_in(graph, layer, "conv2d"):
+                data = conv.children[0]
+                for scale in _scales_to(graph, branch, data):
+                    term = _with_identity(graph, when, layer, conv, scale)
+                    if term is not None:
+                        yield Equality(number, term)
+
+
+def _scales_to(graph: EGraph, branch: int, data: int) -> Iterator[int | None]:
+    """What a class scales some data with. None for nothing."""
+    if graph.find(branch) == graph.find(data):
+        yield None
+    for node in graph.named_in(branch, "multiply"):
+        for value, scale in with_weight(graph, node):
+            if graph.find(value) == graph.find(data):
+                yield scale
+
+
+def _with_identity(
+    graph: EGraph, when: Conditions, layer: int, conv: Node, scale: int | None
+) -> Term | None:
+    data, weight = conv.children
+    op, axes = conv.operator, axes_of(conv.operator)
+    extents = kernel_extents(graph, op, weight)
+    centres = [extent // 2 for extent in extents]
+    reach = tuple(centre * step for centre, step in zip(centres, op.get("dilation")))
+    if not when("centred", op.get("padding")[:2] == reach):
+        return None
+    if not when("equal shapes", graph.shape(layer) == graph.shape(data)):
+        return None
+    if not when("one group", op.get("groups") == 1):
+        return None
+    shape = graph.shape(weight)
+    outputs, inputs = shape[axes.outputs], shape[axes.inputs]
+    matrix = call("eye", shape=(outputs, inputs), dtype=graph.type(weight).dtype)
+    if scale is not None:
+        scales = graph.shape(scale)
+        if graph.type(scale).size != 1:
+            wanted = [1] * 4
+            wanted[axes.channel] = graph.shape(data)[axes.channel]
+            if not when("one for each channel", list(scales) == wanted):
+                return None
+        matrix = call("multiply", matrix, call("reshape", scale, shape=(graph.type(scale).size,)))
+    wide, widths = [1] * 4, [(0, 0)] * 4
+    # The matrix is diagonal: which of its axes is which does not matter.
+    wide[axes.outputs], wide[axes.inputs] = outputs, inputs
+    for axis, centre, extent in zip(axes.kernel, centres, extents):
+        widths[axis] = (centre, extent - 1 - centre)
+    kernel = call("reshape", matrix, shape=tuple(wide))
+    kernel = call("pad", kernel, widths=tuple(widths), value=0.0)
+    return Term(op, (data, call("add", weight, kernel)))
+
+
+def _identity_case(make: CaseMaker) -> Case:
+    layout = make.pick(["NCHW", "NHWC"])
+    extents = make.pick([{"H": 4, "W": 4}, {"H": 4, "W": 4}, {"H": 3, "W": 3}])
+    extents |= {"N": 1, "C": 4}
+    data = make.input(*[extents[letter] for letter in layout])
+    groups = make.pick([1, 1, 1, 2])
+    kernel, padding = make.pick(
+        [((3, 3), (1, 1, 1, 1))] * 3 + [((3, 3), (0, 0, 2, 2)), ((1, 1), (0, 0, 0, 0))]
+    )
+    strides = make.pick([(1, 1), (1, 1), (1, 1), (4, 4)])
+    sizes = {"O": 4, "I": 4 // groups, "H": kernel[0], "W": kernel[1]}
+    kernel_layout = make.pick(["OIHW", "HWIO"])
+    weight = make.weight(*[sizes[letter] for letter in kernel_layout])
+    conv = call(
+        "conv2d",
+        data,
+        weight,
+        strides=strides,
+        padding=padding,
+        dilation=(1, 1),
+        groups=groups,
+        layout=layout,
+        kernel_layout=kernel_layout,
+    )
+    if make.chance(0.4):
+        return make.case(call("add", conv, data))
+    shape = tuple(extents[letter] if letter == make.pick("CCH") else 1 for letter in layout)
+    return make.case(call("add", conv, call("multiply", data, make.weight(*shape))))
+
+
+def _is_pointwise(graph: EGraph, when: Conditions, conv: Node) -> bool:
+    op = conv.operator
+    return (
+        when("one weight", kernel_extents(graph, op, conv.children[1]) == (1, 1))
+        and when("stride one", op.get("strides") == (1, 1))
+        and when("no padding", not any(op.get("padding")))
+    )
+
+
+def _pools_before(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """avgpool(conv1x1(x)) = conv1x1(avgpool(x))."""
+    for number, pool in graph.named("avg_pool2d"):
+        for conv in weighted_in(graph, pool.children[0], "conv2d"):
+            same = pool.operator.get("layout") == conv.operator.get("layout")
+            if _is_pointwise(graph, when, conv) and when("one layout", same):
+                pooled = Term(pool.operator, (conv.children[0],))
+                yield Equality(number, Term(conv.operator, (pooled, conv.children[1])))
+
+
+def _pools_after(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """conv1x1(avgpool(x)) = avgpool(conv1x1(x))."""
+    for number, conv in layers(graph, "conv2d"):
+        for pool in graph.named_in(conv.children[0], "avg_pool2d"):
+            same = pool.operator.get("layout") == conv.operator.get("layout")
+            if _is_pointwise(graph, when, conv) and when("one layout", same):
+                moved = Term(conv.operator, (pool.children[0], conv.children[1]))
+                yield Equality(number, Term(pool.operator, (moved,)))
+
+
+def _pooled_case(pool_first: bool, make: CaseMaker) -> Case:
+    layout = make.pick(["NCHW", "NHWC"])
+    other = layout if make.chance(0.8) else make.pick(["NCHW", "NHWC"])
+    extents = {"N": 4, "C": 4, "H": 6, "W": 6}
+    data = make.input(*[extents[letter] for letter in layout])
+
+    def conv(source: Term) -> Term:
+        plain: dict[str, object] = {"strides": (1, 1), "padding": (0, 0, 0, 0)}
+        if make.chance(0.3):
+            plain = {
+                "strides": make.pick([(1, 1), (2, 2)]),
+                "padding": make.pick([(1,) * 4, (0,) * 4]),
+            }
+        kernel = make.pick([(1, 1), (1, 1), (1, 1), (3, 3), (2, 2)])
+        weight = make.weight(4, 4, *kernel)
+        options = plain | {"dilation": (1, 1), "groups": 1, "kernel_layout": "OIHW"}
+        return call("conv2d", source, weight, layout=layout, **options)
+
+    if pool_first:
+        return make.case(conv(random_pool(make, "avg_pool2d", data, other)))
+    return make.case(random_pool(make, "avg_pool2d", conv(data), other))
+
+
+def _shifted_pools(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """pool(x + t) = pool(x) + t, for averages and for maxima."""
+    for number, node in graph.named("avg_pool2d", "max_pool2d"):
+        op, axes = node.operator, axes_of(node.operator)
+        for inner in graph.named_in(node.children[0], "add"):
+            for value, shift in with_weight(graph, inner):
+                if graph.shape(value) != graph.shape(node.children[0]):
+                    continue
+                if not when("one for each channel", _is_per_channel(graph, shift, axes.channel)):
+                    continue
+                counted = op.get("count_include_pad") and any(op.get("padding"))
+                fits = op.name == "max_pool2d" or not counted
+                if when("padding is not counted", fits):
+                    yield Equality(number, call("add", Term(op, (value,)), shift))
+
+
+def _scaled_pools(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """avgpool(x * s) = avgpool(x) * s."""
+    for number, node in graph.named("avg_pool2d", "max_pool2d"):
+        op, axes = node.operator, axes_of(node.operator)
+        if not when("averages", op.name == "avg_pool2d"):
+            continue
+        for inner in graph.named_in(node.children[0], "multiply"):
+            for value, scale in with_weight(graph, inner):
+                if graph.shape(value) != graph.shape(node.children[0]):
+                    continue
+                if when("one for each channel", _is_per_channel(graph, scale, axes.channel)):
+                    yield Equality(number, call("multiply", Term(op, (value,)), scale))
+
+
+def _is_per_channel(graph: EGraph, number: int, channel: int) -> bool:
+    shape = (1,) * (4 - graph.type(number).rank) + graph.shape(number)
+    return all(extent == 1 or axis == channel for axis, extent in enumerate(shape))
+
+
+def _pool_of(name: str, make: CaseMaker) -> Case:
+    layout = make.pick(["NCHW", "NHWC"])
+    extents = {"N": 1, "C": 3, "H": 5, "W": 5}
+    data = make.input(*[extents[letter] for letter in layout])
+    letters = make.pick(["C", "C", "C", "H", "CHW", ""])
+    shape = tuple(extents[letter] if letter in letters else 1 for letter in layout)
+    inner = call(name, data, make.weight(*shape))
+    kind = make.pick(["avg_pool2d", "avg_pool2d", "max_pool2d"])
+    return make.case(random_pool(make, kind, inner, layout, strides=(1, 1), pool_size=(3, 3)))
+
+
+def _associated(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """(x @ a) @ b = x @ (a @ b), of two weights."""
+    for number, outer in layers(graph, "matmul"):
+        for inner in weighted_in(graph, outer.children[0], "matmul"):
+            a, b = inner.children[1], outer.children[1]
+            if when("matrices", graph.type(a).rank == graph.type(b).rank == 2):
+                yield Equality(number, call("matmul", inner.children[0], call("matmul", a, b)))
+
+
+def _dissociated(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """x @ (a @ b) = (x @ a) @ b, of two weights."""
+    for number, outer in layers(graph, "matmul"):
+        for product in graph.named_in(outer.children[1], "matmul"):
+            a, b = product.children
+            if when("matrices", graph.type(a).rank == graph.type(b).rank == 2):
+                yield Equality(number, call("matmul", call("matmul", outer.children[0], a), b))
+
+
+def _associated_case(make: CaseMaker) -> Case:
+    if make.chance(0.4):
+        inner = call("matmul", make.input(2, 4, 4), make.weight(4))
+        return make.case(call("matmul", inner, make.weight(4, 4)))
+    inner = call("matmul", make.input(*make.pick([(2, 3), (2, 2, 3)])), make.weight(3, 5))
+    return make.case(call("matmul", inner, make.weight(5, 4)))
+
+
+def _dissociated_case(make: CaseMaker) -> Case:
+    if make.chance(0.4):
+        product = call("matmul", make.weight(4), make.weight(4, 4))
+        return make.case(call("matmul", make.input(2, 4, 4), product))
+    product = call("matmul", make.weight(3, 5), make.weight(5, 4))
+    return make.case(call("matmul", make.input(*make.pick([(2, 3), (2, 2, 3)])), product))
+
+
+def _common_factors(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """x * s + x * t = x * (s + t)."""
+    for number, node in graph.named("add"):
+        for left in graph.named_in(node.children[0], "multiply"):
+            for right in graph.named_in(node.children[1], "multiply"):
+                if left == right:
+                    continue
+                for x, s in with_weight(graph, left):
+                    for y, t in with_weight(graph, right):
+                        if when("of one value", graph.find(x) == graph.find(y)):
+                            yield Equality(number, call("multiply", x, call("add", s, t)))
+
+
+def _common_factor_case(make: CaseMaker) -> Case:
+    data = make.input(2, 3)
+    other = data if make.chance(0.7) else make.input(2, 3)
+    shapes = [(3,), (2, 1), (1,)]
+    left = call("multiply", data, make.weight(*make.pick(shapes)))
+    right = call("multiply", make.weight(*make.pick(shapes)), other)
+    return make.case(call("add", left, right))
+
+
+_POINTWISE = ("one weight", "stride one", "no padding", "one layout")
+
+LINEAR: tuple[Rule, ...] = (
+    _rule(
+        "sum of kernels",
+        _sums_of_kernels,
+        _sum_of_kernels_case,
+        "equal attributes",
+        "equal kernels",
+    ),
+    _rule("sum of images", _sums_of_data, _sum_of_data_case, "equal attributes", "equal images"),
+    _rule("sum of right sides", _sums_of_products, _sum_of_products_case, "matrices"),
+    _rule("sum of left sides", _products_of_sums, _product_of_sum_case),
+    _rule("kernel like a sibling's", _enlarged, _enlarged_case, "equal dilation, or one weight"),
+    _rule(
+        "identity branch",
+        _identities,
+        _identity_case,
+        "centred",
+        "equal shapes",
+        "one group",
+        "one for each channel",
+    ),
+    _rule("pool before convolution", _pools_before, partial(_pooled_case, False), *_POINTWISE),
+    _rule("pool after convolution", _pools_after, partial(_pooled_case, True), *_POINTWISE),
+    _rule(
+        "shift through pool",
+        _shifted_pools,
+        partial(_pool_of, "add"),
+        "one for each channel",
+        "padding is not counted",
+    ),
+    _rule(
+        "scale through pool",
+        _scaled_pools,
+        partial(_pool_of, "multiply"),
+        "averages",
+        "one for each channel",
+    ),
+    _rule("product of weights", _associated, _associated_case, "matrices"),
+    _rule("product of factors", _dissociated, _dissociated_case, "matrices"),
+    _rule("common factor", _common_factors, _common_factor_case, "of one value"),
+)
+"""Rules by linearity."""

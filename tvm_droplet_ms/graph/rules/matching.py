@@ -1,0 +1,47 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What several rules look for. Imports no TVM."""
+
+from collections.abc import Iterator
+
+from ..egraph import EGraph
+from ..language import Node
+
+
+def with_weight(graph: EGraph, node: Node, commutes: bool = True) -> Iterator[tuple[int, int]]:
+    """The operands of a binary e-node as (value, weight), where one of them is a weight."""
+    left, right = node.children
+    if graph.is_weight(right) and not graph.is_weight(left):
+        yield left, right
+    elif commutes and graph.is_weight(left) and not graph.is_weight(right):
+        yield right, left
+
+
+def layers(graph: EGraph, name: str) -> Iterator[tuple[int, Node]]:
+    """Convolutions or matrix products of a value by a weight."""
+    for number, node in graph.named(name):
+        if graph.is_weight(node.children[1]) and not graph.is_weight(node.children[0]):
+            yield number, node
+
+
+def weighted_in(graph: EGraph, number: int, name: str) -> list[Node]:
+    """The layers in a class: convolutions or matrix products of a value by a weight."""
+    return [
+        node
+        for node in graph.named_in(number, name)
+        if graph.is_weight(node.children[1]) and not graph.is_weight(node.children[0])
+    ]

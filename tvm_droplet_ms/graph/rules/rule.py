@@ -1,0 +1,162 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a rule is, and how it is applied. Imports no TVM."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..cases import Case, CaseMaker
+from ..egraph import EGraph, IllegalTerm, NodeLimit
+from ..language import Term
+
+
+class Equality(NamedTuple):
+    """A class, and a term that is equal to it."""
+
+    number: int
+    term: Term | int
+
+
+class Conditions:
+    """The conditions of a rule; a test may take one of them away.
+
+    Parameters
+    ----------
+    declared : tuple[str, ...]
+        All conditions of the rule.
+    without : str or None
+        The one to take away.
+    """
+
+    def __init__(self, declared: tuple[str, ...], without: str | None = None) -> None:
+        for name in (without,) if without is not None else ():
+            if name not in declared:
+                raise ValueError(f"there is no condition {name!r}, expected one of {declared}")
+        self._declared = declared
+        self._without = without
+
+    def __call__(self, name: str, holds: bool) -> bool:
+        """Whether a condition holds, or was taken away."""
+        if name not in self._declared:
+            raise ValueError(f"condition {name!r} is not declared, these are: {self._declared}")
+        return holds or name == self._without
+
+
+Matches = Callable[[EGraph, Conditions], Iterator[Equality]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule.
+
+    Attributes
+    ----------
+    name : str
+        The name.
+    family : str
+        One of "fold", "linear", "subsample", "merge" and "move".
+    matches : Matches
+        Yields what the rule makes equal in an e-graph. It asks the conditions, and does not change
+        the e-graph.
+    conditions : tuple[str, ...]
+        What must hold for the equality to be true, by name. Whether it pays is no condition.
+    exact : bool
+        Whether the results are the same to the last bit. Others are for float32 and float64 only.
+    case : Callable[[CaseMaker], Case]
+        Makes a random case for the rule, in which each condition is sometimes broken.
+    """
+
+    name: str
+    family: str
+    matches: Matches
+    conditions: tuple[str, ...]
+    exact: bool
+    case: Callable[[CaseMaker], Case]
+
+
+def declare(
+    family: str,
+    name: str,
+    matches: Matches,
+    case: Callable[[CaseMaker], Case],
+    *conditions: str,
+    exact: bool = False,
+) -> Rule:
+    """Make a rule; :class:`Rule` says what the parameters are."""
+    return Rule(name, family, matches, conditions, exact, case)
+
+
+class Step(NamedTuple):
+    """What the application of a rule did.
+
+    Attributes
+    ----------
+    matched : int
+        How many legal equalities the rule found.
+    changed : bool
+        Whether the e-graph has changed.
+    full : bool
+        Whether the limit cut it short.
+    """
+
+    matched: int
+    changed: bool
+    full: bool
+
+
+FLOATS = ("float32", "float64")
+
+
+def apply_rule(graph: EGraph, rule: Rule, without: str | None = None) -> Step:
+    """Apply a rule to all its matches, once.
+
+    Parameters
+    ----------
+    graph : EGraph
+        The e-graph, rebuilt. It is changed, up to its limit, and rebuilt again.
+    rule : Rule
+        The rule.
+    without : str or None
+        A condition to leave out. For tests: the e-graph is wrong after that.
+
+    Returns
+    -------
+    step : Step
+        What it did.
+    """
+    found = list(rule.matches(graph, Conditions(rule.conditions, without)))
+    before, matched, joined, full = _sizes(graph), 0, False, False
+    for number, term in found:
+        type_ = graph.facts(number).type
+        if not rule.exact and getattr(type_, "dtype", None) not in FLOATS:
+            continue
+        try:
+            added = graph.add_term(term)
+        except IllegalTerm:
+            continue
+        except NodeLimit:
+            full = True
+            break
+        matched += 1
+        joined = graph.union(number, added) or joined
+    graph.rebuild()
+    return Step(matched, joined or _sizes(graph) != before, full)
+
+
+def _sizes(graph: EGraph) -> tuple[int, int]:
+    return graph.size, graph.weight_size

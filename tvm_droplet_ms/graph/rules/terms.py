@@ -1,0 +1,135 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Terms and attributes that rules speak of. Imports no TVM."""
+
+from typing import NamedTuple
+
+from ..egraph import EGraph
+from ..language import Operator, Tensor, Term, full_leaf, operator
+
+Part = Term | int
+
+
+def call(name: str, *children: Part, **attributes: object) -> Term:
+    """A term of an operator."""
+    return Term(operator(name, **attributes), children)
+
+
+def full(value: float, type_: Tensor) -> Term:
+    """A constant that has one value everywhere."""
+    return Term(full_leaf(value, type_))
+
+
+def reshape(part: Part, *shape: int) -> Term:
+    """A reshape."""
+    return call("reshape", part, shape=shape)
+
+
+def permute(part: Part, axes: tuple[int, ...]) -> Term:
+    """A transpose."""
+    return call("permute_dims", part, axes=axes)
+
+
+def concat(parts: list[Part], axis: int) -> Term:
+    """A concatenation."""
+    return call("concat", *parts, axis=axis)
+
+
+def cut(part: Part, axis: int, begin: int, end: int) -> Term:
+    """A slice along an axis."""
+    return call("strided_slice", part, axes=(axis,), begin=(begin,), end=(end,), strides=(1,))
+
+
+def cut_all(parts_of: Part, axis: int, extents: list[int]) -> list[Term]:
+    """The slices that take a concatenation apart."""
+    slices, begin = [], 0
+    for extent in extents:
+        slices.append(cut(parts_of, axis, begin, begin + extent))
+        begin += extent
+    return slices
+
+
+def total(parts: list[Part]) -> Part:
+    """The sum of some parts."""
+    result = parts[0]
+    for part in parts[1:]:
+        result = call("add", result, part)
+    return result
+
+
+class Axes(NamedTuple):
+    """The axes of a convolution's data and weight, or of a pool's data."""
+
+    batch: int
+    channel: int
+    image: tuple[int, int]
+    outputs: int
+    inputs: int
+    kernel: tuple[int, int]
+
+
+def axes_of(op: Operator) -> Axes:
+    """The axes of a convolution or pool. Those of a pool's weight are those of "OIHW"."""
+    data = op.get("layout")
+    weight = op.get("kernel_layout") if op.name == "conv2d" else "OIHW"
+    return Axes(
+        data.index("N"),
+        data.index("C"),
+        (data.index("H"), data.index("W")),
+        weight.index("O"),
+        weight.index("I"),
+        (weight.index("H"), weight.index("W")),
+    )
+
+
+def kernel_extents(graph: EGraph, op: Operator, weight: int) -> tuple[int, int]:
+    """The extents of a convolution's kernel."""
+    shape = graph.shape(weight)
+    height, width = axes_of(op).kernel
+    return shape[height], shape[width]
+
+
+def along(axis: int, extent: int, rank: int) -> tuple[int, ...]:
+    """A shape of ones but along one axis."""
+    return tuple(extent if each == axis else 1 for each in range(rank))
+
+
+def varies_along(shape: tuple[int, ...], rank: int) -> set[int]:
+    """The axes of a result of some rank along which an operand, broadcast to it, varies."""
+    return {axis for axis, extent in enumerate(shape, rank - len(shape)) if extent != 1}
+
+
+def per_axis(part: Part, shape: tuple[int, ...], extent: int, type_shape: tuple[int, ...]) -> Term:
+    """A value for each channel, or one for all, in another shape.
+
+    Parameters
+    ----------
+    part : Part
+        The values: one, or as many as there are channels.
+    shape : tuple[int, ...]
+        Their shape.
+    extent : int
+        The number of channels.
+    type_shape : tuple[int, ...]
+        The wanted shape, of ones but for the channels.
+    """
+    count = 1
+    for each in shape:
+        count *= each
+    if count == 1:
+        return reshape(part, *[1] * len(type_shape))
+    return reshape(part, *type_shape)
