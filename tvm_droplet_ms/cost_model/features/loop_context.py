@@ -103,15 +103,23 @@ def loop_nests(mod: IRModule) -> list[LoopNest]:
     """
     numbers: dict[int, int] = {}
     # A loop is the same object around each of its blocks, and this list keeps all of them alive.
-    blocks = [
-        (realize, loops)
-        for realize, loops in _blocks(mod["main"].body, ())
-        if _PACKING not in realize.block.annotations
-    ]
+    blocks = scheduled_blocks(mod)
     for _, loops in blocks:
         for loop in loops:
             numbers.setdefault(id(loop), len(numbers))
     return [_nest(realize, loops, numbers) for realize, loops in blocks]
+
+
+def scheduled_blocks(mod: IRModule) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Each block of ``main`` that has no block within it, with its loops, the outermost first.
+
+    Those that pack constant weights are left out.
+    """
+    return [
+        (realize, loops)
+        for realize, loops in _blocks(mod["main"].body, ())
+        if _PACKING not in realize.block.annotations
+    ]
 
 
 def _blocks(stmt: Any, loops: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:

@@ -1,0 +1,78 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Intervals of TVM's index expressions, with extents that are expressions themselves."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from .extents import Interval, Intervals
+
+
+class UnknownIndex(Exception):
+    """An index expression of which no interval is known."""
+
+
+def index_interval(index: Any, axis: Callable[[Any], Interval], intervals: Intervals) -> Interval:
+    """The values that an index may take while each axis varies by itself.
+
+    Parameters
+    ----------
+    index : Any
+        A ``PrimExpr`` of a block's axes.
+    axis : Callable[[Any], Interval]
+        The values of an axis, by its variable.
+    intervals : Intervals
+        Does the arithmetic.
+
+    Raises
+    ------
+    UnknownIndex
+        Names the kind of expression, such as a load: a gather.
+    """
+
+    def visit(expr: Any) -> Interval:
+        if isinstance(expr, tirx.IntImm):
+            return intervals.constant(int(expr))
+        if isinstance(expr, tirx.Var):
+            return axis(expr)
+        if isinstance(expr, tirx.Cast):
+            return visit(expr.value)
+        if isinstance(expr, tirx.Add):
+            return intervals.add(visit(expr.a), visit(expr.b))
+        if isinstance(expr, tirx.Sub):
+            return intervals.add(visit(expr.a), intervals.scale(visit(expr.b), -1))
+        if isinstance(expr, tirx.Mul):
+            return intervals.scale(visit(expr.a), _constant(expr.b))
+        if isinstance(expr, tirx.FloorDiv):
+            return intervals.floor_divide(visit(expr.a), _constant(expr.b))
+        if isinstance(expr, tirx.FloorMod):
+            return intervals.floor_modulo(visit(expr.a), _constant(expr.b))
+        if isinstance(expr, tirx.Min):
+            return intervals.least(visit(expr.a), visit(expr.b))
+        if isinstance(expr, tirx.Max):
+            return intervals.greatest(visit(expr.a), visit(expr.b))
+        raise UnknownIndex(f"an index with {type(expr).__name__}")
+
+    return visit(index)
+
+
+def _constant(expr: Any) -> int:
+    if isinstance(expr, tirx.IntImm):
+        return int(expr)
+    raise UnknownIndex(f"the product or quotient with {expr}")
