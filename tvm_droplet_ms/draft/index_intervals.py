@@ -72,6 +72,23 @@ def index_interval(index: Any, axis: Callable[[Any], Interval], intervals: Inter
     return visit(index)
 
 
+def linear_coefficient(index: Any, variable: Any) -> int:
+    """The coefficient of a variable in an index, as TVM's ``StrideExtractor`` finds it.
+
+    It looks through sums and products with constants only; 0 where it finds none.
+    """
+    if isinstance(index, tirx.Var):
+        return int(index.same_as(variable))
+    if isinstance(index, tirx.Mul):
+        for factor, other in ((index.a, index.b), (index.b, index.a)):
+            if isinstance(factor, tirx.IntImm):
+                return int(factor) * linear_coefficient(other, variable)
+    if isinstance(index, tirx.Add):
+        parts = [linear_coefficient(part, variable) for part in (index.a, index.b)]
+        return min(filter(None, parts), default=0)
+    return 0
+
+
 def _constant(expr: Any) -> int:
     if isinstance(expr, tirx.IntImm):
         return int(expr)

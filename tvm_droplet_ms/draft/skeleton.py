@@ -31,16 +31,19 @@ So one replay without postprocessors tells all about a key. What this does not u
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
+
+import numpy as np
 
 from tvm import tirx
 from tvm.s_tir import Schedule
 
 from ..cost_model.features.loop_context import scheduled_blocks
+from ..cost_model.features.operations import operations
 from ..search_strategy.decisions import Sketch
 from .extents import Interval, Intervals, Node, Tape
-from .index_intervals import index_interval
+from .index_intervals import index_interval, linear_coefficient
 
 _REDUCE = int(tirx.IterVar.CommReduce)
 _SPLIT, _TILE = "Split", "SamplePerfectTile"
@@ -80,15 +83,22 @@ class NestAccess:
         The buffer's name.
     is_write : bool
         Whether the block writes it.
+    itemsize : int
+        The bytes of an element.
     touched, runs : tuple[Node, ...]
         The bytes that each loop with the loops within it touches, and how many contiguous bytes
         among them, the innermost loop first; see ``loop_context.Access``.
+    strides : tuple[Node, ...]
+        The elements that one step of each loop moves along the buffer, the innermost loop first; 0
+        where the region does not depend on it.
     """
 
     buffer: str
     is_write: bool
+    itemsize: int
     touched: tuple[Node, ...]
     runs: tuple[Node, ...]
+    strides: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,12 @@ class Nest:
         The number of each loop in the module, the innermost first: nests may share outer loops.
     extents : tuple[Node, ...]
         The iterations of each.
+    reduces : tuple[bool, ...]
+        Whether each runs over an axis that is reduced.
+    single : tuple[bool, ...]
+        Whether the body of each is one statement.
+    operations : np.ndarray
+        The operations of one execution of the block; see ``operations.operations``.
     accesses : tuple[NestAccess, ...]
         The writes of the block, then its reads.
     """
@@ -110,6 +126,9 @@ class Nest:
     block: str
     loops: tuple[int, ...]
     extents: tuple[Node, ...]
+    reduces: tuple[bool, ...]
+    single: tuple[bool, ...]
+    operations: np.ndarray
     accesses: tuple[NestAccess, ...]
 
 
@@ -155,6 +174,9 @@ def compile_skeleton(sketch: Sketch, schedule: Schedule) -> Skeleton:
                 block.name,
                 tuple(numbers[id(loop)] for loop in inner_first),
                 tuple(reader.extent(loop) for loop in inner_first),
+                tuple(reader.reduces(loop) for loop in inner_first),
+                tuple(reader.is_single(loop) for loop in inner_first),
+                operations(block.realize.block.body),
                 tuple(reader.accesses(block)),
             )
         )
@@ -219,17 +241,14 @@ class _Region:
         The block that was moved.
     depth : int
         The loops around it before its own.
-    required : list[tuple[_Block, Any]]
-        The blocks at this place that read what it writes, or write what it reads, with the region.
-    dimensions : list[int | None]
-        The dimension of the regions that each axis is; None for one that is reduced, whose loops
-        are whole.
+    required : list[tuple[_Block, Any, list[int | None]]]
+        The blocks at this place that read what it writes, or write what it reads; the region; and
+        the dimension of it that each axis is, None for one that is reduced, whose loops are whole.
     """
 
     block: _Block
     depth: int
-    required: "list[tuple[_Block, Any]]"
-    dimensions: "list[int | None]"
+    required: "list[tuple[_Block, Any, list[int | None]]]"
 
 
 @dataclass
@@ -242,7 +261,8 @@ class _Reader:
 
     def __post_init__(self) -> None:
         self._intervals = Intervals(self.tape)
-        self._insts = list(self.schedule.trace.insts)
+        # Positions of decisions are those of a trace without what nothing uses.
+        self._insts = list(self.schedule.trace.simplified(remove_postproc=True).insts)
         self._read_tree()
         self._extents: dict[int, Node] = {}
         self._chains: dict[str, list[list[_Loop]]] = {}
@@ -326,6 +346,9 @@ class _Reader:
         found = [[loop for loop in chain if loop is not None] for chain in chains]
         if found != chains:
             raise NotUnderstood("a tiled loop that is gone")
+        for chain in found:
+            if len(chain) == 1:  # An axis that was not split.
+                self._extents.setdefault(id(chain[0]), self.tape.constant(chain[0].extent))
         inner = found[-1][-1]
         owner = [block for block in self.blocks if inner in block.loops]
         tiled = [block for block in owner if len(block.axes) == len(outputs)]
@@ -365,17 +388,15 @@ class _Reader:
             other for other in self.blocks if other is not block and other.loops[:depth] == around
         ]
         for ours, is_consumer in ((block.writes, True), (block.reads, False)):
-            if len(ours) != 1:
-                continue
-            buffer = ours[0].source
             required = [
-                (other, region)
+                (other, theirs, _dimensions(block, own))
+                for own in ours
                 for other in others
-                for region in (other.reads if is_consumer else other.writes)
-                if region.source.same_as(buffer)
+                for theirs in (other.reads if is_consumer else other.writes)
+                if theirs.source.same_as(own.source)
             ]
             if required:
-                return _Region(block, depth, required, _dimensions(block, ours[0]))
+                return _Region(block, depth, required)
         raise NotUnderstood(f"what {block.name} was moved to")
 
     def extent(self, loop: _Loop) -> Node:
@@ -393,11 +414,11 @@ class _Reader:
     def _needed(self, region: _Region, axis: int, depth: int) -> Node:
         """How many values of an axis are needed while the loops deeper than `depth` turn."""
         tape = self.tape
-        dimension = region.dimensions[axis]
-        if dimension is None:
-            return tape.constant(region.block.lengths[axis])
         counts = []
-        for other, needed in region.required:
+        for other, needed, dimensions in region.required:
+            dimension = dimensions[axis]
+            if dimension is None:
+                return tape.constant(region.block.lengths[axis])
             part = needed.region[dimension]
             interval = self.index(other, part.min, depth)
             counts.append(
@@ -465,7 +486,57 @@ class _Reader:
             both = self._touched(block, region, depth)
             touched.append(both[0])
             runs.append(both[1])
-        return NestAccess(str(region.source.name), is_write, tuple(touched), tuple(runs))
+        itemsize = int(region.source.dtype.itemsize)
+        strides = tuple(self._stride(block, region, loop) for loop in reversed(block.loops))
+        return NestAccess(
+            str(region.source.name), is_write, itemsize, tuple(touched), tuple(runs), strides
+        )
+
+    def _stride(self, block: _Block, region: Any, loop: _Loop) -> Node:
+        """What one step of a loop moves; as ``StrideExtractor`` of the postprocessor finds it."""
+        tape = self.tape
+        within = 1
+        for part, length in reversed(list(zip(region.region, region.source.shape, strict=True))):
+            steps = [
+                tape.multiply(tape.constant(coefficient), step)
+                for number, variable in enumerate(block.variables)
+                if (coefficient := linear_coefficient(part.min, variable))
+                and (step := self._step(block, number, loop)) is not None
+            ]
+            if steps:
+                return tape.multiply(reduce(tape.least, steps), tape.constant(within))
+            within *= _integer(length)
+        return tape.constant(0)
+
+    def _step(self, block: _Block, axis: int, loop: _Loop) -> Node | None:
+        """What one step of a loop adds to an axis; None where it does not turn the axis."""
+        if block.name in self._regions:
+            region = self._regions[block.name]
+            is_own = block.loops[region.depth + axis] is loop
+            return self.tape.constant(1) if is_own else None
+        chain = self._chains[block.name][axis]
+        if loop not in chain:
+            return None
+        return self.tape.product([self.extent(other) for other in chain[chain.index(loop) + 1 :]])
+
+    def reduces(self, loop: _Loop) -> bool:
+        """Whether a loop runs over an axis that is reduced, in any of its blocks."""
+        return any(
+            int(block.axes[axis].iter_type) == _REDUCE
+            for block in self.blocks
+            if loop in block.loops
+            for axis in range(len(block.axes))
+            if self._step(block, axis, loop) is not None
+        )
+
+    def is_single(self, loop: _Loop) -> bool:
+        """Whether the body of a loop is one statement."""
+        children = set()
+        for block in self.blocks:
+            if loop in block.loops:
+                within = block.loops[block.loops.index(loop) + 1 :]
+                children.add(id(within[0]) if within else id(block))
+        return len(children) == 1
 
     def _touched(self, block: _Block, region: Any, depth: int) -> tuple[Node, Node]:
         """The bytes of a region that the loops deeper than `depth` touch, and a run of them."""

@@ -1,0 +1,101 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Symbols of the points of a measured space."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tvm.s_tir import Trace
+from tvm.target import Target
+
+from ..draft.index_intervals import UnknownIndex
+from ..draft.key_symbols import Key, KeySymbols, key_of
+from ..draft.skeleton import NotUnderstood
+from ..draft.symbols import SYMBOLS
+from ..search_strategy.neighbourhood import Point
+from .definitions import definition_of
+from .design_space import DesignSpace
+from .space import Space
+
+
+@dataclass(frozen=True)
+class DraftedSpace:
+    """The symbols and the times of the modules of a measured space.
+
+    Parameters
+    ----------
+    name : str
+        The space's name.
+    symbols : np.ndarray
+        Of shape ``(modules, SYMBOLS)``, float32; NaN where the key is not understood.
+    secs : np.ndarray
+        The times of the modules in seconds, of shape ``(modules,)``; infinity for failures.
+    is_random : np.ndarray
+        Whether TVM's own sampling made the module, of the same shape: all of an enumerated space.
+    keys : int
+        The keys of the space.
+    unknown : Counter[str]
+        Keys that were not understood, by reason.
+    """
+
+    name: str
+    symbols: np.ndarray
+    secs: np.ndarray
+    is_random: np.ndarray
+    keys: int
+    unknown: Counter[str]
+
+
+def drafted_space(path: Path) -> DraftedSpace:
+    """Compute the symbols of the modules of a space, each from its first point.
+
+    Parameters
+    ----------
+    path : Path
+        File of a space or a sample.
+    """
+    space = Space.load(path)
+    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
+    design_space = DesignSpace(context)
+    first = {point.module: point for point in reversed(space.points) if point.module is not None}
+    by_key: dict[tuple[int, Key], list[int]] = {}
+    for module, point in sorted(first.items()):
+        key = key_of(design_space.sketches[point.sketch], point.decisions)
+        by_key.setdefault((point.sketch, key), []).append(module)
+    symbols = np.full((len(space.modules), SYMBOLS), np.nan, dtype=np.float32)
+    unknown = Counter[str]()
+    for (sketch, _), modules in by_key.items():
+        points = [first[module].decisions for module in modules]
+        try:
+            of_key = _key_symbols(design_space, sketch, points)
+        except (NotUnderstood, UnknownIndex) as error:
+            unknown[str(error)] += 1
+            continue
+        symbols[modules] = of_key.of(np.array(points, dtype=np.int64))
+    random = np.array([origin == "random" for origin in space.origins] or [True] * len(symbols))
+    return DraftedSpace(space.name, symbols, np.array(space.times), random, len(by_key), unknown)
+
+
+def _key_symbols(space: DesignSpace, sketch: int, points: Sequence[Point]) -> KeySymbols:
+    trace: Trace = space.trace((sketch, points[0]))
+    schedule = space.replayer.new_schedule()
+    trace.apply_to_schedule(schedule, remove_postproc=True)
+    return KeySymbols(space.sketches[sketch], schedule)

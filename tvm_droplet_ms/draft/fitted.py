@@ -1,0 +1,63 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Trees that score schedules by their symbols: a draft of what a measurement would say.
+
+Imports no TVM.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..cost_model.boosted_trees import Trees
+
+ROUNDS = 300
+"""The number of trees."""
+
+MOST_POINTS = 1024
+"""Schedules of a workload to learn from: more teach little about another one."""
+
+
+def fit_draft(
+    symbols: Sequence[np.ndarray], throughputs: Sequence[np.ndarray], *, seed: int = 0
+) -> Trees:
+    """Fit trees to the symbols of measured schedules.
+
+    A workload weighs the square root of the number of its schedules, as in
+    ``PretrainedModel.learn``.
+
+    Parameters
+    ----------
+    symbols : Sequence[np.ndarray]
+        Of the schedules of each workload, of shape ``(schedules, SYMBOLS)``.
+    throughputs : Sequence[np.ndarray]
+        The throughput of each relative to the best of its workload, of shape ``(schedules,)``.
+    seed : int
+        Seed of the draw of schedules, and of the trees.
+    """
+    generator = np.random.default_rng(seed)
+    kept = [np.sort(generator.permutation(len(row))[:MOST_POINTS]) for row in symbols]
+    counts = [len(row) for row in kept]
+    return Trees.fit(
+        np.concatenate([rows[row] for rows, row in zip(symbols, kept, strict=True)]),
+        np.concatenate([rows[row] for rows, row in zip(throughputs, kept, strict=True)]),
+        np.repeat(np.arange(len(kept)), counts),
+        objective="regression",
+        rounds=ROUNDS,
+        seed=seed,
+        weights=np.repeat([count**-0.5 for count in counts], counts),
+    )

@@ -1,0 +1,151 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The symbols of points of a design space, by key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tvm import tirx
+from tvm.s_tir import Schedule, Trace
+
+from ..search_strategy.decision_kinds import COMPUTE_LOCATION
+from ..search_strategy.decisions import Sketch
+from ..search_strategy.neighbourhood import Point
+from .extents import Node, Tape
+from .skeleton import Nest, NotUnderstood, compile_skeleton
+from .symbols import SYMBOLS, Limits, NestValues, symbols
+
+_LIMITS = (
+    ("meta_schedule.parallel",),
+    ("meta_schedule.vectorize",),
+    ("meta_schedule.unroll_explicit", "meta_schedule.unroll_implicit"),
+)
+_CHOICE, _PARALLEL = "SampleCategorical", "AnnotateParallel"
+
+Key = tuple[int, ...]
+"""The realised compute locations of a point."""
+
+
+def key_of(sketch: Sketch, point: Point) -> Key:
+    """The key of a point of a sketch."""
+    return tuple(
+        number
+        for decision in sketch.decisions
+        if decision.kind.name == COMPUTE_LOCATION.name
+        for number in decision.value(point)
+    )
+
+
+@dataclass
+class KeySymbols:
+    """The symbols of the points of one key.
+
+    Parameters
+    ----------
+    sketch : Sketch
+        The sketch of the key.
+    schedule : Schedule
+        A replayed schedule of the key, without postprocessors.
+
+    Raises
+    ------
+    NotUnderstood, UnknownIndex
+        If the loops of the key are not known to follow from its decisions.
+    """
+
+    sketch: Sketch
+    schedule: Schedule
+    _nests: list[Nest] = field(init=False)
+    _tape: Tape = field(init=False)
+
+    def __post_init__(self) -> None:
+        skeleton = compile_skeleton(self.sketch, self.schedule)
+        self._tape = skeleton.tape
+        self._nests = [nest for nest in skeleton.nests if nest.extents and nest.accesses]
+        trace = self.schedule.trace.simplified(remove_postproc=True)
+        self._limits = [_limit(self._tape, self.sketch, trace, names) for names in _LIMITS]
+        self._nodes = sorted({node for nest in self._nests for node in _nodes(nest)})
+        self._nodes = sorted({*self._nodes, *self._limits})
+        self._rows = {node: row for row, node in enumerate(self._nodes)}
+
+    def of(self, points: np.ndarray) -> np.ndarray:
+        """The symbols of points of the key.
+
+        Parameters
+        ----------
+        points : np.ndarray
+            Decisions, of shape ``(points, entries)``.
+
+        Returns
+        -------
+        symbols : np.ndarray
+            Of shape ``(points, SYMBOLS)``, float32.
+        """
+        if not self._nests:
+            return np.zeros((len(points), SYMBOLS), dtype=np.float32)
+        values = self._tape.evaluate(points, self._nodes)
+
+        def chosen(nodes: Sequence[Node]) -> np.ndarray:
+            return values[[self._rows[node] for node in nodes]]
+
+        nests = [
+            NestValues(
+                chosen(nest.extents),
+                np.stack([chosen(access.touched) for access in nest.accesses]),
+                np.stack([chosen(access.runs) for access in nest.accesses]),
+                np.stack([chosen(access.strides) for access in nest.accesses]),
+                [access.itemsize for access in nest.accesses],
+                nest.reduces,
+                nest.single,
+                float(nest.operations.sum()),
+            )
+            for nest in self._nests
+        ]
+        parallel, vector, unroll = chosen(self._limits)
+        return symbols(nests, Limits(parallel, vector, unroll))
+
+
+def _nodes(nest: Nest) -> set[Node]:
+    found = set(nest.extents)
+    for access in nest.accesses:
+        found.update(access.touched, access.runs, access.strides)
+    return found
+
+
+def _limit(tape: Tape, sketch: Sketch, trace: Trace, names: Sequence[str]) -> Node:
+    """The value that a block is annotated with: a constant, a parallel extent or a choice."""
+    decisions = {decision.inst: decision for decision in sketch.decisions}
+    choices: list[tuple[Any, Node]] = []
+    for position, inst in enumerate(trace.insts):
+        if inst.kind.name == _CHOICE and position in decisions:
+            candidates = [float(value) for value in inst.attrs[0]]
+            start = decisions[position].start
+            choices.append((inst.outputs[0], tape.table(start, candidates)))
+        elif inst.kind.name == "Annotate" and str(inst.attrs[0]) in names:
+            value = inst.inputs[1]
+            if position in decisions:  # A parallel extent, which MutateParallel changes.
+                return tape.entry(decisions[position].start)
+            if isinstance(value, int | tirx.IntImm):
+                return tape.constant(int(value))
+            chosen = [node for variable, node in choices if variable.same_as(value)]
+            if not chosen:
+                raise NotUnderstood(f"the annotation {names[0]}")
+            return chosen[0]
+    return tape.constant(0)
