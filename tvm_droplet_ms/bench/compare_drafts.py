@@ -29,11 +29,16 @@ from pathlib import Path
 import numpy as np
 
 from ..compat import fast_tune_contexts
+from ..cost_model.boosted_trees import Trees
 from ..cost_model.throughput import relative_throughput
+from ..draft.draft_file import write_draft
 from ..draft.fitted import fit_draft
 from ..report import align
 from .drafted_space import DraftedSpace, drafted_space
 from .library import find_space, shipped_training_files
+
+WHOLE = "whole_"
+"""The prefix of a sample of a whole space, whose enumerated part is a space without it."""
 
 COUNTS = (1, 8, 64)
 """Schedules chosen."""
@@ -45,10 +50,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="directory of computed symbols")
     parser.add_argument("--spaces", nargs="+", help="spaces to judge (default: all with 64 times)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the trees (default: 0)")
+    parser.add_argument("--write", type=Path, help="fit a draft to all spaces, and write it here")
+    parser.add_argument(
+        "--without", nargs="+", default=(), help="spaces that a written draft does not learn from"
+    )
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     with fast_tune_contexts():
         spaces = [_load(path, args.out) for path in shipped_training_files()]
+    if args.write is not None:
+        _write(args.write, spaces, args.without, args.seed)
+        return
     judged = [find_space(name).name.partition(".")[0] for name in args.spaces or ()]
     print(_coverage(spaces))
     print()
@@ -73,6 +85,24 @@ def random_best(throughput: np.ndarray, count: int) -> float:
         best += left * share * value
         left *= 1.0 - share
     return best
+
+
+def _write(path: Path, spaces: Sequence[DraftedSpace], without: Sequence[str], seed: int) -> None:
+    """Fit a draft to all spaces but some, and write it."""
+    left_out = {name.removeprefix(WHOLE) for name in without}
+    learned = [space for space in spaces if _family(space) not in left_out]
+    learned = [space for space in learned if _usable(space).any()]
+    write_draft(path, _fit(learned, seed), [space.name for space in learned])
+    print(f"wrote {path}, {path.stat().st_size / 1024:.0f} KiB, of {len(learned)} workloads")
+
+
+def _fit(spaces: Sequence[DraftedSpace], seed: int) -> Trees:
+    rows = [_usable(space) for space in spaces]
+    return fit_draft(
+        [space.symbols[row] for space, row in zip(spaces, rows, strict=True)],
+        [relative_throughput(space.secs)[row] for space, row in zip(spaces, rows, strict=True)],
+        seed=seed,
+    )
 
 
 def _load(path: Path, out: Path) -> DraftedSpace:
@@ -111,12 +141,7 @@ def _table(spaces: Sequence[DraftedSpace], judged: Sequence[str], seed: int) -> 
         if (judged and space.name not in judged) or usable.sum() < max(COUNTS):
             continue
         others = [other for other in spaces if _family(other) != _family(space)]
-        learned = [(other, _usable(other)) for other in others]
-        trees = fit_draft(
-            [other.symbols[rows] for other, rows in learned if rows.any()],
-            [relative_throughput(other.secs)[rows] for other, rows in learned if rows.any()],
-            seed=seed,
-        )
+        trees = _fit([other for other in others if _usable(other).any()], seed)
         throughput = relative_throughput(space.secs[usable])
         order = np.argsort(-trees.predict(space.symbols[usable]), kind="stable")
         row = []
@@ -135,7 +160,7 @@ def _usable(space: DraftedSpace) -> np.ndarray:
 
 def _family(space: DraftedSpace) -> str:
     """Its name; a whole space and the enumerated part of it are the same workload."""
-    return space.name.removeprefix("whole_")
+    return space.name.removeprefix(WHOLE)
 
 
 if __name__ == "__main__":

@@ -14,3 +14,23 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
+"""Drafts: what is believed of a schedule before it is replayed.
+
+The loops of a schedule follow from its decisions (``skeleton``), its symbols from the loops
+(``symbols``), and trees that have learned from other workloads score the symbols (``fitted``).
+"""
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .draft_file import DraftFileError
+    from .symbol_draft import SymbolDraft
+
+__all__ = ["DraftFileError", "SymbolDraft"]
+
+_MODULES = {"DraftFileError": ".draft_file", "SymbolDraft": ".symbol_draft"}
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..cost_model.boosted_trees import Trees
 
-ROUNDS = 300
+ROUNDS = 120
 """The number of trees."""
 
 MOST_POINTS = 1024

@@ -100,6 +100,9 @@ NESTS = 2
 SYMBOLS = NESTS * OF_NEST + len(SIZES) + 5
 """Symbols of a schedule."""
 
+SCHEMA = f"1: {SYMBOLS} symbols"
+"""Version of the symbols; change it whenever one changes its meaning."""
+
 
 def symbols(nests: Sequence[NestValues], limits: Limits) -> np.ndarray:
     """The symbols of many schedules of one key.

@@ -36,6 +36,7 @@ from .descents.base import Batch, Descent
 from .descents.coordinate import CoordinateDescent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
+from .draft import Draft
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History, is_unmeasured
 from .known_schedules import KnownLike, find_schedules
@@ -145,6 +146,10 @@ class DropletStrategy(StrategyLifecycle):
         are among those that the prior chooses from; without a prior they are not used. ``"auto"``:
         those that come with the package; else the path of a file, or None. ``tune`` uses them; for
         single kernels they have not been measured yet.
+    draft : Draft | None
+        Scores schedules by their decisions alone: the random schedules that are measured, or that
+        the prior picks from, are then mostly those that it expects most of among thousands. None
+        for none.
 
     Raises
     ------
@@ -175,6 +180,7 @@ class DropletStrategy(StrategyLifecycle):
         descent: Literal["surrogate", "coordinate"] = "surrogate",
         prior: str | os.PathLike[str] | CostModel | None = "auto",
         known: KnownLike = None,
+        draft: Draft | None = None,
     ) -> None:
         """Constructor"""
         super().__init__()
@@ -197,6 +203,7 @@ class DropletStrategy(StrategyLifecycle):
         self._descent = descent
         self._prior = prior
         self._known = known
+        self._draft = draft
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         super()._initialize_with_tune_context(context)
@@ -206,16 +213,18 @@ class DropletStrategy(StrategyLifecycle):
         traces = [schedule.trace for schedule in args.design_spaces]
         generator = random.Random(task.seed)
         replayer = Replayer(task.mod, task.postprocs, generator, task.num_threads)
+        spaces = DesignSpaces(traces)
         context = SearchContext(
             replayer=replayer,
             history=_load_history(task, args, replayer),
             schedules=list(args.design_spaces),
-            spaces=DesignSpaces(traces),
+            spaces=spaces,
             generator=generator,
             prior=self._make_prior(task),
             cost_model=args.cost_model,
             seed=task.seed,
             known=find_schedules(self._known),
+            draft=None if self._draft is None else self._draft.begin(spaces, replayer),
         )
         if not any(sketch.decisions for sketch in context.spaces.sketches):
             logger.warning(
@@ -264,6 +273,7 @@ class DropletStrategy(StrategyLifecycle):
             descent=self._descent,
             prior=self._prior,
             known=self._known,
+            draft=self._draft,
         )
 
 

@@ -29,6 +29,7 @@ alternation. ``--report`` prints the available results.
 import argparse
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,6 +61,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--run-tables", action="store_true", help="print a row for each run too")
     parser.add_argument("--csv", type=Path, help="write the latencies and seconds to this file too")
     add_experience_options(parser)
+    parser.add_argument("--draft", metavar="FILE", help="what `SymbolDraft.from_file` takes")
     args = parser.parse_args(arguments)
     for option in ("trials", "batch", "rounds"):
         if getattr(args, option) < 1:
@@ -79,7 +81,8 @@ def run_name(layer: str, method: str, seed: int) -> str:
 def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -> dict[str, object]:
     """Settings that determine a run."""
     made = ALL_LAYERS[layer]
-    experience = given_experience(args) if METHODS[method].has_prior else {}
+    given = given_experience(args) | ({"draft": os.path.abspath(args.draft)} if args.draft else {})
+    experience = {name: path for name, path in given.items() if METHODS[method].takes(name)}
     return {
         "layer": layer,
         "workload": [made.function, *made.arguments],

@@ -42,11 +42,18 @@ class Method:
         Creates the ``cost_model`` argument of ``tune_tir``, given the target, and the same.
     has_prior : bool
         Whether the method begins with the cost model that comes with the package.
+    has_draft : bool
+        Whether it begins with the draft that comes with the package.
     """
 
     strategy: Callable[..., Any]
     cost_model: Callable[..., Any]
     has_prior: bool = False
+    has_draft: bool = False
+
+    def takes(self, name: str) -> bool:
+        """Whether a file may stand for what the package ships: "prior", "known" or "draft"."""
+        return self.has_draft if name == "draft" else self.has_prior
 
 
 def _evolutionary(**_: str) -> str:
@@ -60,6 +67,13 @@ def _droplet(**options: Any) -> Callable[[], Any]:
         return DropletStrategy(**experience | options)
 
     return make
+
+
+def _drafted(draft: str | None = None) -> Any:
+    from ... import DropletStrategy
+    from ...draft import SymbolDraft
+
+    return DropletStrategy(prior=None, known=None, draft=SymbolDraft.from_file(draft))
 
 
 def _default_xgb(_target: Any, **_experience: str) -> str:
@@ -90,6 +104,7 @@ METHODS: Mapping[str, Method] = {
     "evolutionary with prior": Method(_evolutionary, _pretrained, has_prior=True),
     "droplet": Method(_droplet(), _default_xgb, has_prior=True),
     "droplet without prior": Method(_droplet(prior=None, known=None), _default_xgb),
+    "droplet with draft": Method(_drafted, _default_xgb, has_draft=True),
     "droplet as published": Method(
         _droplet(explorer="evolutionary", descent="coordinate", prior=None, known=None),
         _default_xgb,

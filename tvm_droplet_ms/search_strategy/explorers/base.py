@@ -29,6 +29,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import Candidate, Replayer
 from ..design_spaces import DesignSpaces
+from ..draft import TaskDraft
 from ..history import History
 from ..prior import CostModelPrior
 from ..tuned_task import TunedTask
@@ -58,6 +59,8 @@ class SearchContext:
         The seed of the task, for models of the explorer's own.
     known : Sequence[TunedTask]
         Schedules of other tasks.
+    draft : TaskDraft | None
+        Scores points before they are replayed; None without a draft.
     """
 
     replayer: Replayer
@@ -69,6 +72,7 @@ class SearchContext:
     cost_model: CostModel | None
     seed: int
     known: Sequence[TunedTask] = ()
+    draft: TaskDraft | None = None
 
 
 class Exploration(Protocol):

@@ -30,6 +30,7 @@ from ..history import History
 from ..prior import CostModelPrior
 from ..tuned_task import nearest_points
 from .base import Exploration, Explorer, SearchContext
+from .drafted_sampling import DraftedSampling
 
 _KNOWN = 64
 """Draws in a row of known modules after which the space counts as exhausted."""
@@ -74,7 +75,9 @@ class RandomExplorer(Explorer):
 
     def begin(self, search: SearchContext) -> Exploration:
         """Make the exploration of a run."""
-        sampling = RandomExploration(search.replayer, search.schedules, search.history)
+        sampling: Exploration = RandomExploration(search.replayer, search.schedules, search.history)
+        if search.draft is not None:
+            sampling = DraftedSampling(sampling, search, search.draft)
         if search.prior is None:
             return sampling
         near = nearest_points(search.known, search.spaces, NEAREST)
@@ -144,7 +147,7 @@ class PriorGuidedExploration:
 
     Parameters
     ----------
-    sampling : RandomExploration
+    sampling : Exploration
         Samples the schedules.
     prior : CostModelPrior
         Predicts them.
@@ -160,7 +163,7 @@ class PriorGuidedExploration:
 
     def __init__(
         self,
-        sampling: RandomExploration,
+        sampling: Exploration,
         prior: CostModelPrior,
         spaces: DesignSpaces,
         pool_size: int,

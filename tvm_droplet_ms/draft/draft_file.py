@@ -1,0 +1,89 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The file of a fitted draft, and the one that comes with the package. Imports no TVM."""
+
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..cost_model.archive import READ_ERRORS, replacing
+from ..cost_model.boosted_trees import Trees
+from .symbols import SCHEMA
+
+FORMAT = "tvm-droplet-ms draft"
+
+SHIPPED = Path(__file__).parent / "pretrained" / "llvm.draft"
+"""The draft for CPUs that comes with the package."""
+
+_HEADER, _TREES = "header.json", "trees.ubj"
+
+
+class DraftFileError(ValueError):
+    """A file holds no draft that this version can use; the message says why and what to do."""
+
+
+def write_draft(path: str | os.PathLike[str], trees: Trees, workloads: Sequence[str]) -> None:
+    """Write a draft's file; it is complete or absent.
+
+    Parameters
+    ----------
+    path : str | os.PathLike[str]
+        The file.
+    trees : Trees
+        Those of ``fit_draft``.
+    workloads : Sequence[str]
+        The names of the workloads that they have learned from.
+    """
+    header = {"format": FORMAT, "schema": SCHEMA, "workloads": list(workloads)}
+    with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(_HEADER, json.dumps(header, indent=1))
+        archive.writestr(_TREES, trees.to_bytes())
+
+
+def read_draft(path: str | os.PathLike[str]) -> Trees:
+    """Read a file that ``write_draft`` wrote.
+
+    Raises
+    ------
+    DraftFileError
+        If the file cannot be read, is damaged, or its symbols are those of another version.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header: Any = json.loads(archive.read(_HEADER))
+            if not isinstance(header, dict) or header.get("format") != FORMAT:
+                raise ValueError(f"its header is {str(header)[:80]!r}, expected that of a draft")
+            content = archive.read(_TREES)
+            if header.get("schema") == SCHEMA:
+                return Trees.from_bytes(content, "regression", 0.0, 1.0)
+    except READ_ERRORS as error:
+        reason = str(error) or type(error).__name__
+        raise DraftFileError(f"{os.fspath(path)} is no draft: {reason}") from error
+    raise DraftFileError(
+        f"{os.fspath(path)} has the symbols {header.get('schema')!r}, expected {SCHEMA!r}: fit it "
+        "again with python -m tvm_droplet_ms.bench.compare_drafts --write"
+    )
+
+
+@cache
+def shipped_draft() -> Trees:
+    """The draft that comes with the package, read once in a process."""
+    return read_draft(SHIPPED)

@@ -1,0 +1,137 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The draft that a strategy is given: trees on the symbols of schedules."""
+
+import os
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..cost_model.boosted_trees import Trees
+from ..search_strategy.candidates import Replayer
+from ..search_strategy.decision_kinds import COMPUTE_LOCATION
+from ..search_strategy.design_spaces import DesignSpaces
+from .draft_file import read_draft, shipped_draft
+from .index_intervals import UnknownIndex
+from .key_symbols import Key, KeySymbols, key_of
+from .skeleton import NotUnderstood
+
+MOST_KEYS = 64
+"""Keys of a sketch that are drafted, those of the most points first."""
+
+LEAST_POINTS = 16
+"""Points of a key below which it is not worth a replay."""
+
+
+@dataclass(frozen=True)
+class SymbolDraft:
+    """Scores schedules by trees on their symbols.
+
+    Parameters
+    ----------
+    trees : Trees
+        Those of ``fit_draft``.
+    """
+
+    trees: Trees
+
+    @staticmethod
+    def from_file(path: str | os.PathLike[str] | None = None) -> "SymbolDraft":
+        """Read a draft.
+
+        Parameters
+        ----------
+        path : str | os.PathLike[str] | None
+            The file; None for the draft for CPUs that comes with the package.
+
+        Raises
+        ------
+        DraftFileError
+            If the file holds no draft that this version can use.
+        """
+        return SymbolDraft(shipped_draft() if path is None else read_draft(path))
+
+    def begin(self, spaces: DesignSpaces, replayer: Replayer) -> "TaskSymbols":
+        """Make the draft of a task."""
+        return TaskSymbols(self.trees, spaces, replayer)
+
+
+@dataclass
+class TaskSymbols:
+    """The draft of one task; keys are compiled where they are asked for.
+
+    Parameters
+    ----------
+    trees : Trees
+        Score symbols.
+    spaces : DesignSpaces
+        The points of the task.
+    replayer : Replayer
+        Makes a schedule of each key.
+    """
+
+    trees: Trees
+    spaces: DesignSpaces
+    replayer: Replayer
+    _keys: dict[tuple[int, Key], KeySymbols | None] = field(default_factory=dict)
+
+    def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
+        """The expected throughput of points; see ``TaskDraft``."""
+        scores = np.full(len(points), -np.inf)
+        if not len(points):
+            return scores
+        columns = [
+            column
+            for decision in self.spaces.sketches[sketch].decisions
+            if decision.kind.name == COMPUTE_LOCATION.name
+            for column in range(decision.start, decision.start + decision.length)
+        ]
+        keys, numbers, counts = np.unique(
+            points[:, columns], axis=0, return_inverse=True, return_counts=True
+        )
+        for number in np.argsort(-counts, kind="stable")[:MOST_KEYS]:
+            rows = np.flatnonzero(numbers.ravel() == number)
+            if len(rows) < min(LEAST_POINTS, len(points)):
+                continue
+            of_key = self._key(sketch, tuple(int(value) for value in keys[number]), points[rows])
+            if of_key is not None:
+                scores[rows] = self.trees.predict(of_key.of(points[rows]))
+        return scores
+
+    def _key(self, sketch: int, key: Key, points: np.ndarray) -> KeySymbols | None:
+        if (sketch, key) not in self._keys:
+            self._keys[sketch, key] = self._compile(sketch, key, points)
+        return self._keys[sketch, key]
+
+    def _compile(self, sketch: int, key: Key, points: np.ndarray) -> KeySymbols | None:
+        """A key, from the first of some points that TVM realises in it."""
+        ours = self.spaces.sketches[sketch]
+        for row in points[:: max(1, len(points) // 4)][:4]:
+            schedule = self.replayer.new_schedule()
+            trace = self.spaces.trace((sketch, tuple(row.tolist())))
+            try:
+                trace.apply_to_schedule(schedule, remove_postproc=True)
+            except Exception:  # TVM raises errors of many types for what it cannot schedule.
+                continue
+            realised = ours.read(schedule.trace.simplified(remove_postproc=True))
+            if key_of(ours, realised) != key:
+                continue
+            try:
+                return KeySymbols(ours, schedule)
+            except (NotUnderstood, UnknownIndex):
+                return None
+        return None

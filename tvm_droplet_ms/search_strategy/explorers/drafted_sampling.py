@@ -1,0 +1,83 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Sampling that a draft has sifted: thousands of points are scored, and the best are replayed."""
+
+from collections.abc import Sequence
+
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+
+from ..candidates import Candidate
+from ..draft import TaskDraft
+from ..latent_draft import LatentDraft
+from .base import Exploration, SearchContext
+
+RANDOM_SHARE = 0.25
+"""Share of the schedules that TVM draws, so that what the draft is blind to stays visible."""
+
+LEAST_RANDOM = 16
+"""The least of them: they tell which values decisions have."""
+
+
+class DraftedSampling:
+    """Samples schedules that a draft expects to be fast, after some that TVM draws.
+
+    Parameters
+    ----------
+    sampling : Exploration
+        Draws as TVM does.
+    search : SearchContext
+        The run.
+    draft : TaskDraft
+        Scores points.
+    """
+
+    def __init__(self, sampling: Exploration, search: SearchContext, draft: TaskDraft) -> None:
+        self._sampling = sampling
+        self._search = search
+        self._draft = draft
+        self._latent = LatentDraft(search.spaces, search.generator)
+
+    def enter(self, batch_size: int) -> None:
+        """Nothing to prepare."""
+
+    def leave(self) -> None:
+        """Nothing to release."""
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Sample candidates that were never measured, at most ``count``, the drawn ones first."""
+        share = round(RANDOM_SHARE * count)
+        drawn = self._sampling.ask(max(LEAST_RANDOM, share))
+        found = {candidate.module: candidate for candidate in drawn[:share]}
+        for candidate in self._drafted(drawn, count - len(found)):
+            found.setdefault(candidate.module, candidate)
+        for candidate in drawn[share:]:
+            if len(found) == count:
+                break
+            found.setdefault(candidate.module, candidate)
+        return list(found.values())
+
+    def _drafted(self, drawn: Sequence[Candidate], count: int) -> list[Candidate]:
+        search = self._search
+        seen = [search.spaces.find(candidate.trace) for candidate in drawn]
+        best = self._latent.best(
+            [point for point in seen if point is not None], [], self._draft.scores, count
+        )
+        replayed = search.replayer.replay_all(map(search.spaces.trace, best))
+        return [one for one in replayed if one is not None and one not in search.history]
+
+    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
+        """Samples do not depend on results."""
