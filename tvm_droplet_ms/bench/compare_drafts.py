@@ -155,7 +155,8 @@ def _table(spaces: Sequence[DraftedSpace], judged: Sequence[str], seed: int) -> 
 
 
 def _usable(space: DraftedSpace) -> np.ndarray:
-    return np.isfinite(space.secs) & np.isfinite(space.symbols).all(axis=1)
+    finite: np.ndarray = np.isfinite(space.symbols).all(axis=1)
+    return finite & np.isfinite(space.secs)
 
 
 def _family(space: DraftedSpace) -> str:

@@ -148,8 +148,9 @@ class DropletStrategy(StrategyLifecycle):
         single kernels they have not been measured yet.
     draft : Draft | None
         Scores schedules by their decisions alone: the random schedules that are measured, or that
-        the prior picks from, are then mostly those that it expects most of among thousands. None
-        for none.
+        the prior picks from, are then mostly those that it expects most of among thousands, such as
+        ``tvm_droplet_ms.draft.SymbolDraft.from_file()``. It pays where there is no prior. None for
+        none.
 
     Raises
     ------
@@ -196,6 +197,11 @@ class DropletStrategy(StrategyLifecycle):
             )
         check_prior(prior)
         find_schedules(known)
+        if draft is not None and not callable(getattr(draft, "begin", None)):
+            raise ValueError(
+                f"draft is {draft!r}, expected None or an object with `begin`, such as "
+                "tvm_droplet_ms.draft.SymbolDraft.from_file()"
+            )
         self._explore_trials = int(explore_trials)
         self._descent_batch_size = int(descent_batch_size)
         self._stop_when_converged = bool(stop_when_converged)

@@ -56,7 +56,7 @@ class LatentDraft:
         score: Score,
         count: int,
     ) -> list[SpacePoint]:
-        """The points of the highest scores, each once, the highest first.
+        """The points of the highest scores, each once, the highest first; none of minus infinity.
 
         Parameters
         ----------
@@ -75,7 +75,8 @@ class LatentDraft:
             space = self._spaces.latent_space(sketch, seen_of[sketch])
             points = np.unique(self._points(space, parents_of[sketch]), axis=0)
             scores = score(sketch, points)
-            for row in np.argsort(-scores)[:count]:
+            known = np.flatnonzero(scores > -np.inf)
+            for row in known[np.argsort(-scores[known])][:count]:
                 found.append((float(scores[row]), (sketch, tuple(points[row].tolist()))))
         found.sort(key=lambda pair: -pair[0])
         return [point for _, point in found[:count]]

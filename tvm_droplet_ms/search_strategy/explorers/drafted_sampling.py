@@ -49,7 +49,6 @@ class DraftedSampling:
         self._sampling = sampling
         self._search = search
         self._draft = draft
-        self._latent = LatentDraft(search.spaces, search.generator)
 
     def enter(self, batch_size: int) -> None:
         """Nothing to prepare."""
@@ -73,9 +72,9 @@ class DraftedSampling:
     def _drafted(self, drawn: Sequence[Candidate], count: int) -> list[Candidate]:
         search = self._search
         seen = [search.spaces.find(candidate.trace) for candidate in drawn]
-        best = self._latent.best(
-            [point for point in seen if point is not None], [], self._draft.scores, count
-        )
+        known = [point for point in seen if point is not None]
+        latent = LatentDraft(search.spaces, search.generator)
+        best = latent.best(known, [], self._draft.scores, count)
         replayed = search.replayer.replay_all(map(search.spaces.trace, best))
         return [one for one in replayed if one is not None and one not in search.history]
 
