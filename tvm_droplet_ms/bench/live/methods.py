@@ -69,11 +69,14 @@ def _droplet(**options: Any) -> Callable[[], Any]:
     return make
 
 
-def _drafted(draft: str | None = None) -> Any:
-    from ... import DropletStrategy
-    from ...draft import SymbolDraft
+def _drafted(**options: Any) -> Callable[..., Any]:
+    def make(draft: str | None = None, **experience: str) -> Any:
+        from ... import DropletStrategy
+        from ...draft import SymbolDraft
 
-    return DropletStrategy(prior=None, known=None, draft=SymbolDraft.from_file(draft))
+        return DropletStrategy(draft=SymbolDraft.from_file(draft), **experience | options)
+
+    return make
 
 
 def _default_xgb(_target: Any, **_experience: str) -> str:
@@ -104,7 +107,10 @@ METHODS: Mapping[str, Method] = {
     "evolutionary with prior": Method(_evolutionary, _pretrained, has_prior=True),
     "droplet": Method(_droplet(), _default_xgb, has_prior=True),
     "droplet without prior": Method(_droplet(prior=None, known=None), _default_xgb),
-    "droplet with draft": Method(_drafted, _default_xgb, has_draft=True),
+    "droplet with draft": Method(_drafted(prior=None, known=None), _default_xgb, has_draft=True),
+    "droplet with prior and draft": Method(
+        _drafted(), _default_xgb, has_prior=True, has_draft=True
+    ),
     "droplet as published": Method(
         _droplet(explorer="evolutionary", descent="coordinate", prior=None, known=None),
         _default_xgb,
