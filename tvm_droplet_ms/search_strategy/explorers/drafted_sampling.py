@@ -18,6 +18,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import Candidate
@@ -61,20 +63,31 @@ class DraftedSampling:
         share = round(RANDOM_SHARE * count)
         drawn = self._sampling.ask(max(LEAST_RANDOM, share))
         found = {candidate.module: candidate for candidate in drawn[:share]}
-        for candidate in self._drafted(drawn, count - len(found)):
-            found.setdefault(candidate.module, candidate)
-        for candidate in drawn[share:]:
-            if len(found) == count:
-                break
+        for candidate in [*self._drafted(drawn, count - len(found)), *drawn[share:]]:
+            if len(found) < count:
+                found.setdefault(candidate.module, candidate)
+        for candidate in self._sampling.ask(count - len(found)):
             found.setdefault(candidate.module, candidate)
         return list(found.values())
 
     def _drafted(self, drawn: Sequence[Candidate], count: int) -> list[Candidate]:
+        """Schedules that the draft expects most of.
+
+        Where it knows a share of the points only, that share of `count`: those that it knows are
+        not the best for that.
+        """
         search = self._search
+        known: list[np.ndarray] = []
+
+        def score(sketch: int, points: np.ndarray) -> np.ndarray:
+            scores = self._draft.scores(sketch, points)
+            known.append(scores > -np.inf)
+            return scores
+
         seen = [search.spaces.find(candidate.trace) for candidate in drawn]
-        known = [point for point in seen if point is not None]
-        latent = LatentDraft(search.spaces, search.generator)
-        best = latent.best(known, [], self._draft.scores, count)
+        points = [point for point in seen if point is not None]
+        best = LatentDraft(search.spaces, search.generator).best(points, [], score, count)
+        best = best[: round(count * float(np.concatenate(known).mean()))]
         replayed = search.replayer.replay_all(map(search.spaces.trace, best))
         return [one for one in replayed if one is not None and one not in search.history]
 
