@@ -156,7 +156,8 @@ def _table(spaces: Sequence[DraftedSpace], judged: Sequence[str], seed: int) -> 
 
 def _usable(space: DraftedSpace) -> np.ndarray:
     finite: np.ndarray = np.isfinite(space.symbols).all(axis=1)
-    return finite & np.isfinite(space.secs)
+    usable: np.ndarray = finite & np.isfinite(space.secs)
+    return usable
 
 
 def _family(space: DraftedSpace) -> str:

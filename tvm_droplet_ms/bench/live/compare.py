@@ -29,14 +29,13 @@ alternation. ``--report`` prints the available results.
 import argparse
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .compare_report import LEGEND, Columns, layer_report, summary
 from .comparison import LayerResults, Run
-from .experience_options import add_experience_options, given_experience
+from .experience_options import add_draft_option, add_experience_options, given_experience
 from .layers import ALL_LAYERS, LAYERS
 from .methods import METHODS, MethodError, check_methods
 from .records import write_records
@@ -61,7 +60,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--run-tables", action="store_true", help="print a row for each run too")
     parser.add_argument("--csv", type=Path, help="write the latencies and seconds to this file too")
     add_experience_options(parser)
-    parser.add_argument("--draft", metavar="FILE", help="what `SymbolDraft.from_file` takes")
+    add_draft_option(parser)
     args = parser.parse_args(arguments)
     for option in ("trials", "batch", "rounds"):
         if getattr(args, option) < 1:
@@ -81,7 +80,7 @@ def run_name(layer: str, method: str, seed: int) -> str:
 def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -> dict[str, object]:
     """Settings that determine a run."""
     made = ALL_LAYERS[layer]
-    given = given_experience(args) | ({"draft": os.path.abspath(args.draft)} if args.draft else {})
+    given = given_experience(args)
     experience = {name: path for name, path in given.items() if METHODS[method].takes(name)}
     return {
         "layer": layer,

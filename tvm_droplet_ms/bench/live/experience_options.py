@@ -32,7 +32,12 @@ def add_experience_options(parser: ArgumentParser) -> None:
         )
 
 
+def add_draft_option(parser: ArgumentParser) -> None:
+    """Add the option ``--draft``, for commands that compare search methods."""
+    parser.add_argument("--draft", metavar="FILE", help="what `SymbolDraft.from_file` takes")
+
+
 def given_experience(args: Namespace) -> dict[str, str]:
-    """Return the absolute paths of the given files, by the names of ``tune``'s arguments."""
-    given = {name: getattr(args, name) for name in NAMES}
+    """Return the absolute paths of the given files, by the names of the options."""
+    given = {name: vars(args).get(name) for name in (*NAMES, "draft")}
     return {name: str(Path(path).resolve()) for name, path in given.items() if path}
