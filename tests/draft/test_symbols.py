@@ -20,47 +20,14 @@ import zipfile
 
 import numpy as np
 import pytest
+from tiled_product import EXTENTS, LIMITS, NEST, RUNS, STRIDES, TOUCHED, column
 
 from tvm_droplet_ms.cost_model.boosted_trees import Trees
 from tvm_droplet_ms.draft import DraftFileError, SymbolDraft
 from tvm_droplet_ms.draft.annotations import fusible_loops, parallel_extent, vector_extent
 from tvm_droplet_ms.draft.draft_file import SHIPPED, read_draft, shipped_draft, write_draft
 from tvm_droplet_ms.draft.fitted import fit_draft
-from tvm_droplet_ms.draft.symbols import OF_NEST, SIZES, SYMBOLS, Limits, NestValues, symbols
-
-
-def column(*values):
-    return np.array(values, dtype=float)[:, None]
-
-
-# c[i, j] += a[i, k] * b[k, j], 64 x 32 x 16, float32: for i in 8: for k in 32: for i in 8: for j in
-# 16, the innermost loop first below.
-EXTENTS = column(16, 8, 32, 8)
-TOUCHED = (
-    np.stack(
-        [
-            column(16, 16 * 8, 16 * 8, 16 * 64),  # c
-            column(1, 8, 8 * 32, 64 * 32),  # a
-            column(16, 16, 16 * 32, 16 * 32),  # b
-        ]
-    )
-    * 4.0
-)
-RUNS = (
-    np.stack(
-        [
-            column(16, 16 * 8, 16 * 8, 16 * 64),  # Rows of c are covered whole.
-            column(1, 1, 32, 64 * 32),
-            column(16, 16, 16 * 32, 16 * 32),
-        ]
-    )
-    * 4.0
-)
-STRIDES = np.stack([column(1, 16, 0, 128), column(0, 32, 1, 256), column(1, 0, 16, 0)])
-NEST = NestValues(
-    EXTENTS, TOUCHED, RUNS, STRIDES, [4, 4, 4], (False, False, True, False), (True,) * 4, 2.0
-)
-LIMITS = Limits(parallel=np.array([16.0]), vector=np.array([64.0]), unroll=np.array([0.0]))
+from tvm_droplet_ms.draft.symbols import OF_NEST, SIZES, SYMBOLS, NestValues, symbols
 
 
 def test_symbols_of_a_tiled_product():

@@ -21,27 +21,42 @@ it: the expected best of as many schedules, in closed form.
 """
 
 import argparse
-import math
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from tvm.target import Target
 
 from ..compat import fast_tune_contexts
 from ..cost_model.boosted_trees import Trees
 from ..cost_model.throughput import relative_throughput
 from ..draft.draft_file import write_draft
 from ..draft.fitted import fit_draft
+from ..draft.hardware import Hardware, hardware_of
 from ..report import align
-from .drafted_space import DraftedSpace, drafted_space
+from .drafted_space import ABLATIONS, DraftedSpace, drafted_space
 from .library import find_space, shipped_training_files
+from .space import Space
 
 WHOLE = "whole_"
 """The prefix of a sample of a whole space, whose enumerated part is a space without it."""
 
 COUNTS = (1, 8, 64)
 """Schedules chosen."""
+
+PAPER_SHARE = 512 / 4000
+"""The share of the schedules that Pruner's table 10 keeps."""
+
+CACHES = {
+    "znver4": (32 << 10, 1 << 20, 32 << 20),
+    "rocketlake": (48 << 10, 2 << 20, 32 << 20),
+}
+"""Bytes of L1, L2 and L3 of the machines that the spaces and samples were measured on, by mcpu."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -63,8 +78,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     judged = [find_space(name).name.partition(".")[0] for name in args.spaces or ()]
     print(_coverage(spaces))
-    print()
-    print(_table(spaces, judged, args.seed))
+    chosen = list(_judge(spaces, judged, args.seed))
+    for name, of_name in (("enumerated and sampled spaces", False), ("whole spaces", True)):
+        part = [one for one in chosen if one.space.name.startswith(WHOLE) == of_name]
+        if part:
+            print(f"\n{name.capitalize()}:\n\n{_by_space(part)}\n\n{_by_draft(part)}")
 
 
 def random_best(throughput: np.ndarray, count: int) -> float:
@@ -108,18 +126,25 @@ def _fit(spaces: Sequence[DraftedSpace], seed: int) -> Trees:
 def _load(path: Path, out: Path) -> DraftedSpace:
     kept = out / f"{path.name.partition('.')[0]}.npz"
     if not kept.exists():
-        space = drafted_space(path)
+        space = drafted_space(path, _measured_on(Space.load(path).target))
         content = vars(space) | {"unknown": np.array(list(space.unknown.elements()), dtype=str)}
         np.savez_compressed(kept, **content)
     with np.load(kept) as content:
         return DraftedSpace(
             str(content["name"]),
             content["symbols"],
+            content["formula"],
             content["secs"],
             content["is_random"],
             int(content["keys"]),
             Counter(map(str, content["unknown"])),
         )
+
+
+def _measured_on(target: Mapping[str, Any]) -> Hardware:
+    """The machine that a space was measured on."""
+    cpu = str(target["mcpu"])
+    return hardware_of(Target(dict(target)), caches=CACHES[cpu], line=64, cores=1)
 
 
 def _coverage(spaces: Sequence[DraftedSpace]) -> str:
@@ -132,25 +157,77 @@ def _coverage(spaces: Sequence[DraftedSpace]) -> str:
     return align(lines)
 
 
-def _table(spaces: Sequence[DraftedSpace], judged: Sequence[str], seed: int) -> str:
-    columns = [f"{kind} {count}" for count in COUNTS for kind in ("fitted", "random")]
-    lines = [["space", "schedules", *columns]]
-    rows = []
+@dataclass(frozen=True)
+class _Judged:
+    """What drafts choose of a space.
+
+    Parameters
+    ----------
+    space : DraftedSpace
+        The space.
+    throughput : np.ndarray
+        Of the schedules that TVM drew and the draft understands, of shape ``(schedules,)``.
+    orders : Mapping[str, np.ndarray]
+        These schedules in the order of each draft, the one it expects most of first.
+    """
+
+    space: DraftedSpace
+    throughput: np.ndarray
+    orders: Mapping[str, np.ndarray]
+
+    def best(self, draft: str, count: int) -> float:
+        """The best of as many schedules, relative to the best of all."""
+        if draft == "random":
+            return random_best(self.throughput, count)
+        return float(self.throughput[self.orders[draft][:count]].max())
+
+    def share(self, draft: str) -> float:
+        """The best of the paper's share of the schedules."""
+        return self.best(draft, max(1, round(PAPER_SHARE * len(self.throughput))))
+
+
+def _judge(spaces: Sequence[DraftedSpace], judged: Sequence[str], seed: int) -> Iterator[_Judged]:
     for space in spaces:
         usable = _usable(space) & space.is_random
         if (judged and space.name not in judged) or usable.sum() < max(COUNTS):
             continue
         others = [other for other in spaces if _family(other) != _family(space)]
         trees = _fit([other for other in others if _usable(other).any()], seed)
-        throughput = relative_throughput(space.secs[usable])
-        order = np.argsort(-trees.predict(space.symbols[usable]), kind="stable")
-        row = []
-        for count in COUNTS:
-            row += [float(throughput[order[:count]].max()), random_best(throughput, count)]
-        rows.append(row)
-        lines.append([space.name, str(int(usable.sum())), *(f"{value:.3f}" for value in row)])
-    means = [math.fsum(column) / len(column) for column in zip(*rows, strict=True)]
-    lines.append(["mean", "", *(f"{value:.3f}" for value in means)])
+        scores = {"fitted": trees.predict(space.symbols[usable])}
+        for without, times in zip(ABLATIONS, space.formula, strict=True):
+            name = " without ".join(["formula", *without])
+            scores[name] = -times[usable]
+        orders = {name: np.argsort(-score, kind="stable") for name, score in scores.items()}
+        orders["half of each"] = interleaved(orders["fitted"], orders["formula"])
+        yield _Judged(space, relative_throughput(space.secs[usable]), orders)
+
+
+def interleaved(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Two orders of the same numbers taken in turns, each number where it comes first."""
+    both = np.stack([first, second], axis=1).ravel()
+    _, places = np.unique(both, return_index=True)
+    return both[np.sort(places)]
+
+
+def _by_space(judged: Sequence[_Judged]) -> str:
+    drafts = ("fitted", "formula", "half of each", "random")
+    header = [f"{draft} {count}" for count in COUNTS for draft in drafts]
+    lines = [["space", "schedules", *header]]
+    for one in judged:
+        values = [one.best(draft, count) for count in COUNTS for draft in drafts]
+        numbers = [f"{value:.3f}" for value in values]
+        lines.append([one.space.name, str(len(one.throughput)), *numbers])
+    return align(lines)
+
+
+def _by_draft(judged: Sequence[_Judged]) -> str:
+    """The means over spaces, with each penalty of the formula off in turn."""
+    header = ["draft", *(f"best of {count}" for count in COUNTS), f"of {PAPER_SHARE:.1%}"]
+    lines = [header]
+    for draft in [*judged[0].orders, "random"]:
+        columns = [[one.best(draft, count) for one in judged] for count in COUNTS]
+        columns.append([one.share(draft) for one in judged])
+        lines.append([draft, *(f"{statistics.fmean(column):.3f}" for column in columns)])
     return align(lines)
 
 

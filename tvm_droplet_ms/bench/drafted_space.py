@@ -17,7 +17,6 @@
 """Symbols of the points of a measured space."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,14 +25,19 @@ import numpy as np
 from tvm.s_tir import Trace
 from tvm.target import Target
 
+from ..draft.hardware import Hardware
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
+from ..draft.penalties import PENALTIES, expected_ns
 from ..draft.skeleton import NotUnderstood
 from ..draft.symbols import SYMBOLS
 from ..search_strategy.neighbourhood import Point
 from .definitions import definition_of
 from .design_space import DesignSpace
 from .space import Space
+
+ABLATIONS = ((), *((penalty,) for penalty in PENALTIES))
+"""Penalties that the formula is without: none, then each."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class DraftedSpace:
         The space's name.
     symbols : np.ndarray
         Of shape ``(modules, SYMBOLS)``, float32; NaN where the key is not understood.
+    formula : np.ndarray
+        Nanoseconds that the formula expects, of shape ``(1 + penalties, modules)``: with all
+        penalties, then without each of ``PENALTIES``; NaN where the key is not understood.
     secs : np.ndarray
         The times of the modules in seconds, of shape ``(modules,)``; infinity for failures.
     is_random : np.ndarray
@@ -58,19 +65,22 @@ class DraftedSpace:
 
     name: str
     symbols: np.ndarray
+    formula: np.ndarray
     secs: np.ndarray
     is_random: np.ndarray
     keys: int
     unknown: Counter[str]
 
 
-def drafted_space(path: Path) -> DraftedSpace:
+def drafted_space(path: Path, hardware: Hardware) -> DraftedSpace:
     """Compute the symbols of the modules of a space, each from its first point.
 
     Parameters
     ----------
     path : Path
         File of a space or a sample.
+    hardware : Hardware
+        The CPU that the formula is for.
     """
     space = Space.load(path)
     context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
@@ -81,21 +91,26 @@ def drafted_space(path: Path) -> DraftedSpace:
         key = key_of(design_space.sketches[point.sketch], point.decisions)
         by_key.setdefault((point.sketch, key), []).append(module)
     symbols = np.full((len(space.modules), SYMBOLS), np.nan, dtype=np.float32)
+    formula = np.full((len(ABLATIONS), len(space.modules)), np.nan)
     unknown = Counter[str]()
     for (sketch, _), modules in by_key.items():
-        points = [first[module].decisions for module in modules]
+        points = np.array([first[module].decisions for module in modules], dtype=np.int64)
         try:
-            of_key = _key_symbols(design_space, sketch, points)
+            of_key = _key_symbols(design_space, sketch, tuple(points[0].tolist()))
         except (NotUnderstood, UnknownIndex) as error:
             unknown[str(error)] += 1
             continue
-        symbols[modules] = of_key.of(np.array(points, dtype=np.int64))
+        symbols[modules] = of_key.of(points)
+        nests, limits = of_key.values(points)
+        for row, without in enumerate(ABLATIONS):
+            formula[row, modules] = expected_ns(nests, limits, hardware, without=without)
     random = np.array([origin == "random" for origin in space.origins] or [True] * len(symbols))
-    return DraftedSpace(space.name, symbols, np.array(space.times), random, len(by_key), unknown)
+    times = np.array(space.times)
+    return DraftedSpace(space.name, symbols, formula, times, random, len(by_key), unknown)
 
 
-def _key_symbols(space: DesignSpace, sketch: int, points: Sequence[Point]) -> KeySymbols:
-    trace: Trace = space.trace((sketch, points[0]))
+def _key_symbols(space: DesignSpace, sketch: int, point: Point) -> KeySymbols:
+    trace: Trace = space.trace((sketch, point))
     schedule = space.replayer.new_schedule()
     trace.apply_to_schedule(schedule, remove_postproc=True)
     return KeySymbols(space.sketches[sketch], schedule)

@@ -26,11 +26,16 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .draft_file import DraftFileError
+    from .gpu_limits import GpuLimits
     from .symbol_draft import SymbolDraft
 
-__all__ = ["DraftFileError", "SymbolDraft"]
+__all__ = ["DraftFileError", "GpuLimits", "SymbolDraft"]
 
-_MODULES = {"DraftFileError": ".draft_file", "SymbolDraft": ".symbol_draft"}
+_MODULES = {
+    "DraftFileError": ".draft_file",
+    "GpuLimits": ".gpu_limits",
+    "SymbolDraft": ".symbol_draft",
+}
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__, _MODULES)

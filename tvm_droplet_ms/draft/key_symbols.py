@@ -98,8 +98,19 @@ class KeySymbols:
         symbols : np.ndarray
             Of shape ``(points, SYMBOLS)``, float32.
         """
-        if not self._nests:
+        nests, limits = self.values(points)
+        if not nests:
             return np.zeros((len(points), SYMBOLS), dtype=np.float32)
+        return symbols(nests, limits)
+
+    def values(self, points: np.ndarray) -> tuple[list[NestValues], Limits]:
+        """The loop nests of points of the key, and what may be annotated.
+
+        Parameters
+        ----------
+        points : np.ndarray
+            Decisions, of shape ``(points, entries)``.
+        """
         values = self._tape.evaluate(points, self._nodes)
 
         def chosen(nodes: Sequence[Node]) -> np.ndarray:
@@ -119,7 +130,7 @@ class KeySymbols:
             for nest in self._nests
         ]
         parallel, vector, unroll = chosen(self._limits)
-        return symbols(nests, Limits(parallel, vector, unroll))
+        return nests, Limits(parallel, vector, unroll)
 
 
 def _nodes(nest: Nest) -> set[Node]:

@@ -70,6 +70,10 @@ class SymbolDraft:
         return TaskSymbols(self.trees, spaces, replayer)
 
 
+RANDOM_SHARE = 0.25
+"""Share of the schedules that TVM draws."""
+
+
 @dataclass
 class TaskSymbols:
     """The draft of one task; keys are compiled where they are asked for.
@@ -82,16 +86,19 @@ class TaskSymbols:
         The points of the task.
     replayer : Replayer
         Makes a schedule of each key.
+    random_share : float
+        See ``TaskDraft``.
     """
 
     trees: Trees
     spaces: DesignSpaces
     replayer: Replayer
+    random_share: float = RANDOM_SHARE
     _keys: dict[tuple[int, Key], KeySymbols | None] = field(default_factory=dict)
 
     def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
         """The expected throughput of points; see ``TaskDraft``."""
-        scores = np.full(len(points), -np.inf)
+        scores = np.full(len(points), np.nan)
         if not len(points):
             return scores
         columns = [

@@ -36,7 +36,7 @@ from .descents.base import Batch, Descent
 from .descents.coordinate import CoordinateDescent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
-from .draft import Draft
+from .draft import DraftLike, TaskDraft, check_draft, find_draft
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History, is_unmeasured
 from .known_schedules import KnownLike, find_schedules
@@ -146,11 +146,12 @@ class DropletStrategy(StrategyLifecycle):
         are among those that the prior chooses from; without a prior they are not used. ``"auto"``:
         those that come with the package; else the path of a file, or None. ``tune`` uses them; for
         single kernels they have not been measured yet.
-    draft : Draft | None
+    draft : Literal["auto"] | Draft | None
         Scores schedules by their decisions alone: the random schedules that are measured, or that
-        the prior picks from, are then mostly those that it expects most of among thousands, such as
-        ``tvm_droplet_ms.draft.SymbolDraft.from_file()``. It pays where there is no prior. None for
-        none.
+        the prior picks from, are then mostly those that it expects most of among thousands.
+        ``"auto"``: where there is no prior, the draft that comes with the package for the target:
+        for CPUs ``tvm_droplet_ms.draft.SymbolDraft``, for GPUs ``tvm_droplet_ms.draft.GpuLimits``;
+        none with ``descent="coordinate"``. Else an object with ``begin``, or None.
 
     Raises
     ------
@@ -181,7 +182,7 @@ class DropletStrategy(StrategyLifecycle):
         descent: Literal["surrogate", "coordinate"] = "surrogate",
         prior: str | os.PathLike[str] | CostModel | None = "auto",
         known: KnownLike = None,
-        draft: Draft | None = None,
+        draft: DraftLike = "auto",
     ) -> None:
         """Constructor"""
         super().__init__()
@@ -197,11 +198,7 @@ class DropletStrategy(StrategyLifecycle):
             )
         check_prior(prior)
         find_schedules(known)
-        if draft is not None and not callable(getattr(draft, "begin", None)):
-            raise ValueError(
-                f"draft is {draft!r}, expected None or an object with `begin`, such as "
-                "tvm_droplet_ms.draft.SymbolDraft.from_file()"
-            )
+        check_draft(draft)
         self._explore_trials = int(explore_trials)
         self._descent_batch_size = int(descent_batch_size)
         self._stop_when_converged = bool(stop_when_converged)
@@ -220,17 +217,18 @@ class DropletStrategy(StrategyLifecycle):
         generator = random.Random(task.seed)
         replayer = Replayer(task.mod, task.postprocs, generator, task.num_threads)
         spaces = DesignSpaces(traces)
+        prior = self._make_prior(task)
         context = SearchContext(
             replayer=replayer,
             history=_load_history(task, args, replayer),
             schedules=list(args.design_spaces),
             spaces=spaces,
             generator=generator,
-            prior=self._make_prior(task),
+            prior=prior,
             cost_model=args.cost_model,
             seed=task.seed,
             known=find_schedules(self._known),
-            draft=None if self._draft is None else self._draft.begin(spaces, replayer),
+            draft=self._make_draft(task, prior, spaces, replayer),
         )
         if not any(sketch.decisions for sketch in context.spaces.sketches):
             logger.warning(
@@ -255,6 +253,18 @@ class DropletStrategy(StrategyLifecycle):
         if model is None:
             return None
         return CostModelPrior(model, task.mod, task.target, task.num_threads)
+
+    def _make_draft(
+        self,
+        task: Task,
+        prior: CostModelPrior | None,
+        spaces: DesignSpaces,
+        replayer: Replayer,
+    ) -> TaskDraft | None:
+        if self._draft == "auto" and (prior is not None or self._descent == "coordinate"):
+            return None
+        draft = find_draft(self._draft, task.target)
+        return None if draft is None else draft.begin(spaces, replayer)
 
     def _make_descent(self, search: SearchContext, budget: Budget) -> Descent:
         limit = largest_parallel_extent([schedule.trace for schedule in search.schedules])

@@ -56,7 +56,7 @@ class LatentDraft:
         score: Score,
         count: int,
     ) -> list[SpacePoint]:
-        """The points of the highest scores, each once, the highest first; none of minus infinity.
+        """The points of the highest scores, each once, the highest first; only finite scores.
 
         Parameters
         ----------

@@ -68,7 +68,9 @@ def _droplet(**options: Any) -> Make:
         prior = None if model is None else TransferModel(PretrainedModel.load(model))
         # Without a prior, an explorer asks the model that TVM trains.
         asks_tvm = prior is None and "explorer" in options
-        return DropletStrategy(**options, prior=prior), "xgb" if asks_tvm else "random"
+        # The draft that comes with the package has learned from the spaces to compare on.
+        strategy = DropletStrategy(**options, prior=prior, draft=None)
+        return strategy, "xgb" if asks_tvm else "random"
 
     return make
 
@@ -80,6 +82,7 @@ def _as_published(model: Path | None, trials: int) -> Search:
         explorer="evolutionary",
         descent="coordinate",
         prior=None,
+        draft=None,
     )
     return strategy, "xgb"
 

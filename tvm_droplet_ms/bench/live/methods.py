@@ -106,7 +106,7 @@ METHODS: Mapping[str, Method] = {
     "evolutionary with early model": Method(_evolutionary, _early_xgb),
     "evolutionary with prior": Method(_evolutionary, _pretrained, has_prior=True),
     "droplet": Method(_droplet(), _default_xgb, has_prior=True),
-    "droplet without prior": Method(_droplet(prior=None, known=None), _default_xgb),
+    "droplet without prior": Method(_droplet(prior=None, known=None, draft=None), _default_xgb),
     "droplet with draft": Method(_drafted(prior=None, known=None), _default_xgb, has_draft=True),
     "droplet with prior and draft": Method(
         _drafted(), _default_xgb, has_prior=True, has_draft=True

@@ -27,11 +27,8 @@ from ..draft import TaskDraft
 from ..latent_draft import LatentDraft
 from .base import Exploration, SearchContext
 
-RANDOM_SHARE = 0.25
-"""Share of the schedules that TVM draws, so that what the draft is blind to stays visible."""
-
 LEAST_RANDOM = 16
-"""The least of them: they tell which values decisions have."""
+"""The least that TVM draws, where it draws any: they tell which values decisions have."""
 
 
 class DraftedSampling:
@@ -60,8 +57,8 @@ class DraftedSampling:
 
     def ask(self, count: int) -> list[Candidate]:
         """Sample candidates that were never measured, at most ``count``, the drawn ones first."""
-        share = round(RANDOM_SHARE * count)
-        drawn = self._sampling.ask(max(LEAST_RANDOM, share))
+        share = round(self._draft.random_share * count)
+        drawn = self._sampling.ask(max(LEAST_RANDOM, share)) if share else []
         found = {candidate.module: candidate for candidate in drawn[:share]}
         for candidate in [*self._drafted(drawn, count - len(found)), *drawn[share:]]:
             if len(found) < count:
@@ -81,7 +78,7 @@ class DraftedSampling:
 
         def score(sketch: int, points: np.ndarray) -> np.ndarray:
             scores = self._draft.scores(sketch, points)
-            known.append(scores > -np.inf)
+            known.append(~np.isnan(scores))
             return scores
 
         seen = [search.spaces.find(candidate.trace) for candidate in drawn]

@@ -1,0 +1,114 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Which GPU schedules can be launched: by the draft, and by TVM's own check. Needs no GPU."""
+
+import numpy as np
+import pytest
+from conformance.driving import drive
+from conformance.objectives import timed
+
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, Layer, make_module
+from tvm_droplet_ms.bench.measure_gpu_limits import accepted_schedules
+from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.draft import GpuLimits
+from tvm_droplet_ms.draft.find import find_draft
+from tvm_droplet_ms.search_strategy.candidates import Replayer
+
+A100 = Target("nvidia/nvidia-a100")
+MATMUL = Layer("a matrix product", "matmul", (128, 128, 128))
+
+
+@pytest.fixture(autouse=True)
+def _fast():
+    with fast_tune_contexts():
+        yield
+
+
+def test_limits_are_those_of_the_target():
+    assert GpuLimits.of(A100) == GpuLimits(threads=1024, shared_bytes=49152)
+    assert find_draft(A100) == GpuLimits.of(A100)
+    with pytest.raises(ValueError, match="max_threads_per_block is not among the attributes"):
+        GpuLimits.of(Target({"kind": "llvm"}))
+    with pytest.raises(ValueError, match="shared_bytes is 0, expected a positive integer"):
+        GpuLimits(threads=32, shared_bytes=0)
+
+
+@pytest.mark.parametrize("name", ["dense", "conv2d", "conv2d_7x7"])
+def test_draft_says_what_tvm_accepts(name):
+    """All sketches, with and without copies that are made some stages before they are used."""
+    counts = accepted_schedules(ALL_LAYERS[name], A100, 40)
+    assert counts["drawn"] >= 40
+    assert counts["unknown"] == 0
+    assert counts["missed"] == 0
+    assert 0 < counts["right"] == counts["drafted"] == counts["accepted"] < counts["drawn"] / 3
+
+
+def test_what_is_not_understood_is_left_to_tvm():
+    counts = accepted_schedules(ALL_LAYERS["softmax"], A100, 4)
+    assert counts["unknown"] > 0
+    assert counts["accepted"] > 0
+
+
+def rejected(draft, monkeypatch):
+    """Replays that a search makes, for each of the schedules that it measures."""
+    replays = []
+    replay = Replayer.replay_all
+
+    def counted(self, traces):
+        traces = list(traces)
+        replays.extend(traces)
+        return replay(self, traces)
+
+    monkeypatch.setattr(Replayer, "replay_all", counted)
+    strategy = DropletStrategy(explore_trials=16, **draft)
+    context = ms.TuneContext(
+        make_module(MATMUL),
+        target=A100,
+        space_generator="post-order-apply",
+        search_strategy=strategy,
+        rand_state=1,
+        num_threads=1,
+    )
+    driven = drive(context, timed(lambda decisions: 1e-3), max_trials=16, num_trials_per_iter=16)
+    assert len(set(driven.modules)) == 16
+    return len(replays)
+
+
+def test_a_gpu_search_replays_what_can_be_launched(monkeypatch):
+    """By default, for a GPU."""
+    with_draft = rejected({}, monkeypatch)
+    assert with_draft <= 24
+    assert rejected({"draft": None}, monkeypatch) > 4 * with_draft
+
+
+def test_equal_points_are_drawn_in_random_order():
+    """Of the schedules that can be launched, not the first in some order."""
+    strategy = DropletStrategy(explore_trials=16)
+    context = ms.TuneContext(
+        make_module(MATMUL),
+        target=A100,
+        space_generator="post-order-apply",
+        search_strategy=strategy,
+        rand_state=1,
+        num_threads=1,
+    )
+    driven = drive(context, timed(lambda decisions: 1e-3), max_trials=16, num_trials_per_iter=16)
+    tiles = np.array([next(iter(trial.decisions)) for trial in driven.trials])
+    assert len(np.unique(tiles, axis=0)) > 6

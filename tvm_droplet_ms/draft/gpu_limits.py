@@ -1,0 +1,354 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Which GPU schedules can be launched, for many points at once.
+
+Of ten schedules that TVM draws for a GPU, about nine ask for more threads or shared memory than it
+has; ``VerifyGPUCode`` finds that out after a replay (``verify_gpu_code.cc``). Both are products of
+the decisions, which the trace tells: ``Split`` makes loops, ``Fuse`` and ``Bind`` make threads of
+them, and ``CacheRead`` copies what they read into shared memory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from ..search_strategy.candidates import Replayer
+from ..search_strategy.decisions import Sketch
+from ..search_strategy.design_spaces import DesignSpaces
+from .extents import Interval, Intervals, Node, Tape
+from .index_intervals import UnknownIndex, index_interval
+from .skeleton import NotUnderstood
+
+_LOW, _HIGH = (
+    "meta_schedule.thread_extent_low_inclusive",
+    "meta_schedule.thread_extent_high_inclusive",
+)
+_STAGES = "software_pipeline_stage"
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """What a GPU can launch; a draft that knows which schedules it cannot.
+
+    Parameters
+    ----------
+    threads : int
+        Threads of a block.
+    shared_bytes : int
+        Bytes of shared memory of a block.
+
+    Raises
+    ------
+    ValueError
+        If a number is not positive.
+    """
+
+    threads: int
+    shared_bytes: int
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"{name} is {value}, expected a positive integer")
+
+    @staticmethod
+    def of(target: Any) -> "GpuLimits":
+        """The limits of a target.
+
+        Raises
+        ------
+        ValueError
+            If it does not say ``max_threads_per_block`` and ``max_shared_memory_per_block``.
+        """
+        names = ("max_threads_per_block", "max_shared_memory_per_block")
+        values = [target.attrs.get(name) for name in names]
+        for name, value in zip(names, values, strict=True):
+            if value is None:
+                raise ValueError(f"{name} is not among the attributes of target {target}: give it")
+        return GpuLimits(*map(int, values))
+
+    def begin(self, spaces: DesignSpaces, replayer: Replayer) -> "TaskLimits":
+        """Make the draft of a task."""
+        return TaskLimits(self, spaces, replayer)
+
+
+@dataclass
+class TaskLimits:
+    """The draft of one task: all schedules that can be launched are equal to it.
+
+    Parameters
+    ----------
+    limits : GpuLimits
+        Of the GPU.
+    spaces : DesignSpaces
+        The points of the task.
+    replayer : Replayer
+        Makes a schedule of each sketch.
+    random_share : float
+        See ``TaskDraft``: there is nothing that this draft is blind to.
+    """
+
+    limits: GpuLimits
+    spaces: DesignSpaces
+    replayer: Replayer
+    random_share: float = 0.0
+    _launches: dict[int, "Launch | None"] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._generator = np.random.default_rng(0)
+
+    def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
+        """Random scores; negative infinity for what cannot be launched; see ``TaskDraft``."""
+        if sketch not in self._launches:
+            self._launches[sketch] = self._compile(sketch)
+        launch = self._launches[sketch]
+        if launch is None:
+            return np.full(len(points), np.nan)
+        return np.where(
+            launch.is_possible(points, self.limits), self._generator.random(len(points)), -np.inf
+        )
+
+    def _compile(self, sketch: int) -> "Launch | None":
+        ours = self.spaces.sketches[sketch]
+        schedule = self.replayer.new_schedule()
+        trace = self.spaces.trace((sketch, self.spaces.start(sketch)))
+        trace.apply_to_schedule(schedule, remove_postproc=True)
+        try:
+            return compile_launch(ours, schedule)
+        except (NotUnderstood, UnknownIndex):
+            return None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Threads and shared memory of the schedules of a sketch.
+
+    Parameters
+    ----------
+    tape : Tape
+        Evaluates the nodes for points of the sketch.
+    threads, shared_bytes : Node
+        Of a block.
+    least, most : int
+        Threads that the schedule rule asks for.
+    """
+
+    tape: Tape
+    threads: Node
+    shared_bytes: Node
+    least: int
+    most: int
+
+    def is_possible(self, points: np.ndarray, limits: GpuLimits) -> np.ndarray:
+        """Whether ``VerifyGPUCode`` accepts points.
+
+        Parameters
+        ----------
+        points : np.ndarray
+            Decisions, of shape ``(points, entries)``.
+        limits : GpuLimits
+            Of the GPU.
+        """
+        threads, shared = self.tape.evaluate(points, [self.threads, self.shared_bytes])
+        possible: np.ndarray = (
+            (threads >= self.least)
+            & (threads <= min(self.most, limits.threads))
+            & (shared <= limits.shared_bytes)
+        )
+        return possible
+
+
+def compile_launch(sketch: Sketch, schedule: Schedule) -> Launch:
+    """Read the threads and the shared memory of a sketch out of one of its schedules.
+
+    Parameters
+    ----------
+    sketch : Sketch
+        The sketch of the schedule.
+    schedule : Schedule
+        A replayed schedule, without postprocessors.
+
+    Raises
+    ------
+    NotUnderstood, UnknownIndex
+        If they are not known to follow from the decisions.
+    """
+    return _TraceReader(sketch, schedule).launch()
+
+
+@dataclass
+class _TraceReader:
+    sketch: Sketch
+    schedule: Schedule
+    tape: Tape = field(default_factory=Tape)
+
+    def __post_init__(self) -> None:
+        self._intervals = Intervals(self.tape)
+        self._extents: dict[Any, Node] = {}
+        self._parts: dict[Any, list[Any]] = {}
+        self._axes: dict[str, list[Any]] = {}
+        self._bound: dict[str, list[Any]] = {}
+        self._order: list[Any] = []
+        self._copies: list[tuple[Any, str, int]] = []
+        self._locations: dict[Any, Any] = {}
+        self._versions = 1
+        self._least, self._most = 1, 1 << 30
+        self._read()
+
+    def launch(self) -> Launch:
+        """The threads and the shared memory."""
+        if not self._bound or not self._order:
+            raise NotUnderstood("a schedule whose loops are not bound by its tiling")
+        threads = [self._bound[axis] for axis in self._bound if axis.startswith("threadIdx")]
+        shared = [self._copied_bytes(*copy) for copy in self._copies]
+        return Launch(
+            self.tape,
+            self._product(threads),
+            self.tape.multiply(self.tape.sum(shared), self.tape.constant(self._versions)),
+            self._least,
+            self._most,
+        )
+
+    def _product(self, loops: Sequence[Sequence[Any]]) -> Node:
+        return self.tape.product([self._extent(leaf) for leaves in loops for leaf in leaves])
+
+    def _extent(self, leaf: Any) -> Node:
+        if leaf not in self._extents:
+            raise NotUnderstood("a loop that no tile made")
+        return self._extents[leaf]
+
+    def _read(self) -> None:
+        positions = {decision.inst: decision for decision in self.sketch.decisions}
+        entries: dict[Any, Node] = {}
+        for position, inst in enumerate(self.schedule.trace.simplified(remove_postproc=True).insts):
+            kind, inputs, outputs = inst.kind.name, list(inst.inputs), list(inst.outputs)
+            if kind == "SamplePerfectTile" and position in positions:
+                start = positions[position].start
+                entries |= {out: self.tape.entry(start + n) for n, out in enumerate(outputs)}
+            elif kind == "Split":
+                self._note_split(inputs[0], inputs[1:], outputs, entries)
+            elif kind == "Fuse":
+                self._parts[outputs[0]] = inputs
+            elif kind == "GetLoops":
+                self._axes.setdefault(self._block_name(inputs[0]), outputs)
+            elif kind == "Bind":
+                self._bound[str(inst.attrs[0])] = list(self._leaves(inputs[0]))
+            elif kind == "Reorder" and not self._order:
+                self._order = inputs
+            elif kind == "CacheRead" and str(inst.attrs[1]).startswith("shared"):
+                consumer = self._block_name(inputs[0])
+                self._copies.append((outputs[0], consumer, int(inst.attrs[0])))
+            elif kind == "ComputeAt":
+                self._locations[inputs[0]] = inputs[1]
+            elif kind == "Annotate":
+                self._note_annotation(str(inst.attrs[0]), inputs[1])
+            elif kind == "RFactor":
+                raise NotUnderstood("the instruction RFactor")
+
+    def _note_split(
+        self,
+        loop: Any,
+        factors: Sequence[Any],
+        outputs: Sequence[Any],
+        entries: Mapping[Any, Node],
+    ) -> None:
+        self._parts[loop] = list(outputs)
+        for output, factor in zip(outputs, factors, strict=True):
+            if factor in entries:
+                self._extents[output] = entries[factor]
+
+    def _note_annotation(self, name: str, value: Any) -> None:
+        if name == _LOW:
+            self._least = int(value)
+        elif name == _HIGH:
+            self._most = int(value)
+        elif name == _STAGES:
+            # A copy that is used some stages later is kept for all stages in between.
+            stages = [int(stage) for stage in value]
+            self._versions = max(stages) - min(stages) + 1
+
+    def _block_name(self, block_rv: Any) -> str:
+        try:
+            return str(self.schedule.get(block_rv).name_hint)
+        except Exception:  # TVM raises errors of many types for what is gone: it was inlined.
+            return ""
+
+    def _leaves(self, loop: Any) -> Iterator[Any]:
+        """The loops of the tiling that a loop was fused from, or was split into."""
+        if loop not in self._parts:
+            yield loop
+            return
+        for part in self._parts[loop]:
+            yield from self._leaves(part)
+
+    def _copied_bytes(self, copy: Any, consumer: str, number: int) -> Node:
+        """The bytes of a copy in shared memory: what all threads of a block read at its place."""
+        tape = self.tape
+        block = self.schedule.get(self.schedule.get_sblock(consumer))
+        region = block.reads[number]
+        if not str(region.source.scope()).startswith("shared") or copy not in self._locations:
+            raise NotUnderstood(f"a shared copy of {consumer}")
+        inside = self._turning(self._locations[copy])
+        loops = self._axes.get(consumer, [])
+        if len(loops) != len(block.iter_vars):
+            raise NotUnderstood(f"the loops of {consumer}")
+        counts = [self._count(list(self._leaves(loop)), inside) for loop in loops]
+
+        def interval(variable: Any) -> Interval:
+            for axis, count in zip(block.iter_vars, counts, strict=True):
+                if axis.var.same_as(variable):
+                    return self._intervals.counted(count)
+            raise NotUnderstood(f"the variable {variable.name} of {consumer}")
+
+        bytes_ = tape.constant(int(region.source.dtype.itemsize))
+        for part, length in zip(region.region, region.source.shape, strict=True):
+            index = index_interval(part.min, interval, self._intervals)
+            extent = tape.add(self._intervals.span(index), tape.constant(_integer(part.extent)))
+            bytes_ = tape.multiply(bytes_, tape.least(extent, tape.constant(_integer(length))))
+        return bytes_
+
+    def _turning(self, location: Any) -> list[Any]:
+        """The loops within a place, and the threads of a block, which all read one copy."""
+        if location not in self._order:
+            raise NotUnderstood("a copy whose place is no loop of the tiling")
+        within = self._order[self._order.index(location) + 1 :]
+        threads = [
+            leaf
+            for axis, leaves in self._bound.items()
+            if not axis.startswith("blockIdx")
+            for leaf in leaves
+        ]
+        return [*threads, *within]
+
+    def _count(self, chain: Sequence[Any], turning: Sequence[Any]) -> Node:
+        """How many values an axis takes: the product of its innermost loops, which all turn."""
+        turns = [leaf in turning for leaf in chain]
+        first = turns.index(True) if True in turns else len(chain)
+        if not all(turns[first:]):
+            raise NotUnderstood("a loop that stands still within one that turns")
+        return self.tape.product([self._extent(leaf) for leaf in chain[first:]])
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, int | tirx.IntImm):
+        return int(value)
+    raise NotUnderstood(f"the extent {value}, which is not constant")
