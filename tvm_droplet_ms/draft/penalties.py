@@ -156,7 +156,8 @@ class _Statement:
         parts = np.stack([self._computing(), *self._moving()])
         alone = parts.max(axis=0) + OVERLAP_LOSS * (parts.sum(axis=0) - parts.max(axis=0))
         launch = self.hardware.launch if self.hardware.cores > 1 else 0.0
-        return alone / self._cores() + np.where(self.parallel > 1.0, launch, 0.0)
+        time: np.ndarray = alone / self._cores() + np.where(self.parallel > 1.0, launch, 0.0)
+        return time
 
     def _penalty(self, name: str, value: np.ndarray) -> np.ndarray:
         """A share of the peak, of at most 1."""
@@ -173,15 +174,17 @@ class _Statement:
         if any(nest.reduces):
             waits = self._penalty("latency", accumulators / CHAINS)
         operations = nest.iterations[-1] * max(nest.operations, 1.0)
-        time = operations / (hardware.flops * used * fit * waits)
-        if "overhead" in self.without:
-            return time
-        return time + TURN * nest.iterations[-1] / _at(nest.iterations, self.depth)
+        turn = 0.0 if "overhead" in self.without else TURN
+        turns = nest.iterations[-1] / _at(nest.iterations, self.depth)
+        time: np.ndarray = operations / (hardware.flops * used * fit * waits) + turn * turns
+        return time
 
     def _outputs(self) -> np.ndarray:
         """Elements that the straight-line code writes: the accumulators."""
         innermost = np.full_like(self.nest.touched[0, :1], self.nest.itemsizes[0])
-        return _at(self.nest.touched[0], self.depth, innermost[0]) / self.nest.itemsizes[0]
+        bytes_ = _at(self.nest.touched[0], self.depth, innermost[0])
+        outputs: np.ndarray = bytes_ / self.nest.itemsizes[0]
+        return outputs
 
     def _moving(self) -> list[np.ndarray]:
         """Nanoseconds to move the bytes into the registers, then into each cache."""
@@ -192,11 +195,11 @@ class _Statement:
             depths.append((together <= CACHE_SHARE * size).sum(axis=0))
         times = []
         for depth, rate in zip(depths, hardware.bandwidths, strict=True):
-            moved = sum(
+            moved = [
                 self._moved(access, depth, is_cache=depth is not self.depth)
                 for access in range(len(nest.touched))
-            )
-            times.append(moved / rate)
+            ]
+            times.append(np.sum(moved, axis=0) / rate)
         return times
 
     def _moved(self, access: int, depth: np.ndarray, *, is_cache: bool) -> np.ndarray:
@@ -214,12 +217,14 @@ class _Statement:
             turns = nest.strides[access, loop] != 0
             goes_on &= ~(outside & turns)
             stays = np.where(outside & goes_on, stays * extent, stays)
-        moved = bytes_ * entries / stays
+        moved: np.ndarray = bytes_ * entries / stays
         if is_cache:
             run = _at(nest.runs[access], depth, element)
             line = float(self.hardware.line)
             moved = moved / self._penalty("lines", run / (np.ceil(run / line) * line))
-        return moved * (2.0 if access == 0 and any(nest.reduces) else 1.0)
+        if access == 0 and any(nest.reduces):  # It is read and written.
+            moved = moved * 2.0
+        return moved
 
     def _cores(self) -> np.ndarray:
         """Cores that work, on average."""
