@@ -419,7 +419,7 @@ def test_invalid_arguments_are_rejected_before_anything_runs(
 
 def test_strategies_with_a_prior() -> None:
     """A pretrained model where they have, and none that learns where they ask none."""
-    prior = {name for name in STRATEGIES if EXPERIMENTS[name].uses_prior}
+    prior = {name for name in STRATEGIES if EXPERIMENTS[name].begins_with == "prior"}
     assert prior == {
         "droplet",
         "droplet evolutionary",

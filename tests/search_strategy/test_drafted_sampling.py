@@ -16,16 +16,18 @@
 # under the License.
 """A strategy whose random schedules a draft has sifted."""
 
+import logging
 import statistics
 
 import numpy as np
 import pytest
-from conformance.driving import drive
+from conformance.driving import FixedModel, drive
 from conformance.objectives import bowl, timed
 from conformance.workloads import make_context
 
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy import RandomExplorer
+from tvm_droplet_ms.search_strategy import draft as strategy_draft
 
 
 class KnowsTheBowl:
@@ -33,6 +35,7 @@ class KnowsTheBowl:
 
     def __init__(self, sign=-1.0, knows=lambda points: np.ones(len(points), dtype=bool)):
         self.sign, self.knows, self.asked = sign, knows, 0
+        self.random_share = 0.25
 
     def begin(self, spaces, replayer):
         self._spaces = spaces
@@ -44,7 +47,10 @@ class KnowsTheBowl:
         costs = np.array(
             [bowl([d.value(tuple(point)) for d in decisions]) for point in points.tolist()]
         )
-        return np.where(self.knows(points), self.sign * costs, -np.inf)
+        return np.where(self.knows(points), self.sign * costs, np.nan)
+
+    def summary(self):
+        return "drafted by the bowl"
 
 
 def costs(draft, seed=0, trials=8, **options):
@@ -69,10 +75,39 @@ def test_wrong_draft_leaves_the_random_ones():
     assert statistics.mean(wrong) > statistics.mean(without)
 
 
-def test_draft_that_knows_nothing_changes_nothing():
-    ignorant = KnowsTheBowl(knows=lambda points: np.zeros(len(points), dtype=bool))
+class Constant(KnowsTheBowl):
+    def scores(self, sketch, points):
+        return np.ones(len(points))
+
+
+@pytest.mark.parametrize(
+    "ignorant",
+    [KnowsTheBowl(knows=lambda points: np.zeros(len(points), dtype=bool)), Constant()],
+    ids=["nothing", "constant"],
+)
+def test_draft_that_knows_nothing_changes_nothing(ignorant):
     # Those of the first batch; the next one begins later in the stream of draws.
     assert costs(ignorant)[:4] == costs(None)[:4]
+
+
+def test_points_that_are_not_valid_are_never_drafted():
+    """Unlike unknown ones, they leave the share of the draft to the others."""
+
+    class Refuses(KnowsTheBowl):
+        def scores(self, sketch, points):
+            scores = super().scores(sketch, points)
+            return np.where(points[:, 0] % 2 == 0, scores, -np.inf)
+
+    strategy = DropletStrategy(prior=None, draft=Refuses(), explore_trials=8)
+    driven = drive(make_context(strategy), timed(bowl), max_trials=8)
+    firsts = [next(iter(trial.decisions))[0] for trial in driven.trials]
+    assert sum(first % 2 == 0 for first in firsts) >= 6
+
+
+def test_the_log_says_what_was_drafted(caplog):
+    caplog.set_level(logging.INFO, logger="tvm_droplet_ms")
+    costs(KnowsTheBowl())
+    assert any("; drafted by the bowl" in record.getMessage() for record in caplog.records)
 
 
 def test_a_draft_drafts_only_what_it_knows_and_no_more_than_its_share():
@@ -83,7 +118,7 @@ def test_a_draft_drafts_only_what_it_knows_and_no_more_than_its_share():
     class KnowsTheWorseHalf(KnowsTheBowl):
         def scores(self, sketch, points):
             scores = super().scores(sketch, points)
-            return np.where(-scores > median, scores, -np.inf)
+            return np.where(-scores > median, scores, np.nan)
 
     found = costs(KnowsTheWorseHalf(), trials=64)
     best_known = [c for c in found if median < c < statistics.quantiles(random, n=8)[4]]
@@ -106,5 +141,30 @@ def test_clone_keeps_the_draft():
 
 @pytest.mark.parametrize("draft", ["symbols", 3, object()])
 def test_what_is_no_draft_is_refused(draft):
-    with pytest.raises(ValueError, match=r"draft is .*, expected None or an object with `begin`"):
+    expected = r"draft is .*, expected \"auto\", None or an object with `begin`"
+    with pytest.raises(ValueError, match=expected):
         DropletStrategy(draft=draft)
+
+
+def drafts_of(monkeypatch, **options):
+    """The drafts that a strategy begins, where the package has one for every target."""
+    begun = []
+
+    class Begun(KnowsTheBowl):
+        def begin(self, spaces, replayer):
+            begun.append(self)
+            return super().begin(spaces, replayer)
+
+    monkeypatch.setattr(
+        strategy_draft.tvm_ffi, "get_global_func", lambda *_, **__: lambda _: Begun()
+    )
+    driven = drive(make_context(DropletStrategy(**options)), timed(bowl), max_trials=4)
+    assert len(driven.trials) == 4
+    return len(begun)
+
+
+def test_draft_of_the_package_stands_in_for_a_prior(monkeypatch):
+    assert drafts_of(monkeypatch, prior=None) == 1
+    assert drafts_of(monkeypatch, prior=None, draft=None) == 0
+    assert drafts_of(monkeypatch, prior=None, descent="coordinate") == 0
+    assert drafts_of(monkeypatch, prior=FixedModel()) == 0

@@ -22,26 +22,20 @@ it: the expected best of as many schedules, in closed form.
 
 import argparse
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-
-from tvm.target import Target
 
 from ..compat import fast_tune_contexts
 from ..cost_model.boosted_trees import Trees
 from ..cost_model.throughput import relative_throughput
 from ..draft.draft_file import write_draft
 from ..draft.fitted import fit_draft
-from ..draft.hardware import Hardware, hardware_of
 from ..report import align
-from .drafted_space import ABLATIONS, DraftedSpace, drafted_space
+from .drafted_space import ABLATIONS, DraftedSpace, drafted_space_once
 from .library import find_space, shipped_training_files
-from .space import Space
 
 WHOLE = "whole_"
 """The prefix of a sample of a whole space, whose enumerated part is a space without it."""
@@ -51,12 +45,6 @@ COUNTS = (1, 8, 64)
 
 PAPER_SHARE = 512 / 4000
 """The share of the schedules that Pruner's table 10 keeps."""
-
-CACHES = {
-    "znver4": (32 << 10, 1 << 20, 32 << 20),
-    "rocketlake": (48 << 10, 2 << 20, 32 << 20),
-}
-"""Bytes of L1, L2 and L3 of the machines that the spaces and samples were measured on, by mcpu."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -70,9 +58,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--without", nargs="+", default=(), help="spaces that a written draft does not learn from"
     )
     args = parser.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
     with fast_tune_contexts():
-        spaces = [_load(path, args.out) for path in shipped_training_files()]
+        spaces = [
+            drafted_space_once(path, args.out / f"{path.name.partition('.')[0]}.npz")
+            for path in shipped_training_files()
+        ]
     if args.write is not None:
         _write(args.write, spaces, args.without, args.seed)
         return
@@ -109,42 +99,18 @@ def _write(path: Path, spaces: Sequence[DraftedSpace], without: Sequence[str], s
     """Fit a draft to all spaces but some, and write it."""
     left_out = {name.removeprefix(WHOLE) for name in without}
     learned = [space for space in spaces if _family(space) not in left_out]
-    learned = [space for space in learned if _usable(space).any()]
+    learned = [space for space in learned if space.usable.any()]
     write_draft(path, _fit(learned, seed), [space.name for space in learned])
     print(f"wrote {path}, {path.stat().st_size / 1024:.0f} KiB, of {len(learned)} workloads")
 
 
 def _fit(spaces: Sequence[DraftedSpace], seed: int) -> Trees:
-    rows = [_usable(space) for space in spaces]
+    rows = [space.usable for space in spaces]
     return fit_draft(
         [space.symbols[row] for space, row in zip(spaces, rows, strict=True)],
         [relative_throughput(space.secs)[row] for space, row in zip(spaces, rows, strict=True)],
         seed=seed,
     )
-
-
-def _load(path: Path, out: Path) -> DraftedSpace:
-    kept = out / f"{path.name.partition('.')[0]}.npz"
-    if not kept.exists():
-        space = drafted_space(path, _measured_on(Space.load(path).target))
-        content = vars(space) | {"unknown": np.array(list(space.unknown.elements()), dtype=str)}
-        np.savez_compressed(kept, **content)
-    with np.load(kept) as content:
-        return DraftedSpace(
-            str(content["name"]),
-            content["symbols"],
-            content["formula"],
-            content["secs"],
-            content["is_random"],
-            int(content["keys"]),
-            Counter(map(str, content["unknown"])),
-        )
-
-
-def _measured_on(target: Mapping[str, Any]) -> Hardware:
-    """The machine that a space was measured on."""
-    cpu = str(target["mcpu"])
-    return hardware_of(Target(dict(target)), caches=CACHES[cpu], line=64, cores=1)
 
 
 def _coverage(spaces: Sequence[DraftedSpace]) -> str:
@@ -188,11 +154,11 @@ class _Judged:
 
 def _judge(spaces: Sequence[DraftedSpace], judged: Sequence[str], seed: int) -> Iterator[_Judged]:
     for space in spaces:
-        usable = _usable(space) & space.is_random
+        usable = space.usable & space.is_random
         if (judged and space.name not in judged) or usable.sum() < max(COUNTS):
             continue
         others = [other for other in spaces if _family(other) != _family(space)]
-        trees = _fit([other for other in others if _usable(other).any()], seed)
+        trees = _fit([other for other in others if other.usable.any()], seed)
         scores = {"fitted": trees.predict(space.symbols[usable])}
         for without, times in zip(ABLATIONS, space.formula, strict=True):
             name = " without ".join(["formula", *without])
@@ -229,12 +195,6 @@ def _by_draft(judged: Sequence[_Judged]) -> str:
         columns.append([one.share(draft) for one in judged])
         lines.append([draft, *(f"{statistics.fmean(column):.3f}" for column in columns)])
     return align(lines)
-
-
-def _usable(space: DraftedSpace) -> np.ndarray:
-    finite: np.ndarray = np.isfinite(space.symbols).all(axis=1)
-    usable: np.ndarray = finite & np.isfinite(space.secs)
-    return usable
 
 
 def _family(space: DraftedSpace) -> str:

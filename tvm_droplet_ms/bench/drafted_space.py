@@ -25,7 +25,8 @@ import numpy as np
 from tvm.s_tir import Trace
 from tvm.target import Target
 
-from ..draft.hardware import Hardware
+from ..cost_model.archive import replacing
+from ..draft.hardware import Hardware, hardware_of
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
 from ..draft.penalties import PENALTIES, expected_ns
@@ -35,6 +36,12 @@ from ..search_strategy.neighbourhood import Point
 from .definitions import definition_of
 from .design_space import DesignSpace
 from .space import Space
+
+CACHES = {
+    "znver4": (32 << 10, 1 << 20, 32 << 20),
+    "rocketlake": (48 << 10, 2 << 20, 32 << 20),
+}
+"""Bytes of L1, L2 and L3 of the machines that the spaces and samples were measured on, by mcpu."""
 
 ABLATIONS = ((), *((penalty,) for penalty in PENALTIES))
 """Penalties that the formula is without: none, then each."""
@@ -71,19 +78,52 @@ class DraftedSpace:
     keys: int
     unknown: Counter[str]
 
+    @property
+    def usable(self) -> np.ndarray:
+        """Whether a draft can learn from each module: its symbols are known, and it runs."""
+        usable: np.ndarray = np.isfinite(self.symbols).all(axis=1) & np.isfinite(self.secs)
+        return usable
 
-def drafted_space(path: Path, hardware: Hardware) -> DraftedSpace:
+
+def drafted_space_once(path: Path, kept: Path) -> DraftedSpace:
+    """What ``drafted_space`` computes, kept in a file.
+
+    Parameters
+    ----------
+    path : Path
+        File of a space or a sample.
+    kept : Path
+        The file of what is computed; read where it exists.
+    """
+    if not kept.exists():
+        space = drafted_space(path)
+        content = vars(space) | {"unknown": np.array(list(space.unknown.elements()), dtype=str)}
+        with replacing(kept) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, **content)
+    with np.load(kept) as content:
+        return DraftedSpace(
+            str(content["name"]),
+            content["symbols"],
+            content["formula"],
+            content["secs"],
+            content["is_random"],
+            int(content["keys"]),
+            Counter(map(str, content["unknown"])),
+        )
+
+
+def drafted_space(path: Path) -> DraftedSpace:
     """Compute the symbols of the modules of a space, each from its first point.
 
     Parameters
     ----------
     path : Path
         File of a space or a sample.
-    hardware : Hardware
-        The CPU that the formula is for.
     """
     space = Space.load(path)
-    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
+    target = Target(dict(space.target))
+    hardware = measured_on(target)
+    context = definition_of(space).context(target, "replay-trace")
     design_space = DesignSpace(context)
     first = {point.module: point for point in reversed(space.points) if point.module is not None}
     by_key: dict[tuple[int, Key], list[int]] = {}
@@ -107,6 +147,12 @@ def drafted_space(path: Path, hardware: Hardware) -> DraftedSpace:
     random = np.array([origin == "random" for origin in space.origins] or [True] * len(symbols))
     times = np.array(space.times)
     return DraftedSpace(space.name, symbols, formula, times, random, len(by_key), unknown)
+
+
+def measured_on(target: Target) -> Hardware:
+    """One core of the machine that a space was measured on."""
+    caches = CACHES.get(str(target.attrs.get("mcpu")), Hardware.caches)
+    return hardware_of(target, cores=1, caches=caches, line=64)
 
 
 def _key_symbols(space: DesignSpace, sketch: int, point: Point) -> KeySymbols:

@@ -127,6 +127,11 @@ class TaskLimits:
             launch.is_possible(points, self.limits), self._generator.random(len(points)), -np.inf
         )
 
+    def summary(self) -> str:
+        """How many sketches are drafted."""
+        drafted = sum(launch is not None for launch in self._launches.values())
+        return f"drafted {drafted} of {len(self._launches)} sketches"
+
     def _compile(self, sketch: int) -> "Launch | None":
         ours = self.spaces.sketches[sketch]
         schedule = self.replayer.new_schedule()

@@ -17,11 +17,12 @@
 """The draft that a strategy is given: trees on the symbols of schedules."""
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
-from ..cost_model.boosted_trees import Trees
 from ..search_strategy.candidates import Replayer
 from ..search_strategy.decision_kinds import COMPUTE_LOCATION
 from ..search_strategy.design_spaces import DesignSpaces
@@ -37,17 +38,24 @@ LEAST_POINTS = 16
 """Points of a key below which it is not worth a replay."""
 
 
+class Scorer(Protocol):
+    """Scores symbols, such as the trees of ``fit_draft``."""
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """The expected throughput, of shape ``(points,)``, of rows of symbols."""
+
+
 @dataclass(frozen=True)
 class SymbolDraft:
     """Scores schedules by trees on their symbols.
 
     Parameters
     ----------
-    trees : Trees
+    trees : Scorer
         Those of ``fit_draft``.
     """
 
-    trees: Trees
+    trees: Scorer
 
     @staticmethod
     def from_file(path: str | os.PathLike[str] | None = None) -> "SymbolDraft":
@@ -80,7 +88,7 @@ class TaskSymbols:
 
     Parameters
     ----------
-    trees : Trees
+    trees : Scorer
         Score symbols.
     spaces : DesignSpaces
         The points of the task.
@@ -90,11 +98,12 @@ class TaskSymbols:
         See ``TaskDraft``.
     """
 
-    trees: Trees
+    trees: Scorer
     spaces: DesignSpaces
     replayer: Replayer
     random_share: float = RANDOM_SHARE
     _keys: dict[tuple[int, Key], KeySymbols | None] = field(default_factory=dict)
+    _unknown: Counter[str] = field(default_factory=Counter)
 
     def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
         """The expected throughput of points; see ``TaskDraft``."""
@@ -139,6 +148,15 @@ class TaskSymbols:
                 continue
             try:
                 return KeySymbols(ours, schedule)
-            except (NotUnderstood, UnknownIndex):
+            except (NotUnderstood, UnknownIndex) as error:
+                self._unknown[str(error)] += 1
                 return None
+        self._unknown["compute locations that TVM does not keep"] += 1
         return None
+
+    def summary(self) -> str:
+        """How many keys are drafted, and why the others are not."""
+        drafted = sum(key is not None for key in self._keys.values())
+        text = f"drafted {drafted} of {len(self._keys)} keys"
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in self._unknown.most_common())
+        return f"{text}; not {reasons}" if reasons else text

@@ -55,6 +55,9 @@ class TaskDraft(Protocol):
             are not valid.
         """
 
+    def summary(self) -> str:
+        """What it knows of the task, for the log."""
+
 
 class Draft(Protocol):
     """Scores schedules by their decisions alone, before anything is measured."""

@@ -163,7 +163,9 @@ class DropletSearch:
 
     def conclude(self) -> None:
         """Log how the search ended, at the end of its run, and release what it holds."""
-        self.log.log("finished", f"the run ends; {self.log.drops()}")
+        draft = self.context.draft
+        drafted = "" if draft is None else f"; {draft.summary()}"
+        self.log.log("finished", f"the run ends; {self.log.drops()}{drafted}")
         self.log.warn_if_all_failed()
         self.exploration.leave()
 

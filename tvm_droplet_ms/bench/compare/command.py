@@ -30,7 +30,7 @@ from .results import CompareError, RunResult
 from .runs import Run, finished, plan, run_jobs, set_aside
 from .strategies import STRATEGIES, find_experiment, make_search
 from .tables import format_report
-from .transfer import train_without_each
+from .transfer import LEARNERS, train_without_each
 
 INTERRUPTED = 130
 """The exit status after an interruption: 128 and the number of SIGINT."""
@@ -102,11 +102,12 @@ def run_compare(
     for name in names:
         _check_strategy(name, trials)
     check_matplotlib()
-    with_prior = [name for name in names if find_experiment(name).uses_prior]
     models: dict[str, Mapping[str, Path]] = {}
-    if with_prior:
-        trained = train_without_each(space_files, samples, directory, out)
-        models = dict.fromkeys(with_prior, trained)
+    for kind in LEARNERS:
+        begin_with_it = [name for name in names if find_experiment(name).begins_with == kind]
+        if begin_with_it:
+            trained = train_without_each(space_files, samples, directory, out, kind=kind)
+            models |= dict.fromkeys(begin_with_it, trained)
     jobs = plan(
         space_files,
         names,

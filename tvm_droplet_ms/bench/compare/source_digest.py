@@ -27,8 +27,18 @@ PACKAGE = Path(__file__).resolve().parents[2]
 LEARNING = ("cost_model", "bench/design_space.py", "bench/training.py")
 """Sources that determine the training of a cost model, relative to the package."""
 
+DRAFTING = (
+    "draft",
+    "cost_model",
+    "search_strategy/decisions.py",
+    "bench/design_space.py",
+    "bench/drafted_space.py",
+)
+"""Sources that determine the fitting of a draft, relative to the package."""
+
 RUNNING = (
     *LEARNING,
+    "draft",
     "search_strategy",
     "autotvm",
     "bench/baselines",

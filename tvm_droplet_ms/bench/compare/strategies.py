@@ -21,11 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
 from ...autotvm import AnnealingExplorer
 from ...cost_model import PretrainedModel, TransferModel
+from ...cost_model.boosted_trees import Trees
+from ...draft import SymbolDraft
+from ...draft.draft_file import read_draft, shipped_draft
 from ...search_strategy import DropletStrategy
 from ..baselines.strategy import AskTellStrategy
 from .results import CompareError
@@ -49,12 +54,12 @@ class Experiment:
     ----------
     make : Make
         Makes a new search for each run.
-    uses_prior : bool
-        True if it starts with a model that was trained on all other spaces.
+    begins_with : str | None
+        What it begins with, learned from all other spaces: one of ``transfer.LEARNERS``, or None.
     """
 
     make: Make
-    uses_prior: bool = False
+    begins_with: str | None = None
 
 
 class UnknownStrategyError(CompareError):
@@ -71,6 +76,28 @@ def _droplet(**options: Any) -> Make:
         # The draft that comes with the package has learned from the spaces to compare on.
         strategy = DropletStrategy(**options, prior=prior, draft=None)
         return strategy, "xgb" if asks_tvm else "random"
+
+    return make
+
+
+@dataclass(frozen=True)
+class _SignedTrees:
+    """The scores of trees times a sign."""
+
+    trees: Trees
+    sign: float
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        return self.sign * self.trees.predict(features)
+
+
+def _drafted(sign: float) -> Make:
+    """``DropletStrategy`` without a prior, with a draft or with the opposite of one."""
+
+    def make(model: Path | None, trials: int) -> Search:
+        trees = shipped_draft() if model is None else read_draft(model)
+        draft = SymbolDraft(_SignedTrees(trees, sign))
+        return DropletStrategy(prior=None, draft=draft), "random"
 
     return make
 
@@ -106,15 +133,17 @@ ANNEALING_STEPS = 4
 500, which would take minutes for a batch here."""
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "droplet": Experiment(_droplet(), uses_prior=True),
+    "droplet": Experiment(_droplet(), "prior"),
     "droplet without prior": Experiment(_droplet()),
-    "droplet evolutionary": Experiment(_droplet(explorer="evolutionary"), uses_prior=True),
+    "droplet with draft": Experiment(_drafted(sign=1.0), "draft"),
+    "droplet with inverted draft": Experiment(_drafted(sign=-1.0), "draft"),
+    "droplet evolutionary": Experiment(_droplet(explorer="evolutionary"), "prior"),
     "droplet annealing": Experiment(
-        _droplet(explorer=AnnealingExplorer(steps=ANNEALING_STEPS)), uses_prior=True
+        _droplet(explorer=AnnealingExplorer(steps=ANNEALING_STEPS)), "prior"
     ),
     "droplet as published": Experiment(_as_published),
     "evolutionary": Experiment(_evolutionary),
-    "evolutionary with prior": Experiment(_evolutionary, uses_prior=True),
+    "evolutionary with prior": Experiment(_evolutionary, "prior"),
     "replay-trace": Experiment(_replay_trace),
     "random": Experiment(_ask_tell("random")),
     "tpe": Experiment(_ask_tell("tpe")),

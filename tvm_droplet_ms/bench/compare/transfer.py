@@ -14,30 +14,101 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Cost models for the runs of a comparison, each trained on all spaces but the run's own."""
+"""What the runs of a comparison begin with, learned from all spaces but the run's own."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
 from tvm_ffi import structural_hash
 
 from tvm.target import Target
 
 from ...cost_model.pretrained_model import PretrainedModel
+from ...cost_model.throughput import relative_throughput
 from ...cost_model.training.training_data import target_text
+from ...draft.draft_file import write_draft
+from ...draft.fitted import fit_draft
 from ..definitions import definition_of
+from ..drafted_space import drafted_space_once
 from ..training import read_space_once
 from .replay import load_space
 from .results import CompareError, file_digest
-from .source_digest import LEARNING, source_digest
+from .source_digest import DRAFTING, LEARNING, source_digest
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A space to learn from.
+
+    Parameters
+    ----------
+    file : Path
+        The space.
+    kept : Path
+        Where what is computed of it is kept, without a suffix.
+    """
+
+    file: Path
+    kept: Path
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Learns what a search begins with.
+
+    Parameters
+    ----------
+    learn : Callable[[Sequence[Lesson], Target, Path], None]
+        Learns from spaces, for a target, and writes a file.
+    sources : Sequence[str]
+        The code that determines it, relative to the package.
+    """
+
+    learn: Callable[[Sequence[Lesson], Target, Path], None]
+    sources: Sequence[str]
+
+
+def _learn_prior(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
+    workloads = [
+        read_space_once(lesson.file, lesson.kept.with_suffix(".npz")) for lesson in lessons
+    ]
+    PretrainedModel.learn(workloads, target=target_text(target)).save(out)
+
+
+def _learn_draft(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
+    spaces = [
+        drafted_space_once(lesson.file, lesson.kept.with_suffix(".symbols.npz"))
+        for lesson in lessons
+    ]
+    usable = [space.usable for space in spaces]
+    learned = [n for n, rows in enumerate(usable) if rows.any()]
+    symbols = [spaces[n].symbols[usable[n]] for n in learned]
+    throughputs: list[np.ndarray] = [
+        relative_throughput(spaces[n].secs)[usable[n]] for n in learned
+    ]
+    write_draft(out, fit_draft(symbols, throughputs), [spaces[n].name for n in learned])
+
+
+LEARNERS: Mapping[str, Learner] = {
+    "prior": Learner(_learn_prior, LEARNING),
+    "draft": Learner(_learn_draft, DRAFTING),
+}
+"""By what is learned."""
 
 
 def train_without_each(
-    space_files: Sequence[Path], others: Sequence[Path], directory: Path, out: TextIO
+    space_files: Sequence[Path],
+    others: Sequence[Path],
+    directory: Path,
+    out: TextIO,
+    *,
+    kind: str = "prior",
 ) -> Mapping[str, Path]:
-    """Train a model for each space, on the workloads of all others.
+    """Learn for each space from the workloads of all others.
 
     Parameters
     ----------
@@ -46,25 +117,28 @@ def train_without_each(
     others : Sequence[Path]
         More spaces and samples to learn from.
     directory : Path
-        Directory of the features and the models; existing ones are used again, unless the code that
-        makes them has changed.
+        Directory of the features and of what is learned; existing ones are used again, unless the
+        code that makes them has changed.
     out : TextIO
         Stream for the progress.
+    kind : str
+        What is learned: one of ``LEARNERS``.
 
     Returns
     -------
     models : Mapping[str, Path]
-        File of the model of each space in ``space_files``, by name.
+        The file for each space in ``space_files``, by name.
 
     Raises
     ------
     CompareError
         If there is no other workload to learn from.
     """
+    learner = LEARNERS[kind]
     files = {load_space(file).name: file for file in [*others, *space_files]}
     digests = {name: file_digest(file) for name, file in files.items()}
     hashes = {name: _workload_hash(file) for name, file in files.items()}
-    code = source_digest(LEARNING)[:12]
+    code = source_digest(learner.sources)[:12]
     models = {}
     for file in space_files:
         name = load_space(file).name
@@ -72,17 +146,14 @@ def train_without_each(
         if not taught:
             raise CompareError(f"there is no other workload than {name} to learn from")
         key = hashlib.sha256("".join(digests[other] for other in taught).encode()).hexdigest()
-        model = directory / "models" / code / f"{name}-{key[:12]}.model"
+        suffix = "model" if kind == "prior" else kind
+        model = directory / "models" / code / f"{name}-{key[:12]}.{suffix}"
         if not model.exists():
             print(f"learning from {len(taught)} spaces for {name}", file=out, flush=True)
             features = directory / "features" / code
-            workloads = [
-                read_space_once(files[other], features / f"{digests[other]}.npz")
-                for other in taught
-            ]
+            lessons = [Lesson(files[other], features / digests[other]) for other in taught]
             model.parent.mkdir(parents=True, exist_ok=True)
-            target = target_text(Target(dict(load_space(file).target)))
-            PretrainedModel.learn(workloads, target=target).save(model)
+            learner.learn(lessons, Target(dict(load_space(file).target)), model)
         models[name] = model
     return models
 

@@ -78,6 +78,9 @@ class DraftedSampling:
 
         def score(sketch: int, points: np.ndarray) -> np.ndarray:
             scores = self._draft.scores(sketch, points)
+            finite = scores[np.isfinite(scores)]
+            if len(finite) and finite.min() == finite.max():  # It tells no point from another.
+                scores = np.full(len(points), np.nan)
             known.append(~np.isnan(scores))
             return scores
 
