@@ -18,6 +18,8 @@
 
 import io
 import itertools
+import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,7 @@ from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
 from tvm_droplet_ms.bench.compare.source_digest import source_digest
 from tvm_droplet_ms.bench.compare.transfer import train_without_each
 from tvm_droplet_ms.bench.definition import Definition
+from tvm_droplet_ms.bench.drafted_space import drafted_space
 from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
 from tvm_droplet_ms.bench.space import (
     MeasuredModule,
@@ -43,6 +46,7 @@ from tvm_droplet_ms.bench.training import read_space, read_space_once
 from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.draft.draft_file import read_draft
 from tvm_droplet_ms.measure import fast_start
 
 ROWS = {"short": 8, "middle": 16, "long": 64}
@@ -158,6 +162,19 @@ def test_model_ranks_space_that_it_has_not_seen(files, tmp_path: Path) -> None:
         assert accuracy > 0.7, name
 
 
+def test_draft_learns_from_the_others_and_ranks_space_that_it_has_not_seen(files, tmp_path) -> None:
+    drafts = train_without_each(list(files.values()), [], tmp_path, io.StringIO(), kind="draft")
+    assert set(drafts) == set(files)
+    for name, path in drafts.items():
+        with zipfile.ZipFile(path) as archive:
+            learned = json.loads(archive.read("header.json"))["workloads"]
+        assert learned == sorted(set(files) - {name})
+        space = drafted_space(files[name])
+        assert space.usable.all()
+        scores = read_draft(path).predict(space.symbols)
+        assert pairwise_accuracy(scores, space.secs) > 0.7, name
+
+
 def test_other_code_trains_again(files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [files["short"], files["long"]]
     before = train_without_each(some, [], tmp_path, io.StringIO())
@@ -174,7 +191,7 @@ def test_no_other_spaces_to_learn_from(files, tmp_path: Path) -> None:
 
 def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
     """A whole comparison; the same command then trains and runs nothing again."""
-    strategies = ["random", "droplet", "evolutionary with prior"]
+    strategies = ["random", "droplet", "evolutionary with prior", "droplet with draft"]
 
     def compare(seeds: int) -> str:
         out = io.StringIO()
@@ -184,9 +201,10 @@ def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
         assert status == 0, out.getvalue()
         return out.getvalue()
 
-    assert compare(3).count("learning from 2 spaces") == 3
+    # A prior and a draft for each space.
+    assert compare(3).count("learning from 2 spaces") == 6
     again = compare(3)
-    assert "27 runs, 27 of them done before" in again and "learning" not in again
+    assert "36 runs, 36 of them done before" in again and "learning" not in again
 
     def best(strategy: str) -> float:
         found = []
@@ -200,3 +218,4 @@ def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
     # The optimum of all three is the same; a tenth of the points are within 40% of it.
     assert best("droplet") < 1.2 * made_up_secs(4, 8) < best("random")
     assert best("evolutionary-with-prior") < best("random")
+    assert best("droplet-with-draft") < best("random")
