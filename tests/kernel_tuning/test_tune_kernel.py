@@ -1,0 +1,205 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""One call that tunes a kernel, on real kernels of microseconds."""
+
+import json
+import os
+import signal
+
+import filelock
+import numpy as np
+import pytest
+
+import tvm
+from tvm import te
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule, TensorIntrin
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.script import tirx as T
+from tvm_droplet_ms.kernel_tuning import KernelError, tune_kernel
+
+MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(64, 64, 64))})
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    lines = []
+    work_dir = tmp_path_factory.mktemp("matmul")
+    result = tune_kernel(MATMUL, trials=8, work_dir=work_dir, name="product", progress=lines.append)
+    return result, lines
+
+
+def records(work_dir):
+    path = work_dir / "database_tuning_record.json"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_winner_computes_the_kernel_and_is_written(tuned, tmp_path):
+    result, _ = tuned
+    generator = np.random.default_rng(1)
+    a, b = (generator.standard_normal((64, 64)).astype("float32") for _ in range(2))
+    *_, c = result(a, b, np.zeros((64, 64), "float32"))
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+    result.export(tmp_path / "product.so")
+    tensors = [tvm.runtime.tensor(array) for array in (a, b, np.zeros_like(a))]
+    tvm.runtime.load_module(str(tmp_path / "product.so"))["main"](*tensors)
+    np.testing.assert_array_equal(tensors[2].numpy(), c)
+    with pytest.raises(KernelError, match="2 arrays are given, expected A, B, C"):
+        result(a, b)
+
+
+def test_the_result_says_what_was_done(tuned):
+    result, lines = tuned
+    assert (result.trials, result.known_trials, result.why_ended) == (8, 0, "trials")
+    assert result.verified and result.deviation < 1e-5 and not result.wrong
+    assert result.time.low <= result.time.secs <= result.time.high < result.untuned.secs
+    assert result.gflops == pytest.approx(2 * 64**3 / result.time.secs / 1e9)
+    content = json.loads(result.as_json())
+    assert content["microseconds"]["median"] == pytest.approx(1e6 * result.time.secs)
+    assert content["verified"] is True
+    assert "8 schedules measured" in str(result)
+    assert lines[-1].startswith("product: 8 of 8 trials, best ")
+
+
+def test_the_schedule_replays_as_python(tuned):
+    result, _ = tuned
+    schedule = Schedule(result.mod_before)
+    scope = {"s_tir": tvm.s_tir}
+    exec(result.trace.partition("\n")[2], scope)  # Without the comment on the import.
+    scope["apply_trace"](schedule)
+    tvm.ir.assert_structural_equal(schedule.mod, result.mod)
+
+
+def test_tvm_applies_the_winner_too(tuned):
+    result, _ = tuned
+    database = ms.database.JSONDatabase(work_dir=str(result.work_dir))
+    schedule = ms.tir_integration.compile_tir(database, MATMUL, result.target)
+    tvm.ir.assert_structural_equal(schedule.mod, result.mod)
+
+
+def test_the_same_directory_goes_on(tuned):
+    result, _ = tuned
+    before = records(result.work_dir)
+    again = tune_kernel(MATMUL, trials=8, work_dir=result.work_dir, progress=None)
+    assert (again.trials, again.known_trials) == (0, 8)
+    assert len(records(result.work_dir)) == len(before)
+    more = tune_kernel(MATMUL, trials=12, work_dir=result.work_dir, progress=None)
+    assert (more.trials, more.known_trials) == (4, 8)
+    found = records(result.work_dir)
+    assert len(found) == 12
+    assert len({json.dumps(row[1][0]) for row in found}) == 12
+
+
+def test_a_target_latency_ends_after_the_first_batch(tmp_path):
+    result = tune_kernel(MATMUL, trials=64, work_dir=tmp_path, target_latency_us=1e6, progress=None)
+    assert result.why_ended == "target"
+    assert result.trials <= 8
+
+
+def test_a_signal_ends_the_run_with_what_it_has(tmp_path):
+    """SIGTERM, which nothing ignores, after the first line."""
+
+    def end(_line):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    result = tune_kernel(MATMUL, trials=64, work_dir=tmp_path, progress=end)
+    assert result.why_ended == "interrupt"
+    assert result.verified and result.trials <= 8
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    with filelock.FileLock(tmp_path / ".lock"):
+        with pytest.raises(KernelError, match="another process tunes in"):
+            tune_kernel(MATMUL, trials=4, work_dir=tmp_path)
+
+
+@T.prim_func(s_tir=True)
+def row_of_products(a: T.handle, b: T.handle, c: T.handle) -> None:
+    A = T.match_buffer(a, (1, 64), "float32", offset_factor=1)
+    B = T.match_buffer(b, (64, 64), "float32", offset_factor=1)
+    C = T.match_buffer(c, (1, 64), "float32", offset_factor=1)
+    with T.sblock("root"):
+        T.reads(C[0:1, 0:64], A[0:1, 0:64], B[0:64, 0:64])
+        T.writes(C[0:1, 0:64])
+        for j, k in T.grid(64, 64):
+            with T.sblock("update"):
+                vj, vk = T.axis.remap("SR", [j, k])
+                C[0, vj] = C[0, vj] + A[0, vk] * B[vk, vj]
+
+
+@T.prim_func(s_tir=True)
+def nothing(a: T.handle, b: T.handle, c: T.handle) -> None:
+    A = T.match_buffer(a, (1, 64), "float32", offset_factor=1)
+    B = T.match_buffer(b, (64, 64), "float32", offset_factor=1)
+    C = T.match_buffer(c, (1, 64), "float32", offset_factor=1)
+    with T.sblock("root"):
+        T.reads(C[0:1, 0:64], A[0:1, 0:64], B[0:64, 0:64])
+        T.writes(C[0:1, 0:64])
+        C[0, 0] = A[0, 0] * B[0, 0]
+
+
+TensorIntrin.register("droplet_ms_tests.nothing", row_of_products, nothing, override=True)
+
+
+class TestWrong:
+    """An intrinsic that is fast, because it computes nothing."""
+
+    def test_is_never_handed_over(self, tmp_path):
+        spaces = ms.space_generator.SpaceGeneratorUnion(
+            [ms.space_generator.ScheduleFn(space) for space in (right, fast_and_wrong)]
+        )
+        result = tune_kernel(
+            MATMUL, trials=8, work_dir=tmp_path, space=spaces, strategy=replay(), progress=None
+        )
+        assert result.verified
+        assert len(result.wrong) == 1
+        assert "argument 'C' differs by" in result.wrong[0]
+        times = [row[1][1][0] for row in records(tmp_path)]
+        assert times.count(1e10) == 1
+        database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+        schedule = ms.tir_integration.compile_tir(database, MATMUL, result.target)
+        assert "nothing" not in str(schedule.trace)
+
+    def test_alone_ends_in_words(self, tmp_path):
+        with pytest.raises(
+            KernelError, match="none of the 1 measured schedules of kernel computes"
+        ):
+            tune_kernel(
+                MATMUL,
+                trials=4,
+                work_dir=tmp_path,
+                space=ms.space_generator.ScheduleFn(fast_and_wrong),
+                strategy=replay(),
+                progress=None,
+            )
+
+
+def replay():
+    return ms.search_strategy.SearchStrategy.create("replay-trace")
+
+
+def right(schedule: Schedule) -> None:
+    schedule.get_sblock("C")
+
+
+def fast_and_wrong(schedule: Schedule) -> None:
+    block = schedule.get_sblock("C")
+    _, j, _ = schedule.get_loops(block)
+    schedule.decompose_reduction(block, j)
+    update = schedule.get_sblock("C_update")
+    schedule.tensorize(schedule.get_loops(update)[1], "droplet_ms_tests.nothing")

@@ -1,0 +1,201 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The arguments of a kernel: random values for them, and how far outputs may differ."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tvm import tirx
+from tvm.ir import IRModule
+from tvm.tirx.buffer import BufferType
+
+from ..cost_model.features.loop_context import scheduled_blocks
+from .kernel_result import KernelError
+
+_REDUCE = int(tirx.IterVar.CommReduce)
+
+ROUNDINGS = 8.0
+"""Units of the last place that an output may differ by, for each square root of an addition."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a kernel.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    shape : tuple[int, ...]
+        Its shape.
+    dtype : str
+        Its type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The type in NumPy.
+
+        Raises
+        ------
+        KernelError
+            If NumPy has no such type.
+        """
+        try:
+            return np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
+        except TypeError as error:
+            raise KernelError(
+                f"argument {self.name!r} has the type {self.dtype}, which NumPy does not have"
+            ) from error
+
+
+def arguments_of(mod: IRModule) -> tuple[Argument, ...]:
+    """The arguments of a module's function ``main``.
+
+    Raises
+    ------
+    KernelError
+        If one is no buffer, or its shape is not constant.
+    """
+    func = mod["main"]
+    found = []
+    for param in func.params:
+        if not isinstance(param.ty, BufferType):
+            raise KernelError(f"argument {param.name!r} is no buffer: expected buffers only")
+        extents = list(param.shape)
+        if not all(isinstance(extent, int | tirx.IntImm) for extent in extents):
+            raise KernelError(
+                f"argument {param.name!r} has the shape {extents}: expected constant extents"
+            )
+        shape = tuple(int(extent) for extent in extents)
+        found.append(Argument(str(param.name), shape, str(param.dtype)))
+    return tuple(found)
+
+
+def random_arrays(
+    arguments: Sequence[Argument], seed: int, given: Mapping[str, np.ndarray] | None = None
+) -> list[np.ndarray]:
+    """Values for the arguments.
+
+    Floating-point numbers are normally distributed. Integers of 8 bits are any; longer ones, which
+    may be indices, and booleans are 0 or 1.
+
+    Parameters
+    ----------
+    arguments : Sequence[Argument]
+        The arguments.
+    seed : int
+        Seed of the random numbers.
+    given : Mapping[str, np.ndarray] | None
+        Values by the name of the argument, such as indices, which random numbers would not be.
+
+    Raises
+    ------
+    KernelError
+        If a given value is of no argument, or of another shape.
+    """
+    given = dict(given or {})
+    names = [argument.name for argument in arguments]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise KernelError(f"inputs has {unknown}, expected names of {names}")
+    generator = np.random.default_rng(seed)
+    arrays = []
+    for argument in arguments:
+        if argument.name in given:
+            value = np.asarray(given[argument.name], dtype=argument.numpy_dtype)
+            if value.shape != argument.shape:
+                raise KernelError(
+                    f"inputs[{argument.name!r}] has the shape {value.shape}, expected "
+                    f"{argument.shape}"
+                )
+            arrays.append(value)
+        else:
+            arrays.append(_random(argument, generator))
+    return arrays
+
+
+def _random(argument: Argument, generator: np.random.Generator) -> np.ndarray:
+    dtype = argument.numpy_dtype
+    if dtype.kind in "iu":
+        low, high = 0, 2
+        if dtype.itemsize == 1:
+            low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) + 1
+        return generator.integers(low, high, argument.shape).astype(dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, argument.shape).astype(dtype)
+    return generator.standard_normal(argument.shape).astype(dtype)
+
+
+def summed(mod: IRModule) -> int:
+    """How many numbers are summed into one at most, one reduction after the other.
+
+    It is the sum over the blocks of a module without a schedule of the extents that they reduce.
+    """
+    total = 0
+    for realize, _ in scheduled_blocks(mod):
+        length = 1
+        for axis in realize.block.iter_vars:
+            if int(axis.iter_type) == _REDUCE:
+                length *= int(axis.dom.extent)
+        total += length if length > 1 else 0
+    return max(total, 1)
+
+
+def tolerance(dtype: np.dtype[Any], length: int) -> float:
+    """The largest difference of an output, relative to its largest number.
+
+    A sum in another order differs by some roundings for each square root of what is summed.
+    Integers must be equal.
+
+    Parameters
+    ----------
+    dtype : np.dtype
+        The type of the output.
+    length : int
+        How many numbers are summed.
+    """
+    if dtype.kind in "iub":
+        return 0.0
+    finfo: Any = ml_dtypes.finfo
+    return ROUNDINGS * float(finfo(dtype).eps) * math.sqrt(length)
+
+
+def deviation(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference of two arrays, relative to the largest expected number.
+
+    Infinite where one is not finite and the other is.
+    """
+    found, expected = (np.asarray(array, dtype=np.float64) for array in (found, expected))
+    if not expected.size:
+        return 0.0
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    if not (np.isfinite(found) | same).all() or not (np.isfinite(expected) | same).all():
+        return float("inf")
+    difference = np.abs(np.subtract(found, expected, out=np.zeros_like(found), where=~same))
+    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+    most = float(difference.max())
+    return most / largest if largest else (0.0 if most == 0.0 else float("inf"))

@@ -1,0 +1,183 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What ``tune_kernel`` returns."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tvm.ir import IRModule
+    from tvm.target import Target
+
+    from .arguments import Argument
+    from .verification import KernelTime
+
+
+class KernelError(ValueError):
+    """A kernel cannot be tuned as asked; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class KernelResult:
+    """A tuned kernel. Call it with NumPy arrays.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    arguments : tuple[Argument, ...]
+        Its arguments.
+    target : Target
+        The target.
+    mod_before : IRModule
+        The kernel without a schedule.
+    library : Path
+        The shared library of the winner.
+    mod : IRModule
+        The winner's scheduled module.
+    trace : str
+        The winner's schedule as Python.
+    time : KernelTime
+        Its time, taken beside the other best schedules in several processes.
+    untuned : KernelTime | None
+        The time of the kernel without a schedule, in the same processes; None where it is too slow.
+    flop : float
+        Arithmetic operations of one call; NaN where TVM cannot count them.
+    verified : bool
+        Whether its outputs were compared with those of the kernel without a schedule.
+    reason : str
+        Why they were not; empty where they were.
+    deviation : float
+        The largest difference of an output, relative to its largest number.
+    trials : int
+        Schedules that this run measured.
+    known_trials : int
+        Those of earlier runs in the directory.
+    failures : Mapping[str, int]
+        Failed schedules of this run, by the first line of the reason.
+    wrong : tuple[str, ...]
+        Why schedules with a wrong output were refused.
+    why_ended : str
+        "trials", "time", "patience", "target", "interrupt", or "converged".
+    work_dir : Path
+        Directory of the database and the library. Another call with it goes on.
+    """
+
+    name: str
+    arguments: "tuple[Argument, ...]"
+    target: "Target"
+    mod_before: "IRModule"
+    library: Path
+    mod: "IRModule"
+    trace: str
+    time: "KernelTime"
+    untuned: "KernelTime | None"
+    flop: float
+    verified: bool
+    reason: str
+    deviation: float
+    trials: int
+    known_trials: int
+    failures: Mapping[str, int]
+    wrong: tuple[str, ...]
+    why_ended: str
+    work_dir: Path
+
+    @property
+    def gflops(self) -> float:
+        """Its rate in GFLOP/s."""
+        return self.flop / self.time.secs / 1e9
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Copy the shared library, for ``tvm.runtime.load_module(path)["main"]``."""
+        partial = f"{os.fspath(path)}.part"
+        shutil.copyfile(self.library, partial)
+        os.replace(partial, path)
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Run the kernel on all its arguments, outputs included; returns them as they are then.
+
+        Raises
+        ------
+        KernelError
+            If there are more or fewer, or one has another shape.
+        """
+        import tvm
+
+        if len(arrays) != len(self.arguments):
+            names = ", ".join(argument.name for argument in self.arguments)
+            raise KernelError(f"{len(arrays)} arrays are given, expected {names}")
+        tensors = []
+        for array, argument in zip(arrays, self.arguments, strict=True):
+            if np.shape(array) != argument.shape:
+                raise KernelError(
+                    f"{argument.name} has the shape {np.shape(array)}, expected {argument.shape}"
+                )
+            tensors.append(tvm.runtime.tensor(np.asarray(array, dtype=argument.numpy_dtype)))
+        tvm.runtime.load_module(str(self.library))["main"](*tensors)
+        return [tensor.numpy() for tensor in tensors]
+
+    def as_json(self) -> str:
+        """The result as JSON: names and numbers, without the module."""
+        content: dict[str, Any] = {
+            "name": self.name,
+            "microseconds": {
+                "median": 1e6 * self.time.secs,
+                "interval_90": [1e6 * self.time.low, 1e6 * self.time.high],
+                "untuned": None if self.untuned is None else 1e6 * self.untuned.secs,
+            },
+            "gflops": None if self.flop != self.flop else self.gflops,
+            "verified": self.verified,
+            "reason": self.reason,
+            "deviation": None if self.deviation != self.deviation else self.deviation,
+            "trials": self.trials,
+            "known_trials": self.known_trials,
+            "failures": dict(self.failures),
+            "wrong": list(self.wrong),
+            "why_ended": self.why_ended,
+            "work_dir": str(self.work_dir),
+            "library": str(self.library),
+        }
+        return json.dumps(content, indent=1)
+
+    def __str__(self) -> str:
+        rate = "" if self.flop != self.flop else f", {self.gflops:.1f} GFLOP/s"
+        low, high = 1e6 * self.time.low, 1e6 * self.time.high
+        lines = [
+            f"{self.name}: {1e6 * self.time.secs:.4g} us (90%: {low:.4g} to {high:.4g}){rate}",
+            f"  {self.trials} schedules measured, {self.known_trials} known before; ended by "
+            f"{self.why_ended}",
+        ]
+        if self.untuned is not None:
+            gain = self.untuned.secs / self.time.secs
+            lines.append(
+                f"  without a schedule: {1e6 * self.untuned.secs:.4g} us, {gain:.1f} times"
+            )
+        for reason, count in self.failures.items():
+            lines.append(f"  {count} failed: {reason}")
+        lines += [f"  refused: {reason}" for reason in self.wrong]
+        checked = f"checked, outputs differ by {self.deviation:.1e} of the largest"
+        lines.append(f"  {checked if self.verified else f'not checked: {self.reason}'}")
+        lines.append(f"  {self.library}")
+        return "\n".join(lines)

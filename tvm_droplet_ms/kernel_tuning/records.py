@@ -1,0 +1,80 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Reads the records of a database by their line, and corrects their times.
+
+TVM's own ``compile_tir`` takes the record of the least mean time. So what was timed again, and what
+turned out to be wrong, has to be written into the records.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+
+WORKLOADS = "database_workload.json"
+"""TVM's file of workloads, one a line."""
+
+RECORDS = "database_tuning_record.json"
+"""TVM's file of records, one a line: ``[workload, [trace, secs, target, arguments]]``."""
+
+FAILED_SECS = 1e10
+"""The time that TVM stores for a failure (``add_to_database.cc``)."""
+
+
+def read_records(work_dir: str | os.PathLike[str]) -> list[tuple[int, TuningRecord]]:
+    """The records of a database that opens, each with its position in the file.
+
+    ``Database.get_all_tuning_records`` sorts them by their times.
+    """
+    paths = [Path(work_dir) / name for name in (WORKLOADS, RECORDS)]
+    lines = [path.read_bytes().splitlines() if path.exists() else [] for path in paths]
+    workloads = [Workload.from_json(json.loads(line)) for line in lines[0]]
+    pairs = map(json.loads, lines[1])
+    return [
+        (position, TuningRecord.from_json(record, workloads[workload]))
+        for position, (workload, record) in enumerate(pairs)
+    ]
+
+
+def correct_times(work_dir: str | os.PathLike[str], times: Mapping[int, Sequence[float]]) -> None:
+    """Replace the times of some records.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        Directory of the database. No other process may write it.
+    times : Mapping[int, Sequence[float]]
+        The new times in seconds, by the position of the record in the file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read or written.
+    """
+    if not times:
+        return
+    path = Path(work_dir) / RECORDS
+    lines = path.read_bytes().splitlines()
+    for position, secs in times.items():
+        workload, record = json.loads(lines[position])
+        record[1] = list(secs)
+        lines[position] = json.dumps([workload, record]).encode()
+    partial = path.with_suffix(".part")
+    partial.write_bytes(b"".join(line + b"\n" for line in lines))
+    partial.replace(path)

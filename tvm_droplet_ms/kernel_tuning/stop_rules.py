@@ -1,0 +1,68 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""When a run ends before its trials are spent. Imports no TVM."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class StopRules:
+    """The rules of one run, and what it has seen.
+
+    Parameters
+    ----------
+    is_due : Callable[[], str]
+        Why the run should end now, from outside: its time, or a signal; empty while it should not.
+    patience : int | None
+        Trials without a gain after which to end; None for no limit.
+    target_secs : float | None
+        The time of the kernel at which to end; None for none.
+    best_secs : float
+        The best mean time before the run, in seconds; infinity where there is none.
+
+    Attributes
+    ----------
+    since_gain : int
+        Trials since the best time was found.
+    """
+
+    is_due: Callable[[], str]
+    patience: int | None = None
+    target_secs: float | None = None
+    best_secs: float = math.inf
+    since_gain: int = field(default=0, init=False)
+
+    def tell(self, times: Sequence[float | None]) -> None:
+        """Take the mean times of a batch, None for failures, in seconds."""
+        for secs in times:
+            self.since_gain += 1
+            if secs is not None and secs < self.best_secs:
+                self.best_secs, self.since_gain = secs, 0
+
+    @property
+    def reason(self) -> str:
+        """Why the run should end now; empty while it should not."""
+        due = self.is_due()
+        if due:
+            return due
+        if self.target_secs is not None and self.best_secs <= self.target_secs:
+            return "target"
+        if self.patience is not None and self.since_gain >= self.patience:
+            return "patience"
+        return ""

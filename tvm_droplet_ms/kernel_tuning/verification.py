@@ -1,0 +1,271 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Checks and times the best schedules of a kernel, in worker processes.
+
+A wrong kernel may end the process that runs it, so none runs in the process of the user.
+"""
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm.ir import IRModule, load_json, save_json
+from tvm.target import Target
+
+from ..measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
+from .arguments import Argument, deviation
+
+BUILD_SECS = 120.0
+"""The most seconds of a build."""
+
+RUN_SECS = 120.0
+"""The most seconds of a check, and of a round of timings."""
+
+ROUNDS = 7
+"""Processes that time all schedules in turns: processes differ more than the calls of one."""
+
+ROUND_SECS = 0.05
+"""Seconds that a round times each schedule for, at least one call."""
+
+_STUDENT_90 = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833}
+"""The 95% quantile of Student's distribution by degrees of freedom: 90% lie between."""
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """The time of a kernel, in seconds.
+
+    Parameters
+    ----------
+    secs : float
+        The median over processes.
+    low, high : float
+        Where the median of another process is expected, with 90%.
+    """
+
+    secs: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(rounds: Sequence[float]) -> "KernelTime":
+        """The time by the medians of some processes."""
+        logs = [math.log(secs) for secs in rounds]
+        middle = median(rounds)
+        if len(logs) < 3:
+            return KernelTime(middle, min(rounds), max(rounds))
+        freedom = min(len(logs) - 1, max(_STUDENT_90))
+        half = _STUDENT_90[freedom] * stdev(logs) * math.sqrt(1.0 + 1.0 / len(logs))
+        center = fmean(logs)
+        low, high = math.exp(center - half), math.exp(center + half)
+        return KernelTime(middle, min(low, middle), max(high, middle))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a schedule computes what the kernel without one does.
+
+    Parameters
+    ----------
+    is_right : bool | None
+        None where it could not be checked.
+    deviation : float
+        The largest difference of an output, relative to its largest number; NaN where it is not
+        known.
+    reason : str
+        Why it is wrong, or could not be checked; empty where it is right.
+    """
+
+    is_right: bool | None
+    deviation: float
+    reason: str
+
+
+class Verifier:
+    """Builds, checks and times schedules of one kernel.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the libraries and the inputs are written; it exists.
+    target : Target
+        The target.
+    arguments : Sequence[Argument]
+        The kernel's arguments.
+    arrays : Sequence[np.ndarray]
+        Their values.
+    tolerances : Sequence[float]
+        The largest deviation of each.
+    pool : WorkerPool
+        The workers.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        target: Target,
+        arguments: Sequence[Argument],
+        arrays: Sequence[np.ndarray],
+        tolerances: Sequence[float],
+        pool: WorkerPool,
+    ) -> None:
+        self._directory = directory
+        self._target = target
+        self._arguments = list(arguments)
+        self._tolerances = list(tolerances)
+        self._pool = pool
+        self._inputs = directory / "inputs.npz"
+        _save(self._inputs, arrays)
+
+    def build(self, name: str, mod: IRModule) -> Path:
+        """Build a module, and write its library.
+
+        Raises
+        ------
+        TaskFailed
+            If it cannot be built.
+        """
+        path = self._directory / f"{name}.so"
+        text = save_json(mod)
+        self._pool.submit(BUILD_SECS, _build, text, save_json(self._target), str(path)).result()
+        return path
+
+    def expect(self, reference: Path) -> str:
+        """Run the kernel without a schedule, for the outputs to expect.
+
+        Returns
+        -------
+        reason : str
+            Why it could not be run; empty where it could.
+        """
+        try:
+            self._run(reference, self._directory / "expected.npz")
+        except TaskFailed as error:
+            return f"the kernel without a schedule did not run: {error}"
+        return ""
+
+    def check(self, library: Path) -> Verdict:
+        """Compare the outputs of a schedule with the expected ones."""
+        found = self._directory / "found.npz"
+        try:
+            self._run(library, found)
+        except TaskFailed as error:
+            return Verdict(False, math.nan, str(error))
+        with np.load(found) as ours, np.load(self._directory / "expected.npz") as theirs:
+            for number, argument in enumerate(self._arguments):
+                pair = [np.frombuffer(a[str(number)], argument.numpy_dtype) for a in (ours, theirs)]
+                differs = deviation(*pair)
+                if not differs <= self._tolerances[number]:
+                    return Verdict(
+                        False,
+                        differs,
+                        f"argument {argument.name!r} differs by {differs:.1e} of its largest "
+                        f"number, where {self._tolerances[number]:.1e} is allowed",
+                    )
+        return Verdict(True, self._largest(found), "")
+
+    def _largest(self, found: Path) -> float:
+        """The largest deviation of all arguments."""
+        with np.load(found) as ours, np.load(self._directory / "expected.npz") as theirs:
+            return max(
+                deviation(*(np.frombuffer(a[str(n)], one.numpy_dtype) for a in (ours, theirs)))
+                for n, one in enumerate(self._arguments)
+            )
+
+    def _run(self, library: Path, out: Path) -> None:
+        self._pool.submit(
+            RUN_SECS, _run, str(library), self._arguments, str(self._inputs), str(out)
+        ).result()
+
+    def time(self, libraries: Mapping[str, Path]) -> dict[str, KernelTime]:
+        """Time schedules in turns, in several processes.
+
+        Raises
+        ------
+        TaskFailed
+            If one of them ends its process.
+        """
+        names = list(libraries)
+        rounds = []
+        for number in range(ROUNDS):
+            turn = names[number % len(names) :] + names[: number % len(names)]
+            paths = [str(libraries[name]) for name in turn]
+            future = self._pool.submit(
+                RUN_SECS, _time, paths, self._arguments, str(self._inputs), fresh=True
+            )
+            rounds.append(dict(zip(turn, future.result(), strict=True)))
+        return {name: KernelTime.of([secs[name] for secs in rounds]) for name in names}
+
+
+def verifying_pool() -> WorkerPool:
+    """The workers of a ``Verifier``: one, since timings must not overlap."""
+    return WorkerPool(1, prepare=prepare_to_time)
+
+
+def _build(mod: str, target: str, path: str) -> None:
+    module = build_scheduled(load_json(mod), load_json(target))
+    partial = f"{path}.part.so"
+    module.export_library(partial)
+    os.replace(partial, path)
+
+
+def _save(path: Path, arrays: Sequence[np.ndarray]) -> None:
+    """Write arrays as bytes: NumPy's files do not keep the types that NumPy lacks."""
+    content: dict[str, Any] = {
+        str(number): np.frombuffer(array.tobytes(), np.uint8) for number, array in enumerate(arrays)
+    }
+    np.savez(path, **content)
+
+
+def _tensors(arguments: Sequence[Argument], inputs: str) -> list[tvm.runtime.Tensor]:
+    with np.load(inputs) as content:
+        return [
+            tvm.runtime.tensor(
+                np.frombuffer(content[str(n)], one.numpy_dtype).reshape(one.shape).copy()
+            )
+            for n, one in enumerate(arguments)
+        ]
+
+
+def _run(library: str, arguments: Sequence[Argument], inputs: str, out: str) -> None:
+    module = tvm.runtime.load_module(library)
+    tensors = _tensors(arguments, inputs)
+    module["main"](*tensors)
+    _save(Path(out), [tensor.numpy() for tensor in tensors])
+
+
+def _time(libraries: Sequence[str], arguments: Sequence[Argument], inputs: str) -> list[float]:
+    """The seconds of a call of each library, in its turn."""
+    found = []
+    for library in libraries:
+        module = tvm.runtime.load_module(library)
+        tensors = _tensors(arguments, inputs)
+        start = time.perf_counter()
+        module["main"](*tensors)
+        once = time.perf_counter() - start
+        number = max(1, math.ceil(ROUND_SECS / 3 / max(once, 1e-9)))
+        evaluator = module.time_evaluator("main", tvm.cpu(), number=number, repeat=3)
+        found.append(float(median(evaluator(*tensors).results)))
+    return found
