@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Ctrl-C and the clock: what ends a run before its trials do."""
+"""Signals and the clock: what ends a run before its trials do."""
 
 import signal
 import threading
@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The signals that ask for the end."""
 
 
 class StopRequest:
@@ -45,7 +48,7 @@ class StopRequest:
 
     @property
     def is_asked(self) -> bool:
-        """Whether Ctrl-C asked for the end."""
+        """Whether a signal asked for the end."""
         return self._asked.is_set()
 
     @property
@@ -66,21 +69,25 @@ class StopRequest:
 
     @contextmanager
     def on_interrupt(self) -> Iterator[None]:
-        """Within it, a first Ctrl-C asks for the end. A second one interrupts as ever.
+        """Within it, a first Ctrl-C or SIGTERM asks for the end. A second one acts as ever.
 
         Signals are left alone where they are ignored, and outside the main thread.
         """
-        is_main = threading.current_thread() is threading.main_thread()
-        if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def ask(_number: int, _frame: FrameType | None) -> Any:
             self._asked.set()
-            signal.signal(signal.SIGINT, before)
+            restore()
 
-        before = signal.signal(signal.SIGINT, ask)
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, ask) for number in handled}
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            restore()
