@@ -163,9 +163,7 @@ class TestWrong:
         spaces = ms.space_generator.SpaceGeneratorUnion(
             [ms.space_generator.ScheduleFn(space) for space in (right, fast_and_wrong)]
         )
-        result = tune_kernel(
-            MATMUL, trials=8, work_dir=tmp_path, space=spaces, strategy=replay(), progress=None
-        )
+        result = tune_kernel(MATMUL, trials=8, work_dir=tmp_path, space=spaces, progress=None)
         assert result.verified
         assert len(result.wrong) == 1
         assert "argument 'C' differs by" in result.wrong[0]
@@ -184,13 +182,8 @@ class TestWrong:
                 trials=4,
                 work_dir=tmp_path,
                 space=ms.space_generator.ScheduleFn(fast_and_wrong),
-                strategy=replay(),
                 progress=None,
             )
-
-
-def replay():
-    return ms.search_strategy.SearchStrategy.create("replay-trace")
 
 
 def right(schedule: Schedule) -> None:
