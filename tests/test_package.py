@@ -62,6 +62,7 @@ def test_modules_without_tvm_do_not_import_it() -> None:
         "cost_model",
         "draft",
         "graph",
+        "kernel_tuning",
         "lazy",
         "model",
         "search_strategy",

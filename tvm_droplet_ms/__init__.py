@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         draft,
         graph,
         host,
+        kernel_tuning,
         measure,
         profile,
         progress,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         tuning,
     )
     from .database import open_database
+    from .kernel_tuning import tune_kernel
     from .relax import DropletTuneIRMod, droplet_tuning_pipeline
     from .search_strategy import DropletStrategy
     from .tuning import tune
@@ -66,6 +68,7 @@ __all__ = [
     "droplet_tuning_pipeline",
     "open_database",
     "tune",
+    "tune_kernel",
 ]
 
 _MODULES_OF_NAMES = {
@@ -74,6 +77,7 @@ _MODULES_OF_NAMES = {
     "droplet_tuning_pipeline": "relax",
     "open_database": "database",
     "tune": "tuning",
+    "tune_kernel": "kernel_tuning",
 }
 
 

@@ -23,18 +23,25 @@ from importlib.util import find_spec
 from typing import Any
 
 from .arguments import positive
+from .kernel import is_kernel, tune_one
 
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
     tune = commands.add_parser(
         "tune",
-        help="tune a whole model for this machine's CPU",
-        description="Tune an ONNX model, or an exported PyTorch program, for this machine's CPU. "
-        "There is a complete executable before the first measurement; Ctrl-C ends the tuning and "
-        "keeps the best so far. The outputs are checked against the untouched model.",
+        help="tune a whole model, or a kernel, for this machine's CPU",
+        description="Tune an ONNX model, an exported PyTorch program, or a single kernel for this "
+        "machine's CPU. Of a model there is a complete executable before the first measurement. "
+        "Ctrl-C ends the tuning and keeps the best so far. The outputs are checked against those "
+        "of the untouched model or kernel.",
     )
-    tune.add_argument("model", help="a file .onnx, or .pt2 of torch.export.save")
+    tune.add_argument(
+        "model",
+        help="a model: a file .onnx, or .pt2 of torch.export.save; or a kernel: a workload of the "
+        "package such as dense, package.module:function that returns a PrimFunc, or a file .json "
+        "of tvm.ir.save_json",
+    )
     tune.add_argument(
         "--shape",
         action="append",
@@ -49,7 +56,19 @@ def add_command(commands: Any) -> None:
         default=5.0,
         help="wall-clock time of everything together (default: %(default)s)",
     )
-    tune.add_argument("--trials", type=_trials, help="the most measurements (default: no limit)")
+    tune.add_argument(
+        "--trials",
+        type=_trials,
+        help="the most measurements (default: no limit; of a kernel 64, earlier ones included)",
+    )
+    tune.add_argument(
+        "--patience", type=positive, help="kernels: end after so many trials without a gain"
+    )
+    tune.add_argument(
+        "--target-us", type=float, help="kernels: end at this latency in microseconds"
+    )
+    tune.add_argument("--json", action="store_true", help="kernels: print the result as JSON")
+    tune.add_argument("--quiet", action="store_true", help="kernels: no lines of progress")
     tune.add_argument(
         "--threads", type=positive, default=1, help="threads of the model (default: %(default)s)"
     )
@@ -114,6 +133,8 @@ def _trials(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     if not sys.platform.startswith("linux"):
         return _fail(f"it needs Linux, because its builder and runner do; this is {sys.platform}")
+    if is_kernel(options.model):
+        return tune_one(options)
     package = {"onnxruntime": "onnxruntime", "pytorch": "torch"}.get(options.against)
     if package is not None and find_spec(package) is None:
         return _fail(f"--against {options.against} needs the package {package}: pip install it")

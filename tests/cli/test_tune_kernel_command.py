@@ -1,0 +1,83 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""``droplet-ms tune`` of a single kernel."""
+
+import json
+
+import pytest
+
+import tvm
+from tvm import te
+from tvm.ir import IRModule, save_json
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.cli.kernel import find_kernel, is_kernel
+
+
+def small_matmul():
+    return te.create_prim_func(te_workload.matmul(32, 32, 32))
+
+
+def test_models_are_told_from_kernels():
+    assert [is_kernel(name) for name in ("a.onnx", "b.pt2", "dense", "a:b", "a.json")] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+def test_a_kernel_is_found_by_name_by_function_and_in_a_file(tmp_path):
+    file = tmp_path / "matmul.json"
+    file.write_text(save_json(IRModule({"main": small_matmul()})))
+    in_file = find_kernel(str(file))
+    tvm.ir.assert_structural_equal(in_file["main"], small_matmul())
+    tvm.ir.assert_structural_equal(
+        find_kernel("test_tune_kernel_command:small_matmul"), small_matmul()
+    )
+    assert "main" in [name.name_hint for name in find_kernel("dense").get_global_vars()]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("densely", "'densely' is no workload, expected one of "),
+        ("no_such_module:f", "No module named 'no_such_module'"),
+        ("test_tune_kernel_command:absent", "has no attribute 'absent'"),
+        ("absent.json", "absent.json holds no module"),
+        ("json:dumps", "missing 1 required positional argument"),
+    ],
+)
+def test_what_is_no_kernel_ends_in_words(name, message, capsys):
+    assert main(["tune", name]) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.err.startswith("droplet-ms tune: error: ")
+    assert not captured.out
+
+
+def test_a_kernel_is_tuned_from_the_shell(capfd, tmp_path):
+    arguments = ["tune", "test_tune_kernel_command:small_matmul", "--work-dir", str(tmp_path / "w")]
+    arguments += ["--trials", "6", "--json", "--out", str(tmp_path / "matmul.so")]
+    assert main(arguments) == 0
+    captured = capfd.readouterr()
+    content = json.loads(captured.out)
+    assert (content["trials"], content["verified"]) == (6, True)
+    assert "6 of 6 trials" in captured.err
+    # Nothing of TVM's log, a table a batch.
+    assert len(captured.err.splitlines()) <= 8, captured.err
+    tvm.runtime.load_module(str(tmp_path / "matmul.so"))

@@ -1,0 +1,104 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The kernels that ``droplet-ms tune`` takes, and their tuning."""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tvm.ir import IRModule
+
+MODELS = (".onnx", ".pt2")
+"""Suffixes of files that hold whole models."""
+
+DEFAULT_TRIALS = 64
+"""Trials of a kernel where none are asked for: one batch of TVM's."""
+
+
+def is_kernel(text: str) -> bool:
+    """Whether an argument names a kernel: a workload, a function or a saved module."""
+    return Path(text).suffix not in MODELS
+
+
+def find_kernel(text: str) -> "IRModule":
+    """The kernel that an argument names.
+
+    Parameters
+    ----------
+    text : str
+        A workload of the package, such as "dense"; ``package.module:function``, a function without
+        parameters that returns a ``PrimFunc`` or a module of one; or a file ``.json`` that
+        ``tvm.ir.save_json`` wrote of it.
+
+    Raises
+    ------
+    ValueError
+        If it names none; says what was expected.
+    """
+    if Path(text).suffix == ".json":
+        from tvm.ir import load_json
+
+        try:
+            return load_json(Path(text).read_text(encoding="utf-8"))
+        # TVM raises errors of many types for what is no module.
+        except Exception as error:
+            raise ValueError(f"{text} holds no module: {error}") from error
+    if ":" in text:
+        module, _, attribute = text.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)()
+        except (ImportError, AttributeError, TypeError) as error:
+            raise ValueError(f"{text}: {error}") from error
+    from ..bench.definitions import UnknownDefinitionError, find_definition
+
+    try:
+        return find_definition(text).mod
+    except UnknownDefinitionError as error:
+        raise ValueError(f"{error}; or a file {', '.join(MODELS)} or .json") from error
+
+
+def tune_one(options: argparse.Namespace) -> int:
+    """Tune a kernel as the options of ``droplet-ms tune`` say; returns the exit status."""
+    from ..kernel_tuning import KernelError, tune_kernel
+
+    def show(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    try:
+        kernel: Any = find_kernel(options.model)
+        result = tune_kernel(
+            kernel,
+            threads=options.threads,
+            trials=DEFAULT_TRIALS if options.trials is None else options.trials,
+            time_budget_s=60.0 * options.minutes,
+            patience=options.patience,
+            target_latency_us=options.target_us,
+            work_dir=options.work_dir,
+            name=options.model,
+            progress=None if options.quiet else show,
+            seed=options.seed,
+        )
+        if options.out is not None:
+            result.export(options.out)
+    except (KernelError, ValueError) as error:
+        print(f"droplet-ms tune: error: {error}", file=sys.stderr)
+        return 1
+    print(result.as_json() if options.json else result)
+    return 130 if result.why_ended == "interrupt" else 0
