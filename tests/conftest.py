@@ -17,8 +17,12 @@
 """Fixtures for all tests."""
 
 import logging
+import os
 
 import pytest
+
+# TVM binds the threads of every process to the first CPUs: two test runs would share one of them.
+os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,7 @@ def test_this_tvm_makes_the_measured_modules(name: str):
     [
         # One space of each kind of kernel; the others take minutes together.
         name
-        if name in ("conv2d_3x3", "dense", "depthwise", "layer_norm")
+        if name in ("dense", "depthwise", "layer_norm")
         else pytest.param(name, marks=pytest.mark.slow)
         for name in SPACES
     ],

@@ -19,6 +19,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from tvm.s_tir import meta_schedule as ms
@@ -54,19 +55,38 @@ class Case:
             pytest.skip(f"{self.name} does not {clause}: {self.deviations[clause]}")
 
 
+class FixedDraft:
+    """A draft that is a fixed function of the decisions."""
+
+    random_share = 0.25
+
+    def begin(self, spaces, replayer):
+        return self
+
+    def scores(self, sketch, points):
+        weights = np.arange(1, points.shape[1] + 1)
+        return (points * weights).sum(axis=1) % 1009 / 1009
+
+    def summary(self):
+        return "all of it"
+
+
 def make_droplet(**options) -> ms.SearchStrategy:
-    """DropletStrategy without a prior, with an early start of the descent."""
-    quick = {"explore_trials": 12, "descent_batch_size": 6, "prior": None}
+    """DropletStrategy without a prior and a draft, with an early start of the descent."""
+    quick = {"explore_trials": 12, "descent_batch_size": 6, "prior": None, "draft": None}
     if options.get("explorer") == "evolutionary":
         options["explorer"] = EvolutionaryExplorer(**SMALL_EVOLUTION)
     return DropletStrategy(**quick | options)
 
 
 def make_informed_droplet(**options) -> ms.SearchStrategy:
-    """DropletStrategy with a prior that is a fixed function of the candidate."""
-    return make_droplet(
-        **{"prior": FixedModel(), "explorer": RandomExplorer(pool_size=48)} | options
-    )
+    """DropletStrategy with a prior and a draft that are fixed functions of the candidate."""
+    informed = {
+        "prior": FixedModel(),
+        "draft": FixedDraft(),
+        "explorer": RandomExplorer(pool_size=48),
+    }
+    return make_droplet(**informed | options)
 
 
 def make_published_droplet(**options) -> ms.SearchStrategy:

@@ -163,8 +163,9 @@ def drafts_of(monkeypatch, **options):
     return len(begun)
 
 
-def test_draft_of_the_package_stands_in_for_a_prior(monkeypatch):
+def test_draft_of_the_package_is_the_default(monkeypatch):
     assert drafts_of(monkeypatch, prior=None) == 1
+    assert drafts_of(monkeypatch, prior=FixedModel()) == 1
     assert drafts_of(monkeypatch, prior=None, draft=None) == 0
+    # The published search has none.
     assert drafts_of(monkeypatch, prior=None, descent="coordinate") == 0
-    assert drafts_of(monkeypatch, prior=FixedModel()) == 0

@@ -32,8 +32,10 @@ from tvm.target import Target
 from ..compat import fast_tune_contexts
 from ..cost_model.features.loop_context import loop_nests
 from ..draft import SymbolDraft
+from ..draft.hardware import Hardware
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
+from ..draft.penalties import expected_ns
 from ..draft.skeleton import NotUnderstood, Skeleton, compile_skeleton
 from ..report import align
 from ..search_strategy.neighbourhood import Point
@@ -54,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     paths = [find_space(name) for name in args.spaces or ()] or shipped_training_files()
     header = ["space", "schedules", "keys", "unknown", "loops", "exact", "ms a key"]
-    lines = [[*header, "symbols us", "score us"]]
+    lines = [[*header, "symbols us", "score us", "formula us"]]
     total = Counter[str]()
     with fast_tune_contexts():
         for path in paths:
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             lines.append(measured.row())
             total += measured.counts
     exact = total["exact"] / max(1, total["loops"])
-    lines.append(["all", *(str(total[n]) for n in header[1:5]), f"{exact:.2%}", "", "", ""])
+    lines.append(["all", *(str(total[n]) for n in header[1:5]), f"{exact:.2%}", "", "", "", ""])
     print(align(lines))
 
 
@@ -73,13 +75,17 @@ class _Measured:
     key_secs: float = 0.0
     symbol_secs: float = float("nan")
     score_secs: float = float("nan")
+    formula_secs: float = float("nan")
 
     def row(self) -> list[str]:
         """A line of the table."""
         counts = [self.counts[name] for name in ("schedules", "keys", "unknown", "loops")]
         exact = self.counts["exact"] / max(1, self.counts["loops"])
         milliseconds = 1e3 * self.key_secs / max(1, self.counts["keys"])
-        speeds = [1e6 * secs / SPEED_POINTS for secs in (self.symbol_secs, self.score_secs)]
+        speeds = [
+            1e6 * secs / SPEED_POINTS
+            for secs in (self.symbol_secs, self.score_secs, self.formula_secs)
+        ]
         numbers = [f"{value:.1f}" for value in (milliseconds, *speeds)]
         return [self.name, *map(str, counts), f"{exact:.2%}", *numbers]
 
@@ -117,6 +123,9 @@ def _measure(path: Path, draws: int) -> _Measured:
         middle = time.perf_counter()
         trees.predict(symbols)
         measured.symbol_secs, measured.score_secs = middle - start, time.perf_counter() - start
+        start = time.perf_counter()
+        expected_ns(*of_key.values(points), Hardware())
+        measured.formula_secs = time.perf_counter() - start
     return measured
 
 

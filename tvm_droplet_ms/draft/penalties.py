@@ -28,7 +28,6 @@ register limit    ``registers``                  accumulators that do not fit ar
 block alignment   ``cores``                      the last round of a parallel loop
 transactions      ``lines``                      bytes of a cache line that are used
 (none)            ``latency``                    a chain of additions waits for each of them
-(none)            ``overhead``                   each turn of a loop that is not unrolled
 ================  =============================  ==================================================
 
 Each has a switch, for ablations. Imports no TVM.
@@ -43,7 +42,7 @@ from .annotations import parallel_extent, vector_extent
 from .hardware import Hardware
 from .symbols import Limits, NestValues
 
-PENALTIES = ("lanes", "registers", "cores", "lines", "latency", "overhead")
+PENALTIES = ("lanes", "registers", "cores", "lines", "latency")
 """Names of the penalties."""
 
 UNROLLED = 32
@@ -60,9 +59,6 @@ CHAINS = 8
 
 OVERLAP_LOSS = 0.3
 """The share of the time of all but the slowest part that is not hidden behind it."""
-
-TURN = 0.5
-"""Nanoseconds of a turn of a loop: increment, compare and jump."""
 
 
 def expected_ns(
@@ -174,9 +170,7 @@ class _Statement:
         if any(nest.reduces):
             waits = self._penalty("latency", accumulators / CHAINS)
         operations = nest.iterations[-1] * max(nest.operations, 1.0)
-        turn = 0.0 if "overhead" in self.without else TURN
-        turns = nest.iterations[-1] / _at(nest.iterations, self.depth)
-        time: np.ndarray = operations / (hardware.flops * used * fit * waits) + turn * turns
+        time: np.ndarray = operations / (hardware.flops * used * fit * waits)
         return time
 
     def _outputs(self) -> np.ndarray:

@@ -149,9 +149,9 @@ class DropletStrategy(StrategyLifecycle):
     draft : Literal["auto"] | Draft | None
         Scores schedules by their decisions alone: the random schedules that are measured, or that
         the prior picks from, are then mostly those that it expects most of among thousands.
-        ``"auto"``: where there is no prior, the draft that comes with the package for the target:
-        for CPUs ``tvm_droplet_ms.draft.SymbolDraft``, for GPUs ``tvm_droplet_ms.draft.GpuLimits``;
-        none with ``descent="coordinate"``. Else an object with ``begin``, or None.
+        ``"auto"``: the draft that comes with the package for the target: for CPUs
+        ``tvm_droplet_ms.draft.SymbolDraft``, for GPUs ``tvm_droplet_ms.draft.GpuLimits``; none with
+        ``descent="coordinate"``, which is as published. Else an object with ``begin``, or None.
 
     Raises
     ------
@@ -217,18 +217,17 @@ class DropletStrategy(StrategyLifecycle):
         generator = random.Random(task.seed)
         replayer = Replayer(task.mod, task.postprocs, generator, task.num_threads)
         spaces = DesignSpaces(traces)
-        prior = self._make_prior(task)
         context = SearchContext(
             replayer=replayer,
             history=_load_history(task, args, replayer),
             schedules=list(args.design_spaces),
             spaces=spaces,
             generator=generator,
-            prior=prior,
+            prior=self._make_prior(task),
             cost_model=args.cost_model,
             seed=task.seed,
             known=find_schedules(self._known),
-            draft=self._make_draft(task, prior, spaces, replayer),
+            draft=self._make_draft(task, spaces, replayer),
         )
         if not any(sketch.decisions for sketch in context.spaces.sketches):
             logger.warning(
@@ -254,14 +253,8 @@ class DropletStrategy(StrategyLifecycle):
             return None
         return CostModelPrior(model, task.mod, task.target, task.num_threads)
 
-    def _make_draft(
-        self,
-        task: Task,
-        prior: CostModelPrior | None,
-        spaces: DesignSpaces,
-        replayer: Replayer,
-    ) -> TaskDraft | None:
-        if self._draft == "auto" and (prior is not None or self._descent == "coordinate"):
+    def _make_draft(self, task: Task, spaces: DesignSpaces, replayer: Replayer) -> TaskDraft | None:
+        if self._draft == "auto" and self._descent == "coordinate":
             return None
         draft = find_draft(self._draft, task.target)
         return None if draft is None else draft.begin(spaces, replayer)

@@ -72,4 +72,6 @@ def model_strategy(
     seeds = TaskSeeds(mods, database, target, picks, find_schedules(known))
     explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN))
     defaults: dict[str, Any] = {"explorer": explorer, "stop_when_converged": True}
+    # What a draft is worth in a model, where each kernel gets few trials, has not been measured.
+    defaults["draft"] = None
     return DropletStrategy(**defaults | options)

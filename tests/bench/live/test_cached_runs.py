@@ -34,7 +34,7 @@ from tvm_droplet_ms.bench.live.store import Task
 from tvm_droplet_ms.bench.live.timed_passes import TimedPass
 from tvm_droplet_ms.bench.live.timing_cache import Measurement, TimingCache
 
-SETTINGS = {"layer": "small_dense", "method": "droplet without prior", "trials": 4, "batch": 2}
+SETTINGS = {"layer": "small_dense", "method": "droplet without either", "trials": 4, "batch": 2}
 
 
 def test_known_run_is_replayed_and_its_leader_timed_again(

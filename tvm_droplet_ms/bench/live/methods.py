@@ -105,14 +105,12 @@ METHODS: Mapping[str, Method] = {
     "evolutionary": Method(_evolutionary, _default_xgb),
     "evolutionary with early model": Method(_evolutionary, _early_xgb),
     "evolutionary with prior": Method(_evolutionary, _pretrained, has_prior=True),
-    "droplet": Method(_droplet(), _default_xgb, has_prior=True),
-    "droplet without prior": Method(_droplet(prior=None, known=None, draft=None), _default_xgb),
-    "droplet with draft": Method(_drafted(prior=None, known=None), _default_xgb, has_draft=True),
-    "droplet with prior and draft": Method(
-        _drafted(), _default_xgb, has_prior=True, has_draft=True
-    ),
+    "droplet": Method(_drafted(), _default_xgb, has_prior=True, has_draft=True),
+    "droplet without draft": Method(_droplet(draft=None), _default_xgb, has_prior=True),
+    "droplet without prior": Method(_drafted(prior=None), _default_xgb, has_draft=True),
+    "droplet without either": Method(_droplet(prior=None, draft=None), _default_xgb),
     "droplet as published": Method(
-        _droplet(explorer="evolutionary", descent="coordinate", prior=None, known=None),
+        _droplet(explorer="evolutionary", descent="coordinate"),
         _default_xgb,
     ),
 }
