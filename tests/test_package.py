@@ -60,6 +60,7 @@ def test_modules_without_tvm_do_not_import_it() -> None:
         "autotvm",
         "bench",
         "cost_model",
+        "doctor",
         "draft",
         "graph",
         "kernel_tuning",
@@ -80,6 +81,7 @@ check("the package")
 dir(tvm_droplet_ms)
 from tvm_droplet_ms import cli
 commands = [[], ["demo"], ["pretrain"], ["space"], ["space", "build"], ["compare"]]
+commands += [["doctor"], ["tune"]]
 for command in commands:
     try:
         cli.main([*command, "--help"])

@@ -51,7 +51,7 @@ from ..tuning.errors import ModelError
 from ..tuning.stop import StopRequest
 from ..tuning.target import cpu_target
 from ..tuning.torn_database import mend_torn_end
-from ..tuning.work_dir import open_work_dir
+from ..tuning.work_dir import LOCK, open_work_dir
 from .arguments import arguments_of, random_arrays, summed, tolerance
 from .kernel_result import KernelError, KernelResult
 from .progress_lines import ProgressLines, show_nothing
@@ -66,7 +66,6 @@ BEST = 5
 LIBRARY = "kernel.so"
 """The file of the work directory that holds the winner."""
 
-_LOCK = ".lock"
 _NAME = "main"
 
 
@@ -350,7 +349,7 @@ def _open(directory: Path) -> Database:
 
 
 def _only_writer(directory: Path) -> filelock.BaseFileLock:
-    lock = filelock.FileLock(directory / _LOCK, timeout=0)
+    lock = filelock.FileLock(directory / LOCK, timeout=0)
     try:
         lock.acquire()
     except filelock.Timeout as error:

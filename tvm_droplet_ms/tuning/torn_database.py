@@ -52,19 +52,27 @@ def mend_torn_end(work_dir: str | os.PathLike[str]) -> list[str]:
     return [name for name in _FILES if _mend(Path(work_dir) / name)]
 
 
+def torn_ends(work_dir: str | os.PathLike[str]) -> list[str]:
+    """The names of a database's files whose last line lacks its end."""
+    return [name for name in _FILES if _last(Path(work_dir) / name)]
+
+
+def _last(path: Path) -> bytes:
+    """What follows the last newline of a file."""
+    content = path.read_bytes() if path.exists() else b""
+    return content[content.rfind(b"\n") + 1 :]
+
+
 def _mend(path: Path) -> bool:
     """Whether a torn line was cut off."""
-    if not path.exists():
-        return False
-    content = path.read_bytes()
-    last = content[content.rfind(b"\n") + 1 :]
+    last = _last(path)
     if not last:
         return False
     if _is_complete(last):
         with path.open("ab") as file:
             file.write(b"\n")
         return False
-    os.truncate(path, len(content) - len(last))
+    os.truncate(path, path.stat().st_size - len(last))
     return True
 
 

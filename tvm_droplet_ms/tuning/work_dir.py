@@ -25,7 +25,11 @@ from tvm.target import Target
 
 from .errors import ModelError
 
-_SETTINGS = "settings.json"
+SETTINGS = "settings.json"
+"""The file of a run's target and threads."""
+
+LOCK = ".lock"
+"""The file that the process holds that tunes in a directory."""
 
 
 def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threads: int) -> Path:
@@ -58,7 +62,7 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
     directory.mkdir(parents=True, exist_ok=True)
     settings = {"target": dict(target.export()), "threads": threads}
     settings = json.loads(json.dumps(settings, default=str))
-    path = directory / _SETTINGS
+    path = directory / SETTINGS
     if path.exists():
         _check(path, settings)
     else:

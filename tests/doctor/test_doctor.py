@@ -1,0 +1,155 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What the doctor finds, each fault made here."""
+
+import json
+import shutil
+
+import filelock
+import pytest
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.cost_model import pretrained_model
+from tvm_droplet_ms.doctor import Finding, examine_machine, examine_work_dir, machine
+from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.kernel_tuning.records import RECORDS
+from tvm_droplet_ms.tuning.work_dir import open_work_dir
+
+
+def of_machine(subject):
+    (finding,) = [finding for finding in examine_machine() if finding.subject == subject]
+    return finding
+
+
+def of_directory(directory, subject, **options):
+    found = examine_work_dir(directory, **options)
+    (finding,) = [finding for finding in found if finding.subject == subject]
+    return finding
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The directory of a run with one record and one failure."""
+    open_work_dir(tmp_path, host_target(), 1)
+    mod = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
+    database = JSONDatabase(work_dir=str(tmp_path))
+    workload = database.commit_workload(mod)
+    for secs in (1e-3, 1e10):
+        database.commit_tuning_record(
+            TuningRecord(Schedule(mod).trace, workload, [secs], host_target(), [])
+        )
+    return tmp_path
+
+
+def test_this_machine_can_tune():
+    findings = list(examine_machine())
+    assert [finding.subject for finding in findings] == [
+        "system",
+        "versions",
+        "compiler",
+        "threads",
+        "prior",
+        "noise",
+        "temporary directory",
+    ]
+    assert not [finding for finding in findings if finding.state == "fault"]
+
+
+def test_faults_of_a_machine_are_named(monkeypatch):
+    monkeypatch.setattr(machine.sys, "platform", "darwin")
+    assert of_machine("system").state == "fault"
+    monkeypatch.undo()
+    monkeypatch.setattr(machine.shutil, "which", lambda _: None)
+    assert "no candidate can be linked" in of_machine("compiler").text
+    monkeypatch.undo()
+
+    def crashing():
+        raise ImportError("it crashes: pip install another one")
+
+    monkeypatch.setattr(machine, "check_versions", crashing)
+    assert of_machine("versions").remedy == "it crashes: pip install another one"
+    monkeypatch.setattr(pretrained_model, "shipped_model", lambda _: None)
+    assert "has learned from no CPU" in of_machine("prior").text
+    monkeypatch.setattr(machine, "noise", lambda: 0.5)
+    assert of_machine("noise").state == "warning"
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2, 1, 1))
+    assert of_machine("temporary directory").state == "warning"
+
+
+def test_noise_is_the_middle_of_the_times():
+    """Times of 1 to 60 seconds, whose deciles are known."""
+    ticks = iter([tick for secs in range(1, 61) for tick in (0.0, float(secs))])
+    deciles = (0.9 * 61, 0.1 * 61, 0.5 * 61)
+    assert machine.noise(lambda: next(ticks)) == pytest.approx(
+        (deciles[0] - deciles[1]) / deciles[2]
+    )
+
+
+def test_a_whole_directory(run):
+    assert {finding.state for finding in examine_work_dir(run)} == {"ok"}
+    assert of_directory(run, "database").text == "2 records, 1 of them failures"
+
+
+def test_a_torn_end_is_told_and_mended(run):
+    path = run / RECORDS
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert of_directory(run, "last lines").state == "warning"
+    assert of_directory(run, "database").state == "warning"
+    # Looking changes nothing.
+    assert path.read_bytes() == whole[:-20]
+    with filelock.FileLock(run / ".lock"):
+        assert of_directory(run, "writer", repair=True).state == "warning"
+        assert path.read_bytes() == whole[:-20]
+    assert of_directory(run, "last lines", repair=True).text == f"{RECORDS}: mended"
+    assert of_directory(run, "database").text == "1 records, 0 of them failures"
+
+
+def test_a_damaged_line_and_another_target(run):
+    lines = (run / RECORDS).read_text().splitlines()
+    (run / RECORDS).write_text("\n".join(["{", *lines]) + "\n")
+    finding = of_directory(run, "database")
+    assert finding.state == "fault" and "line 1" in finding.text
+    settings = json.loads((run / "settings.json").read_text())
+    settings["target"]["mcpu"] = "cortex-a72"
+    (run / "settings.json").write_text(json.dumps(settings))
+    assert "tuned for cortex-a72" in of_directory(run, "target").text
+    (run / "settings.json").write_text("{")
+    assert of_directory(run, "target").state == "fault"
+
+
+def test_no_directory(tmp_path):
+    (finding,) = examine_work_dir(tmp_path / "absent")
+    assert finding.state == "fault"
+
+
+def test_a_finding_says_what_to_do():
+    finding = Finding("disk", "warning", "full", "make room")
+    assert str(finding) == "warning  disk: full\n         -> make room"
+
+
+def test_from_the_shell(run, capsys):
+    assert main(["doctor", str(run), "--json"]) == 0
+    subjects = [finding["subject"] for finding in json.loads(capsys.readouterr().out)]
+    assert "noise" in subjects and "database" in subjects
+    assert main(["doctor", str(run / "absent")]) == 1
+    assert "fault    work directory" in capsys.readouterr().out

@@ -1,0 +1,82 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The check of outputs refuses no right schedule of any workload of the package."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tvm.s_tir import Schedule, Trace
+from tvm_droplet_ms.bench.definitions import find_definition
+from tvm_droplet_ms.bench.library import shipped_training_files
+from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.kernel_tuning.arguments import arguments_of, random_arrays, summed, tolerance
+from tvm_droplet_ms.kernel_tuning.verification import Verifier, verifying_pool
+from tvm_droplet_ms.tuning.target import cpu_target
+
+SCHEDULES = 3
+QUICK = ("dense", "softmax", "convolution_transposed", "layer_norm")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    workers = verifying_pool()
+    yield workers
+    workers.close()
+
+
+def paths():
+    files = shipped_training_files()
+    return [
+        pytest.param(
+            path,
+            id=path.name.partition(".")[0],
+            marks=[] if path.name.partition(".")[0] in QUICK else pytest.mark.slow,
+        )
+        for path in files
+    ]
+
+
+@pytest.mark.parametrize("path", paths())
+def test_random_schedules_are_right(path: Path, pool, tmp_path: Path):
+    definition = find_definition(Space.load(path).definition)
+    target = cpu_target("auto", 1)
+    with fast_tune_contexts():
+        context = definition.context(target, "replay-trace")
+        arguments = arguments_of(context.mod)
+        limits = [tolerance(one.numpy_dtype, summed(context.mod)) for one in arguments]
+        arrays = random_arrays(arguments, 0)
+        verifier = Verifier(tmp_path, target, arguments, arrays, limits, pool)
+        assert verifier.expect(verifier.build("untuned", context.mod)) == ""
+        spaces = context.generate_design_space()
+        generator = random.Random(0)
+        checked = 0
+        for number in range(40):
+            trace = Trace(spaces[number % len(spaces)].trace.insts, {})
+            schedule = Schedule(context.mod, seed=generator.randint(1, 2**31 - 2))
+            trace.apply_to_schedule(schedule, remove_postproc=True)
+            schedule.enter_postproc()
+            if not all(step.apply(schedule) for step in context.space_generator.postprocs):
+                continue
+            verdict = verifier.check(verifier.build(f"schedule{number}", schedule.mod))
+            assert verdict.is_right, verdict.reason
+            checked += 1
+            if checked == SCHEDULES:
+                return
+        pytest.fail(f"only {checked} schedules could be built")

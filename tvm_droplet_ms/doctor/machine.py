@@ -1,0 +1,182 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Examines this machine: system, versions, compiler, threads, prior, noise, disk."""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from statistics import quantiles
+
+import numpy as np
+
+from ..compat.versions import check_versions
+from .finding import Finding
+
+FREE_BYTES = 1 << 30
+"""Bytes that a file system should have free: libraries of candidates, and a database."""
+
+NOISE_RUNS, NOISE_LIMIT = 60, 0.10
+"""Runs of a fixed computation, and the spread of the middle 80% of them that is still quiet."""
+
+COMPILERS = ("g++", "clang++", "c++")
+"""Compilers that TVM links libraries with, any of them."""
+
+
+def examine_machine() -> Iterator[Finding]:
+    """Examine this machine.
+
+    Yields
+    ------
+    finding : Finding
+        One for each subject, in the order in which they matter.
+    """
+    for look in (_system, _versions, _compiler, _threads, _prior, _noise):
+        yield look()
+    yield free_space(Path(tempfile.gettempdir()), "temporary directory")
+
+
+def _system() -> Finding:
+    if sys.platform != "linux":
+        return Finding(
+            "system",
+            "fault",
+            f"{sys.platform}: builder, runner and checks need Linux",
+            "use a Linux machine, or TVM's LocalBuilder and LocalRunner with DropletStrategy",
+        )
+    return Finding("system", "ok", f"Linux, Python {sys.version.split()[0]}")
+
+
+def _versions() -> Finding:
+    installed = []
+    for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "numpy"):
+        try:
+            installed.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            installed.append(f"{name} not from a package")
+    text = ", ".join(installed)
+    try:
+        check_versions()
+        import tvm  # noqa: F401
+    except ImportError as error:
+        return Finding("versions", "fault", text, str(error))
+    return Finding("versions", "ok", text)
+
+
+def _compiler() -> Finding:
+    found = next((name for name in COMPILERS if shutil.which(name)), None)
+    if found is None:
+        return Finding(
+            "compiler",
+            "fault",
+            f"none of {', '.join(COMPILERS)} is on the path: no candidate can be linked",
+            "install one, such as Debian's package g++",
+        )
+    return Finding("compiler", "ok", f"{shutil.which(found)}")
+
+
+def _threads() -> Finding:
+    from ..host import tvm_num_threads
+    from ..measure import available_cpus
+
+    threads, cpus = tvm_num_threads(), len(available_cpus())
+    text = f"TVM runs a kernel on {threads} of {cpus} CPUs"
+    if threads > cpus:
+        return Finding(
+            "threads",
+            "warning",
+            f"{text}: its threads wait for each other",
+            f"set TVM_NUM_THREADS={cpus} or less",
+        )
+    if threads < cpus // 2:
+        return Finding("threads", "ok", f"{text}; tune with threads=N where the kernel gets more")
+    return Finding("threads", "ok", text)
+
+
+def _prior() -> Finding:
+    from ..cost_model.instruction_set import instruction_set
+    from ..cost_model.pretrained_model import shipped_model
+    from ..host import host_target
+
+    target = host_target()
+    own = instruction_set(target)
+    name = f"{target.attrs['mcpu']}, {own}"
+    model = shipped_model(str(target.kind.name))
+    learned = () if model is None else model.instruction_sets
+    if own not in learned:
+        return Finding(
+            "prior",
+            "warning",
+            f"this CPU is {name}; the shipped cost model has learned from "
+            f"{', '.join(sorted(learned)) or 'no CPU'}",
+            "it may choose worse in the first trials; droplet-ms pretrain learns from work "
+            "directories of this machine",
+        )
+    return Finding("prior", "ok", f"this CPU is {name}, as the shipped cost model has learned from")
+
+
+def _noise() -> Finding:
+    spread = noise()
+    load = os.getloadavg()[0]
+    text = f"a fixed computation takes {spread:.0%} more or less, load {load:.1f}"
+    if spread > NOISE_LIMIT:
+        return Finding(
+            "noise",
+            "warning",
+            text,
+            "end what else computes; winners are timed again in several processes, but a noisy "
+            "search finds less",
+        )
+    return Finding("noise", "ok", text)
+
+
+def noise(clock: Callable[[], float] = time.perf_counter) -> float:
+    """The spread of a computation that is always the same: the middle 80% over the median."""
+    matrix = np.ones((192, 192), dtype=np.float32)
+    out = np.empty_like(matrix)
+    for _ in range(5):
+        np.matmul(matrix, matrix, out=out)
+    secs = []
+    for _ in range(NOISE_RUNS):
+        start = clock()
+        for _ in range(8):
+            np.matmul(matrix, matrix, out=out)
+        secs.append(clock() - start)
+    deciles = quantiles(secs, n=10)
+    return (deciles[8] - deciles[0]) / deciles[4]
+
+
+def free_space(directory: Path, subject: str) -> Finding:
+    """Whether a directory can be written and has room."""
+    if not os.access(directory, os.W_OK):
+        return Finding(
+            subject, "fault", f"{directory} cannot be written", "choose another one, or its rights"
+        )
+    free = shutil.disk_usage(directory).free
+    text = f"{free / (1 << 30):.1f} GiB free in {directory}"
+    if free < FREE_BYTES:
+        return Finding(
+            subject,
+            "warning",
+            text,
+            "make room: a full disk fails builds, and leaves a torn line in the database",
+        )
+    return Finding(subject, "ok", text)

@@ -1,0 +1,127 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Examines the directory of a run: its lock, its lines, its target."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from ..kernel_tuning.records import RECORDS, WORKLOADS
+from ..tuning.torn_database import mend_torn_end, torn_ends
+from ..tuning.work_dir import LOCK, SETTINGS
+from .finding import Finding
+from .machine import free_space
+
+
+def examine_work_dir(
+    work_dir: str | os.PathLike[str], *, repair: bool = False
+) -> Iterator[Finding]:
+    """Examine the directory of a run.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory.
+    repair : bool
+        Whether to cut off torn last lines, where no other process tunes in the directory.
+
+    Yields
+    ------
+    finding : Finding
+        One for each subject.
+    """
+    directory = Path(work_dir)
+    if not directory.is_dir():
+        yield Finding(
+            "work directory", "fault", f"{directory} is no directory", "name that of a run"
+        )
+        return
+    yield free_space(directory, "work directory")
+    writer = _writer(directory)
+    yield writer
+    yield _lines(directory, repair=repair and writer.state == "ok")
+    yield _database(directory)
+    yield _target(directory)
+
+
+def _writer(directory: Path) -> Finding:
+    lock = filelock.FileLock(directory / LOCK, timeout=0)
+    try:
+        with lock:
+            return Finding("writer", "ok", "no process tunes in it")
+    except filelock.Timeout:
+        return Finding(
+            "writer", "warning", "a process tunes in it now", "wait for it before anything else"
+        )
+
+
+def _lines(directory: Path, *, repair: bool) -> Finding:
+    torn = torn_ends(directory)
+    if not torn:
+        return Finding("last lines", "ok", "whole")
+    names = ", ".join(torn)
+    if repair:
+        mend_torn_end(directory)
+        return Finding("last lines", "ok", f"{names}: mended")
+    return Finding(
+        "last lines",
+        "warning",
+        f"torn in {names}, as a killed run or a full disk leaves them",
+        "tuning in the directory mends them, and so does droplet-ms doctor --repair",
+    )
+
+
+def _database(directory: Path) -> Finding:
+    from ..database import open_database
+    from ..search_strategy.history import valid_secs
+
+    if not (directory / WORKLOADS).exists():
+        return Finding("database", "ok", "none yet")
+    if torn_ends(directory):
+        return Finding(
+            "database", "warning", "not opened, because its end is torn", "mend it first"
+        )
+    try:
+        database = open_database(directory)
+    except (OSError, ValueError) as error:
+        return Finding("database", "fault", str(error), "see above; keep a copy before you edit")
+    failed = sum(not valid_secs(record.run_secs) for record in database.get_all_tuning_records())
+    return Finding("database", "ok", f"{len(database)} records, {failed} of them failures")
+
+
+def _target(directory: Path) -> Finding:
+    from ..host import host_target
+
+    path = directory / SETTINGS
+    if not path.exists():
+        return Finding("target", "ok", f"not known: there is no {SETTINGS}")
+    try:
+        target = json.loads(path.read_text(encoding="utf-8"))["target"]
+    except (ValueError, KeyError, TypeError) as error:
+        return Finding("target", "fault", f"{path} is damaged: {error}", "pass another work_dir")
+    own, found = str(host_target().attrs["mcpu"]), str(target.get("mcpu"))
+    if own != found:
+        return Finding(
+            "target",
+            "warning",
+            f"it was tuned for {found}, and this CPU is {own}",
+            "tune in another directory; its records stay good for that CPU",
+        )
+    return Finding("target", "ok", f"{found}, as this CPU; records in {RECORDS}")
