@@ -19,6 +19,7 @@
 import json
 import os
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 from tvm.target import Target
@@ -47,7 +48,7 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
     Returns
     -------
     directory : Path
-        The directory, with its settings in ``settings.json``.
+        The directory, with its settings and TVM's version in ``settings.json``.
 
     Raises
     ------
@@ -66,8 +67,9 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
     if path.exists():
         _check(path, settings)
     else:
+        versions = {"versions": {"apache-tvm": metadata.version("apache-tvm")}}
         partial = path.with_suffix(".part")
-        partial.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        partial.write_text(json.dumps(settings | versions, indent=1), encoding="utf-8")
         partial.replace(path)
     return directory
 

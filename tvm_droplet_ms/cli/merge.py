@@ -1,0 +1,46 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command ``droplet-ms merge``."""
+
+import argparse
+import sys
+from typing import Any
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
+    merge = commands.add_parser(
+        "merge",
+        help="join the databases of several work directories",
+        description="Join the databases of several work directories of one target into a new one. "
+        "Of a schedule that was measured in several, the fastest record is kept.",
+    )
+    merge.add_argument("work_dirs", nargs="+", metavar="WORK_DIR", help="directories of runs")
+    merge.add_argument("--out", required=True, metavar="WORK_DIR", help="the new directory")
+    merge.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from ..merging import MergeError, merge_work_dirs
+
+    try:
+        merged = merge_work_dirs(options.work_dirs, options.out)
+    except MergeError as error:
+        print(f"droplet-ms merge: error: {error}", file=sys.stderr)
+        return 1
+    print(f"{options.out}: {merged.records} records, {merged.repeated} repeated ones left out")
+    return 0

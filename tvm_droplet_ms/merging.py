@@ -1,0 +1,155 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Joins the databases of several work directories into one."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvm_ffi import structural_hash
+
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
+from .database import open_database
+from .kernel_tuning.records import RECORDS, read_records
+from .search_strategy.history import valid_secs
+from .tuning.torn_database import torn_ends
+from .tuning.work_dir import SETTINGS
+
+
+class MergeError(ValueError):
+    """Directories cannot be joined; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What was joined.
+
+    Parameters
+    ----------
+    records : int
+        Records in the joined directory.
+    repeated : int
+        Records left out, because one of the same schedule came before; the fastest is kept.
+    """
+
+    records: int
+    repeated: int
+
+
+def merge_work_dirs(
+    work_dirs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]
+) -> Merged:
+    """Join the databases of several work directories into a new one.
+
+    Times of different targets, threads or machines cannot be compared: directories whose settings
+    differ are refused. Of a schedule that was measured in several, the fastest record is kept.
+
+    Parameters
+    ----------
+    work_dirs : Sequence[str | os.PathLike[str]]
+        The directories, at least one. They are not changed.
+    out : str | os.PathLike[str]
+        The new directory.
+
+    Returns
+    -------
+    merged : Merged
+        How many records there are.
+
+    Raises
+    ------
+    MergeError
+        If a directory has no database, a damaged or torn one, or other settings than the first; or
+        if there are records in `out`.
+    """
+    directories = [Path(work_dir) for work_dir in work_dirs]
+    new = Path(out)
+    if not directories:
+        raise MergeError("no directory is given, expected at least one")
+    if (new / RECORDS).exists():
+        raise MergeError(f"{new} has records already: name a new directory")
+    settings = _same_settings(directories)
+    best: dict[tuple[int, str], TuningRecord] = {}
+    found = Counter[str]()
+    for directory in directories:
+        for record in _records(directory):
+            key = (structural_hash(record.workload.mod), _text(record))
+            found["all"] += 1
+            if key not in best or _secs(record) < _secs(best[key]):
+                best[key] = record
+    database = open_database(new)
+    for record in best.values():
+        workload = database.commit_workload(record.workload.mod)
+        database.commit_tuning_record(
+            TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
+        )
+    if settings is not None:
+        (new / SETTINGS).write_text(settings, encoding="utf-8")
+    return Merged(len(best), found["all"] - len(best))
+
+
+def _same_settings(directories: Sequence[Path]) -> str | None:
+    """The settings of all directories; None where none has any."""
+    texts = {}
+    for directory in directories:
+        path = directory / SETTINGS
+        texts[directory] = path.read_text(encoding="utf-8") if path.exists() else None
+    first = directories[0]
+    for directory, text in texts.items():
+        if _parsed(text) != _parsed(texts[first]):
+            raise MergeError(
+                f"{directory} was made with {text or 'unknown settings'}, and {first} with "
+                f"{texts[first] or 'unknown settings'}: times of different targets, threads or "
+                "versions cannot be compared; merge those of one at a time"
+            )
+    return texts[first]
+
+
+def _parsed(text: str | None) -> object:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _records(directory: Path) -> list[TuningRecord]:
+    if torn_ends(directory):
+        raise MergeError(
+            f"the database of {directory} has a torn end: droplet-ms doctor {directory} --repair"
+        )
+    if not (directory / RECORDS).exists():
+        raise MergeError(f"{directory} has no records: expected the directory of a run")
+    try:
+        open_database(directory)
+    except ValueError as error:
+        raise MergeError(f"{directory}: {error}") from error
+    return [record for _, record in read_records(directory)]
+
+
+def _text(record: TuningRecord) -> str:
+    """The trace and the target of a record, as text."""
+    trace, _, target, _ = record.as_json()
+    return json.dumps([trace, target], sort_keys=True, default=str)
+
+
+def _secs(record: TuningRecord) -> float:
+    secs = valid_secs(record.run_secs)
+    return sum(secs) / len(secs) if secs else float("inf")
