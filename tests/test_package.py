@@ -66,6 +66,7 @@ def test_modules_without_tvm_do_not_import_it() -> None:
         "kernel_tuning",
         "lazy",
         "model",
+        "run_report",
         "search_strategy",
         "tuning",
     }
@@ -81,7 +82,7 @@ check("the package")
 dir(tvm_droplet_ms)
 from tvm_droplet_ms import cli
 commands = [[], ["demo"], ["pretrain"], ["space"], ["space", "build"], ["compare"]]
-commands += [["doctor"], ["tune"]]
+commands += [["doctor"], ["tune"], ["report"]]
 for command in commands:
     try:
         cli.main([*command, "--help"])

@@ -19,9 +19,9 @@
 import json
 import os
 import tempfile
-from importlib import metadata
 from pathlib import Path
 
+import tvm
 from tvm.target import Target
 
 from .errors import ModelError
@@ -67,7 +67,7 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
     if path.exists():
         _check(path, settings)
     else:
-        versions = {"versions": {"apache-tvm": metadata.version("apache-tvm")}}
+        versions = {"versions": {"apache-tvm": tvm.__version__}}
         partial = path.with_suffix(".part")
         partial.write_text(json.dumps(settings | versions, indent=1), encoding="utf-8")
         partial.replace(path)

@@ -1,0 +1,182 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The page of a run, from records that are written here."""
+
+import json
+import math
+import re
+import time
+from html.parser import HTMLParser
+
+import pytest
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.database import JSONDatabase
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.run_report.decision_worth import decision_worths
+from tvm_droplet_ms.run_report.page import write_report
+from tvm_droplet_ms.run_report.run_history import ReportError, Trial, read_history
+
+RECORDS = "database_tuning_record.json"
+
+
+def record(workload, secs, tile, choice, kinds=("SamplePerfectTile", "SampleCategorical")):
+    insts = [["GetSBlock", [], [], []], *([kind, [], [], []] for kind in kinds)]
+    insts += [["EnterPostproc", [], [], []], ["SampleCategorical", [], [], []]]
+    decisions = [[1, tile], [2, choice], [4, 0]]
+    return [workload, [[insts, decisions], secs, {"kind": "llvm"}, []]]
+
+
+ROWS = [
+    record(0, [4e-3], [4, 2], 0),
+    record(0, [1e10], [2, 4], 0),
+    record(1, [1e-6, 3e-6], [8, 1], 1),
+    record(0, [2e-3], [4, 2], 1),
+    record(0, [3e-3], [1, 8], 1),
+    record(0, None, [8, 1], 1),
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    database = JSONDatabase(work_dir=str(tmp_path))
+    for rows in (8, 16):
+        mod = IRModule({"main": te.create_prim_func(te_workload.matmul(rows, 8, 8))})
+        database.commit_workload(mod)
+    (tmp_path / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return tmp_path
+
+
+def test_trials_are_read_in_their_order(run):
+    first, second = read_history(run)
+    assert [trial.secs for trial in first.trials] == [4e-3, math.inf, 2e-3, 3e-3, math.inf]
+    assert first.best_so_far == [4e-3, 4e-3, 2e-3, 2e-3, 2e-3]
+    assert (first.failures, first.last_gain, first.best.line) == (2, 3, 3)
+    # What postprocessors sampled is no decision of the search.
+    assert first.best.decisions == (("SamplePerfectTile 1", "[4, 2]"), ("SampleCategorical 2", "1"))
+    assert second.trials[0].secs == pytest.approx(2e-6)
+
+
+def test_worth_compares_what_differs_in_one_decision(run):
+    first, second = read_history(run)
+    # The tile: 2 ms and 3 ms with choice 1. The choice: 4 ms and 2 ms with tile [4, 2].
+    assert [vars(worth) for worth in decision_worths(first.trials)] == [
+        {
+            "sketch": 0,
+            "decision": "SampleCategorical 2",
+            "groups": 1,
+            "trials": 2,
+            "median_ratio": pytest.approx(2.0),
+            "largest_ratio": pytest.approx(2.0),
+        },
+        {
+            "sketch": 0,
+            "decision": "SamplePerfectTile 1",
+            "groups": 1,
+            "trials": 2,
+            "median_ratio": pytest.approx(1.5),
+            "largest_ratio": pytest.approx(1.5),
+        },
+    ]
+    assert decision_worths(second.trials) == []
+
+
+def test_worth_of_many_sets_and_of_other_sketches():
+    def trial(secs, a, b, sketch=0):
+        return Trial(secs, sketch, (("a", a), ("b", b)), 0)
+
+    trials = [trial(1.0, "1", "1"), trial(3.0, "2", "1"), trial(9.0, "3", "1")]
+    trials += [trial(2.0, "1", "2"), trial(4.0, "2", "2"), trial(1.0, "9", "1", sketch=1)]
+    worths = {worth.decision: worth for worth in decision_worths(trials)}
+    # a: {1, 3, 9} and {2, 4}; b: {1, 2} and {3, 4}; the 9 and the other sketch stand alone.
+    a, b = worths["a"], worths["b"]
+    assert (a.groups, a.trials, a.median_ratio, a.largest_ratio) == (2, 5, 5.5, 9.0)
+    assert (b.groups, b.trials) == (2, 4)
+    assert (b.median_ratio, b.largest_ratio) == (pytest.approx((2 + 4 / 3) / 2), 2.0)
+
+
+class Page(HTMLParser):
+    """What a browser would show and ask for."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.best, self.text, self._kernel = [], {}, [], None
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.asked += [attrs[name] for name in ("src", "href", "xlink:href") if attrs.get(name)]
+        self._kernel = attrs.get("data-kernel")
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self._kernel is not None:
+            self.best[int(self._kernel)], self._kernel = data, None
+
+
+def test_page_shows_the_numbers_and_asks_for_nothing(run, tmp_path):
+    numbers = json.loads(write_report(run, tmp_path / "page.html").read_text())
+    assert (numbers["trials"], numbers["failures"]) == (6, 2)
+    first, second = numbers["tasks"]
+    assert (first["best_us"], first["first_us"], first["last_gain"]) == (2000, 4000, 3)
+    assert first["arguments"] == ["A: 8x8 float32", "B: 8x8 float32", "C: 8x8 float32"]
+    assert first["best_so_far_us"] == [4000, 4000, 2000, 2000, 2000]
+    assert second["worths"] == []
+    page = Page()
+    text = (tmp_path / "page.html").read_text()
+    page.feed(text)
+    assert page.best == {0: "2000", 1: "2"}
+    assert all(link.startswith(("#", "data:,")) for link in page.asked)
+    assert not re.search(r"url\(\s*['\"]?(?!#)", text) and "<script" not in text
+    assert text.count("<svg") == 2
+
+
+def test_values_are_escaped(run):
+    rows = [record(0, [1e-3], "<script>alert(1)</script>", 0)]
+    (run / RECORDS).write_text(json.dumps(rows[0]) + "\n")
+    write_report(run, run / "page.html")
+    assert "<script>" not in (run / "page.html").read_text()
+
+
+def test_large_run_is_quick_and_small(run):
+    rows = [
+        record(workload, [1e-3 / (1 + number % 7)], [number, workload], number % 5)
+        for workload in range(200)
+        for number in range(50)
+    ]
+    (run / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workloads = run / "database_workload.json"
+    workloads.write_text(100 * workloads.read_text())
+    start = time.monotonic()
+    write_report(run, run / "page.html")
+    assert time.monotonic() - start < 20
+    assert (run / "page.html").stat().st_size < 3 << 20
+
+
+def test_nothing_to_report(tmp_path, run, capsys):
+    with pytest.raises(ReportError, match="has no records"):
+        write_report(tmp_path / "absent", tmp_path / "page.html")
+    with (run / RECORDS).open("a") as file:
+        file.write("[0, \n")
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 1
+    assert "line 7 of" in capsys.readouterr().err
+
+
+def test_from_the_shell(run, tmp_path, capsys):
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'page.html'}, {tmp_path / 'page.json'}\n"

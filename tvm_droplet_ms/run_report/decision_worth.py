@@ -1,0 +1,83 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What each decision was worth, by trials that differ in nothing else. Imports no TVM."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from .run_history import Trial
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What one decision of one design space was worth.
+
+    Parameters
+    ----------
+    sketch : int
+        The design space.
+    decision : str
+        The decision's name.
+    groups : int
+        Sets of trials that differ in this decision only.
+    trials : int
+        Trials in them.
+    median_ratio, largest_ratio : float
+        The slowest over the fastest of a set: the median and the largest of all sets.
+    """
+
+    sketch: int
+    decision: str
+    groups: int
+    trials: int
+    median_ratio: float
+    largest_ratio: float
+
+
+def decision_worths(trials: Sequence[Trial]) -> list[Worth]:
+    """Compare trials that differ in one decision.
+
+    Parameters
+    ----------
+    trials : Sequence[Trial]
+        The trials of one workload; failures are left out.
+
+    Returns
+    -------
+    worths : list[Worth]
+        Those with at least one set, the largest median ratio first.
+    """
+    sets: dict[tuple[int, str], dict[tuple[str, ...], dict[str, float]]] = defaultdict(dict)
+    for trial in trials:
+        if math.isinf(trial.secs):
+            continue
+        values = tuple(value for _, value in trial.decisions)
+        for place, (name, value) in enumerate(trial.decisions):
+            others = (*values[:place], *values[place + 1 :])
+            same = sets[trial.sketch, name].setdefault(others, {})
+            same[value] = min(trial.secs, same.get(value, math.inf))
+    worths = []
+    for (sketch, name), found in sets.items():
+        alike = [list(times.values()) for times in found.values() if len(times) > 1]
+        if alike:
+            ratios = [max(times) / min(times) for times in alike]
+            counted = sum(map(len, alike))
+            worths.append(Worth(sketch, name, len(alike), counted, median(ratios), max(ratios)))
+    return sorted(worths, key=lambda worth: -worth.median_ratio)

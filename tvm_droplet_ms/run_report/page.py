@@ -1,0 +1,157 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The page of a run: one HTML file without any other, and its numbers as JSON."""
+
+import io
+import json
+import math
+import os
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tvm.s_tir.meta_schedule.database import Workload
+
+from ..cost_model.archive import replacing
+from ..kernel_tuning.records import WORKLOADS
+from ..tuning.work_dir import SETTINGS
+from .decision_worth import decision_worths
+from .run_history import ReportError, TaskHistory, read_history
+
+WORTHS = 8
+"""Decisions of a task that are shown."""
+
+_TEMPLATE = Path(__file__).parent / "page.html.j2"
+
+
+def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+    """Write the page of a work directory, and its numbers beside it.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory of a run.
+    out : str | os.PathLike[str]
+        The HTML file. The numbers go to the file of the same name with the suffix ``.json``.
+
+    Returns
+    -------
+    numbers : Path
+        The JSON file.
+
+    Raises
+    ------
+    ReportError
+        If there are no records, a line is damaged, or Jinja2 or Matplotlib is missing.
+    """
+    try:
+        from jinja2 import Environment
+        from markupsafe import Markup
+    except ImportError as error:
+        raise ReportError("the page needs Jinja2: pip install 'tvm-droplet-ms[report]'") from error
+    tasks = read_history(work_dir)
+    content = numbers_of(work_dir, tasks)
+    plots = [Markup(_curve(task)) for task in tasks]
+    environment = Environment(autoescape=True)
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    page = template.render(content=content, plots=plots)
+    numbers = Path(out).with_suffix(".json")
+    for path, text in ((Path(out), page), (numbers, json.dumps(content, indent=1))):
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+    return numbers
+
+
+def numbers_of(work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory]) -> dict[str, Any]:
+    """The numbers of the page, for JSON.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory.
+    tasks : Sequence[TaskHistory]
+        Its trials.
+    """
+    directory = Path(work_dir)
+    workloads = (directory / WORKLOADS).read_bytes().splitlines()
+    settings = directory / SETTINGS
+    return {
+        "work_dir": str(directory),
+        "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "version": metadata.version("tvm-droplet-ms"),
+        "settings": json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {},
+        "trials": sum(len(task.trials) for task in tasks),
+        "failures": sum(task.failures for task in tasks),
+        "tasks": [_task(task, workloads[task.workload]) for task in tasks],
+    }
+
+
+def _task(task: TaskHistory, workload: bytes) -> dict[str, Any]:
+    mod = Workload.from_json(json.loads(workload)).mod
+    (func,) = [func for _, func in mod.functions.items()][:1]
+    shapes = [
+        f"{param.name}: {'x'.join(str(int(n)) for n in param.shape)} {param.dtype}"
+        for param in func.params
+    ]
+    best = task.best
+    is_timed = math.isfinite(best.secs)
+    first = next((secs for secs in task.best_so_far if math.isfinite(secs)), math.inf)
+    return {
+        "workload": task.workload,
+        "arguments": shapes,
+        "trials": len(task.trials),
+        "failures": task.failures,
+        "best_us": 1e6 * best.secs if is_timed else None,
+        "first_us": 1e6 * first if is_timed else None,
+        "last_gain": task.last_gain if is_timed else None,
+        "best_so_far_us": [1e6 * s if math.isfinite(s) else None for s in task.best_so_far],
+        "decisions": [list(pair) for pair in best.decisions] if is_timed else [],
+        "worths": [vars(worth) for worth in decision_worths(task.trials)[:WORTHS]],
+    }
+
+
+def _curve(task: TaskHistory) -> str:
+    """The times of a task and the best so far, as SVG."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ReportError(
+            "the page needs Matplotlib: pip install 'tvm-droplet-ms[report]'"
+        ) from error
+    figure = Figure(figsize=(6.4, 2.4))
+    axes = figure.subplots(gridspec_kw={"left": 0.12, "right": 0.98, "bottom": 0.2, "top": 0.96})
+    timed = [(n, 1e6 * t.secs) for n, t in enumerate(task.trials, 1) if math.isfinite(t.secs)]
+    best = [(n, 1e6 * s) for n, s in enumerate(task.best_so_far, 1) if math.isfinite(s)]
+    if timed:
+        axes.set_yscale("log")
+        # A line is one element of the page, where each dot is one of its own.
+        axes.step(*zip(*timed, strict=True), where="mid", color="#9aa5b1", linewidth=0.7)
+        axes.step(*zip(*best, strict=True), where="post", color="#b3541e")
+        axes.minorticks_off()
+        # Within a decade a logarithmic axis would have no number.
+        shown = sorted({best[-1][1], best[0][1], max(secs for _, secs in timed)})
+        axes.set_yticks(shown, [f"{us:.3g}" for us in shown])
+    axes.set(xlabel="trial", ylabel="microseconds")
+    text = io.StringIO()
+    # Text as text: outlines of its letters are most of a file.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": str(task.workload)}):
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]

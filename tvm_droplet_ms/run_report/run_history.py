@@ -1,0 +1,153 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a run's directory tells: its trials, in the order of their measurement. Imports no TVM."""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+RECORDS = "database_tuning_record.json"
+FAILED_SECS = 1e10
+"""The time that TVM stores for a failure (``add_to_database.cc``)."""
+
+_POSTPROCESSORS = "EnterPostproc"
+
+
+class ReportError(ValueError):
+    """There is nothing to report; the message says why."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measured schedule.
+
+    Parameters
+    ----------
+    secs : float
+        Its mean time in seconds; infinity for a failure.
+    sketch : int
+        The number of its design space, in the order of their appearance.
+    decisions : tuple[tuple[str, str], ...]
+        The name and the value of each sampled decision.
+    line : int
+        The position of its record in the file.
+    """
+
+    secs: float
+    sketch: int
+    decisions: tuple[tuple[str, str], ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class TaskHistory:
+    """The trials of one workload.
+
+    Parameters
+    ----------
+    workload : int
+        The position of the workload in its file.
+    trials : tuple[Trial, ...]
+        In the order of their measurement.
+    """
+
+    workload: int
+    trials: tuple[Trial, ...]
+
+    @property
+    def best_so_far(self) -> list[float]:
+        """The best time after each trial, in seconds; infinity before there is one."""
+        return list(accumulate((trial.secs for trial in self.trials), min))
+
+    @property
+    def failures(self) -> int:
+        """Trials that failed."""
+        return sum(math.isinf(trial.secs) for trial in self.trials)
+
+    @property
+    def best(self) -> Trial:
+        """The fastest trial."""
+        return min(self.trials, key=lambda trial: trial.secs)
+
+    @property
+    def last_gain(self) -> int:
+        """The number of the trial that was the last to be the fastest so far, from 1."""
+        best = self.best_so_far
+        return best.index(best[-1]) + 1
+
+
+def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
+    """Read the trials of a work directory.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory.
+
+    Returns
+    -------
+    tasks : list[TaskHistory]
+        In the order of their first record.
+
+    Raises
+    ------
+    ReportError
+        If there are no records, or a line is damaged.
+    """
+    path = Path(work_dir) / RECORDS
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    if not lines:
+        raise ReportError(f"{os.fspath(work_dir)} has no records: expected the directory of a run")
+    trials: dict[int, list[Trial]] = {}
+    sketches: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        try:
+            workload, ((insts, decisions), secs, *_) = json.loads(line)
+            trial = _trial(insts, decisions, secs, sketches, number)
+        except (ValueError, TypeError, LookupError) as error:
+            raise ReportError(
+                f"line {number + 1} of {path} is damaged: {error}; droplet-ms doctor says more"
+            ) from error
+        trials.setdefault(int(workload), []).append(trial)
+    return [TaskHistory(workload, tuple(found)) for workload, found in trials.items()]
+
+
+def _trial(
+    insts: Sequence[Any],
+    decisions: Sequence[Any],
+    secs: Sequence[float] | None,
+    sketches: dict[str, int],
+    line: int,
+) -> Trial:
+    kinds = [str(inst[0]) for inst in insts]
+    if _POSTPROCESSORS in kinds:
+        kinds = kinds[: kinds.index(_POSTPROCESSORS)]
+    sketch = sketches.setdefault(" ".join(kinds), len(sketches))
+    times = [float(sec) for sec in secs or ()]
+    valid = bool(times) and all(0.0 < sec < FAILED_SECS for sec in times)
+    mean = sum(times) / len(times) if valid else math.inf
+    named = tuple(
+        (f"{kinds[int(position)]} {int(position)}", json.dumps(value))
+        for position, value in decisions
+        if int(position) < len(kinds)
+    )
+    return Trial(mean, sketch, named, line)
