@@ -59,6 +59,7 @@ def test_modules_without_tvm_do_not_import_it() -> None:
     assert {name.split(".")[1] for name in modules} == {
         "autotvm",
         "bench",
+        "cli",
         "cost_model",
         "doctor",
         "draft",
@@ -82,7 +83,7 @@ check("the package")
 dir(tvm_droplet_ms)
 from tvm_droplet_ms import cli
 commands = [[], ["demo"], ["pretrain"], ["space"], ["space", "build"], ["compare"]]
-commands += [["doctor"], ["tune"], ["report"]]
+commands += [["doctor"], ["tune"], ["report"], ["resume"]]
 for command in commands:
     try:
         cli.main([*command, "--help"])

@@ -24,3 +24,23 @@ def positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
+
+
+def minutes(text: str) -> float:
+    """Parse a positive number of minutes. For ``type=`` of an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
+    return number
+
+
+def trials(text: str) -> int:
+    """Parse a number of trials. For ``type=`` of an argument."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of trials: expected an integer of at least 0"
+        )
+    return int(text)

@@ -74,7 +74,7 @@ def find_kernel(text: str) -> "IRModule":
         raise ValueError(f"{error}; or a file {', '.join(MODELS)} or .json") from error
 
 
-def tune_one(options: argparse.Namespace) -> int:
+def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
     """Tune a kernel as the options of ``droplet-ms tune`` say; returns the exit status."""
     from ..kernel_tuning import KernelError, tune_kernel
 
@@ -87,7 +87,7 @@ def tune_one(options: argparse.Namespace) -> int:
             kernel,
             threads=options.threads,
             trials=DEFAULT_TRIALS if options.trials is None else options.trials,
-            time_budget_s=60.0 * options.minutes,
+            time_budget_s=60.0 * minutes_left,
             patience=options.patience,
             target_latency_us=options.target_us,
             work_dir=options.work_dir,

@@ -19,11 +19,14 @@
 import argparse
 import logging
 import sys
+import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from .arguments import positive
+from .arguments import minutes, positive, trials
 from .kernel import is_kernel, tune_one
+from .manifest import ManifestError, kept_command
 
 
 def add_command(commands: Any) -> None:
@@ -52,13 +55,13 @@ def add_command(commands: Any) -> None:
     )
     tune.add_argument(
         "--minutes",
-        type=_minutes,
+        type=minutes,
         default=5.0,
         help="wall-clock time of everything together (default: %(default)s)",
     )
     tune.add_argument(
         "--trials",
-        type=_trials,
+        type=trials,
         help="the most measurements (default: no limit; of a kernel 64, earlier ones included)",
     )
     tune.add_argument(
@@ -112,32 +115,45 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, shape
 
 
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0.0 < minutes < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
-    return minutes
-
-
-def _trials(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of trials: expected an integer of at least 0"
-        )
-    return int(text)
-
-
 def _run(options: argparse.Namespace) -> int:
+    return run(options, options.minutes)
+
+
+def run(options: argparse.Namespace, minutes_left: float) -> int:
+    """Tune as the options say, and keep them in the work directory.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Those of ``droplet-ms tune``.
+    minutes_left : float
+        What is left of the minutes of the command.
+
+    Returns
+    -------
+    status : int
+        The exit status.
+    """
     if not sys.platform.startswith("linux"):
         return _fail(f"it needs Linux, because its builder and runner do; this is {sys.platform}")
-    if is_kernel(options.model):
-        return tune_one(options)
     package = {"onnxruntime": "onnxruntime", "pytorch": "torch"}.get(options.against)
     if package is not None and find_spec(package) is None:
         return _fail(f"--against {options.against} needs the package {package}: pip install it")
+    if options.work_dir is None:
+        options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
+    if Path(options.model).exists():
+        options.model = str(Path(options.model).resolve())
+    kept = {name: value for name, value in vars(options).items() if name not in ("run", "command")}
+    try:
+        with kept_command(options.work_dir, kept):
+            if is_kernel(options.model):
+                return tune_one(options, minutes_left)
+            return _tune_model(options, minutes_left)
+    except (OSError, ManifestError) as error:
+        return _fail(str(error))
+
+
+def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
     from ..tuning import ModelError, tune
     from ..tuning.summary import summary
 
@@ -146,9 +162,9 @@ def _run(options: argparse.Namespace) -> int:
     try:
         result = tune(
             options.model,
-            shapes=dict(options.shape) or None,
+            shapes={name: tuple(shape) for name, shape in options.shape} or None,
             threads=options.threads,
-            time_budget_s=60.0 * options.minutes,
+            time_budget_s=60.0 * minutes_left,
             trials=options.trials,
             work_dir=options.work_dir,
             exact=not options.allow_winograd,

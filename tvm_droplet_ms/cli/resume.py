@@ -1,0 +1,57 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command ``droplet-ms resume``."""
+
+import argparse
+import sys
+from typing import Any
+
+from . import tune
+from .arguments import minutes, trials
+from .manifest import ManifestError, read_manifest
+
+LEAST_MINUTES = 0.01
+"""What is left of a budget that is spent: a kernel's best schedules are checked all the same."""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
+    resume = commands.add_parser(
+        "resume",
+        help="go on with a run of droplet-ms tune",
+        description="Go on with the last droplet-ms tune of a directory, with its options, and "
+        "what is left of its minutes and trials. No schedule is measured again.",
+    )
+    resume.add_argument("work_dir", metavar="WORK_DIR", help="the directory of a run")
+    resume.add_argument("--minutes", type=minutes, help="minutes of all runs together")
+    resume.add_argument("--trials", type=trials, help="trials of all runs together")
+    resume.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        manifest = read_manifest(options.work_dir)
+    except ManifestError as error:
+        print(f"droplet-ms resume: error: {error}", file=sys.stderr)
+        return 1
+    kept = argparse.Namespace(**manifest.options)
+    kept.work_dir = options.work_dir
+    for name in ("minutes", "trials"):
+        if getattr(options, name) is not None:
+            setattr(kept, name, getattr(options, name))
+    budget = kept.minutes
+    return tune.run(kept, max(LEAST_MINUTES, budget - manifest.spent_secs / 60.0))
