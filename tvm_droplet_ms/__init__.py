@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from . import (  # noqa: F401
         cost_model,
         database,
+        display,
         doctor,
         draft,
         graph,

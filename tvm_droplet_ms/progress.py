@@ -149,11 +149,19 @@ def show_progress(
         logger.propagate = propagate
 
 
-def quieten_tvm() -> None:
+@contextmanager
+def quiet_tvm() -> Iterator[None]:
     """Keep MetaSchedule's next run from printing its tables and logs to the console.
 
-    They still go to the files in ``<work_dir>/logs``, and warnings still go to the console. Call it
-    before each run: a run gives its console handler the level of this logger, then sets the logger
-    back to ``DEBUG`` (``create_loggers`` in ``meta_schedule/logging.py``).
+    They still go to the files in ``<work_dir>/logs``, and warnings still go to the console. A run
+    gives its console handler the level of this logger, then sets the logger to ``DEBUG``
+    (``create_loggers`` in ``meta_schedule/logging.py``). So enter it for each run; the level that
+    the logger had is put back.
     """
-    logging.getLogger(_TVM_LOGGER).setLevel(logging.WARNING)
+    logger_of_tvm = logging.getLogger(_TVM_LOGGER)
+    level = logger_of_tvm.level
+    logger_of_tvm.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger_of_tvm.setLevel(level)

@@ -28,7 +28,7 @@ from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import MeasuredModule, Space
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start
-from tvm_droplet_ms.progress import quieten_tvm
+from tvm_droplet_ms.progress import quiet_tvm
 
 PASSES = 7
 
@@ -106,8 +106,7 @@ def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) 
 def tune(table: ReplayTable, strategy: Any, trials: int, **options: Any) -> ms.Database:
     """Tune ``annotated``, or another definition, on a table."""
     definition = options.pop("definition", None) or annotated()
-    quieten_tvm()
-    with tempfile.TemporaryDirectory() as work_dir:
+    with tempfile.TemporaryDirectory() as work_dir, quiet_tvm():
         return ms.tune_tir(
             definition.mod,
             LLVM,

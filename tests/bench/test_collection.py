@@ -29,12 +29,13 @@ from replaying import annotated
 from tvm import IRModule, te
 from tvm.s_tir.meta_schedule.builder import BuilderResult
 from tvm_droplet_ms.bench import building
-from tvm_droplet_ms.bench.building import SpaceBuilder, build_space, console_progress
+from tvm_droplet_ms.bench.building import SpaceBuilder, build_space
 from tvm_droplet_ms.bench.collection import Collection
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.work_directory import CollectionError
+from tvm_droplet_ms.display.steps import console_steps
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import BuildStats, Failure, TaskFailed, fast_start
 
@@ -183,22 +184,23 @@ def test_space_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def test_progress_shows_the_remaining_time(capsys: pytest.CaptureFixture[str]):
-    progress = console_progress("tiles", every_secs=0.0)
-    progress("building", 1, 2)
-    progress("building", 2, 2)
+    with console_steps("tiles", every_secs=0.0) as progress:
+        progress("building", 1, 2)
+        progress("building", 2, 2)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("tiles: building [##########..........] 1/2, ")
-    assert lines[1] == "tiles: building [####################] 2/2, 0 s left"
+    assert lines[0].startswith("tiles: building 1/2, ")
+    assert lines[1] == "tiles: building 2/2, 0 s left"
 
 
-def test_terminal_has_one_line(monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_terminal_has_a_bar_for_each_step(monkeypatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    progress = console_progress("tiles")
-    progress("building", 1, 4)
-    progress("building", 4, 4)
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    assert out.endswith("4/4, 0 s left\n")
+    with console_steps("tiles") as progress:
+        progress("building", 1, 4)
+        progress("building", 4, 4)
+        progress("pass 1", 3, 4)
+    bars = capsys.readouterr().out.splitlines()[-2:]
+    assert "tiles: building" in bars[0] and "4/4" in bars[0]
+    assert "tiles: pass 1" in bars[1] and "3/4" in bars[1]
 
 
 def test_slow_build_is_timeout(built: SpaceBuilder, tmp_path: Path):

@@ -35,7 +35,7 @@ from tvm_droplet_ms.bench.library import shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start
-from tvm_droplet_ms.progress import quieten_tvm
+from tvm_droplet_ms.progress import quiet_tvm
 
 SPACES = list(shipped_spaces())
 WHOLE = [name for name in shipped_samples() if name.startswith("whole_")]
@@ -58,8 +58,7 @@ def evolve(space: Space, strategy: ms.SearchStrategy, trials: int, seed: int) ->
     fast_start()
     definition = find_definition(space.definition)
     table = ReplayTable(space)
-    quieten_tvm()
-    with tempfile.TemporaryDirectory() as work_dir:
+    with tempfile.TemporaryDirectory() as work_dir, quiet_tvm():
         ms.tune_tir(
             definition.mod,
             Target(dict(space.target)),

@@ -34,7 +34,6 @@ from tvm_droplet_ms.kernel_tuning.arguments import (
     summed,
     tolerance,
 )
-from tvm_droplet_ms.kernel_tuning.progress_lines import ProgressLines
 from tvm_droplet_ms.kernel_tuning.records import RECORDS, correct_times
 from tvm_droplet_ms.kernel_tuning.stop_rules import StopRules
 from tvm_droplet_ms.kernel_tuning.verification import KernelTime
@@ -67,20 +66,6 @@ def test_target_and_what_was_known_before():
 
 def test_what_is_due_comes_first():
     assert StopRules(lambda: "time", target_secs=2.0, best_secs=1.0).reason == "time"
-
-
-def test_lines_come_every_five_seconds_and_at_the_end():
-    now, shown = [0.0], []
-    lines = ProgressLines("k", 64, 0, shown.append, clock=lambda: now[0])
-    for second in range(1, 17):
-        now[0] = float(second)
-        lines.batch(4, 1, 2e-3, 0)
-    lines.end()
-    assert len(shown) == 4
-    assert shown[0].startswith("k: 4 of 64 trials, best 2000 us, 0 since the last gain, 1 failed")
-    # 4 trials a second.
-    assert shown[0].endswith("1 s, about 15 s left")
-    assert shown[-1].endswith("16 s, about 0 s left")
 
 
 def test_arguments_are_those_of_the_function():

@@ -16,8 +16,6 @@
 # under the License.
 """Makes a space: enumerate, build, measure in passes, write the file."""
 
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -36,9 +34,6 @@ from .collection import Collection, Progress
 from .definition import Definition
 from .enumeration import Enumeration, enumerate_space
 from .space import MeasuredPoint, Space
-
-_BAR = 20
-"""The width of a progress bar."""
 
 PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
@@ -199,38 +194,3 @@ def describe_versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-def console_progress(name: str, every_secs: float = 5.0) -> Progress:
-    """A progress bar: the current step, its done part, and an estimate of the remaining time.
-
-    Parameters
-    ----------
-    name : str
-        Name of the space or sample.
-    every_secs : float
-        Seconds between two lines where the standard output is no terminal.
-    """
-    started: dict[str, float] = {}
-    last = -every_secs
-    is_terminal = sys.stdout.isatty()
-
-    def show(what: str, done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        first = started.setdefault(what, now)
-        if done < total and now - last < (0.1 if is_terminal else every_secs):
-            return
-        last = now
-        left = (now - first) / done * (total - done) if done else 0.0
-        filled = round(_BAR * done / total) if total else _BAR
-        bar = "#" * filled + "." * (_BAR - filled)
-        line = f"{name}: {what} [{bar}] {done}/{total}, {left:.0f} s left"
-        # A carriage return brings the cursor back, and the escape clears the line.
-        print(
-            f"\r\033[K{line}" if is_terminal else line,
-            end="" if is_terminal and done < total else "\n",
-            flush=True,
-        )
-
-    return show

@@ -78,9 +78,6 @@ def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
     """Tune a kernel as the options of ``droplet-ms tune`` say; returns the exit status."""
     from ..kernel_tuning import KernelError, tune_kernel
 
-    def show(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     try:
         kernel: Any = find_kernel(options.model)
         result = tune_kernel(
@@ -92,7 +89,7 @@ def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
             target_latency_us=options.target_us,
             work_dir=options.work_dir,
             name=options.model,
-            progress=None if options.quiet else show,
+            progress=None if options.quiet else "auto",
             seed=options.seed,
         )
         if options.out is not None:

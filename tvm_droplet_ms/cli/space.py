@@ -138,9 +138,10 @@ def _add_show(actions: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from ..bench.building import build_space, console_progress
+    from ..bench.building import build_space
     from ..bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
     from ..bench.work_directory import CollectionError, remove
+    from ..display.steps import console_steps
     from ..host import host_target
     from ..measure import fast_start
 
@@ -165,16 +166,16 @@ def _build(options: argparse.Namespace) -> int:
             print(f"droplet-ms space: error: {out.parent} is no directory", file=sys.stderr)
             return 1
         directory = options.work_dir or out.with_name(out.name + ".work")
-        progress = console_progress(definition.name)
-        build_space(
-            definition,
-            options.workload,
-            host_target(),
-            directory,
-            out,
-            passes=options.passes,
-            progress=progress,
-        )
+        with console_steps(definition.name) as progress:
+            build_space(
+                definition,
+                options.workload,
+                host_target(),
+                directory,
+                out,
+                passes=options.passes,
+                progress=progress,
+            )
     except (UnknownDefinitionError, CollectionError) as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1

@@ -53,7 +53,6 @@ def run_sample(options: argparse.Namespace) -> int:
 
 
 def _sample_new(options: argparse.Namespace) -> int:
-    from ..bench.building import console_progress
     from ..bench.definitions import UnknownDefinitionError, find_definition
     from ..bench.sampling.build import build_sample
 
@@ -72,14 +71,12 @@ def _sample_new(options: argparse.Namespace) -> int:
             target,
             points=options.points or SAMPLE_POINTS,
             passes=options.passes,
-            progress=console_progress(definition.name),
         )
         status |= _write_once(options.out / f"{definition.name}.json.gz", name, sample)
     return status
 
 
 def _sample_alike(options: argparse.Namespace) -> int:
-    from ..bench.building import console_progress
     from ..bench.definitions import UnknownDefinitionError, definition_of, trust
     from ..bench.library import find_space
     from ..bench.sampling.alike import rank_correlation, time_alike
@@ -102,7 +99,6 @@ def _sample_alike(options: argparse.Namespace) -> int:
             target,
             points=options.points,
             passes=options.passes,
-            progress=console_progress(like.name),
         )
         out = options.out / f"{like.name}.json.gz"
         failed = _write_once(out, text, sample)
@@ -116,6 +112,7 @@ def _sample_alike(options: argparse.Namespace) -> int:
 def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
     """Make a sample where its file is missing, and return the status of the command."""
     from ..bench.work_directory import CollectionError, remove
+    from ..display.steps import console_steps
 
     if out.exists():
         print(f"{out} is there already")
@@ -123,7 +120,8 @@ def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     directory = out.with_name(out.name + ".work")
     try:
-        sample(directory=directory, out=out)
+        with console_steps(name) as progress:
+            sample(directory=directory, out=out, progress=progress)
     except CollectionError as error:
         print(f"droplet-ms space: error: {name}: {error}", file=sys.stderr)
         return 1

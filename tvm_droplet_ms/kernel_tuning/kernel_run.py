@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import filelock
 import numpy as np
@@ -35,6 +35,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
+from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 from tvm.s_tir.meta_schedule.space_generator import SpaceGenerator
@@ -43,8 +44,19 @@ from tvm.tirx import PrimFunc
 
 from ..compat import fast_tune_contexts
 from ..database import open_database
+from ..display import (
+    Display,
+    JsonLinesDisplay,
+    LineDisplay,
+    ProgressCallback,
+    RunState,
+    SeveralDisplays,
+    TaskState,
+    console_display,
+)
+from ..display.phases import followed_phases
 from ..measure import TaskFailed, fast_measure
-from ..progress import quieten_tvm
+from ..progress import quiet_tvm
 from ..search_strategy import DropletStrategy
 from ..search_strategy.history import is_for_target, mean, valid_secs
 from ..tuning.errors import ModelError
@@ -54,7 +66,6 @@ from ..tuning.torn_database import mend_torn_end
 from ..tuning.work_dir import LOCK, open_work_dir
 from .arguments import arguments_of, random_arrays, summed, tolerance
 from .kernel_result import KernelError, KernelResult
-from .progress_lines import ProgressLines, show_nothing
 from .records import FAILED_SECS, correct_times, read_records
 from .stop_rules import StopRules
 from .stoppable_strategy import StoppableStrategy
@@ -65,6 +76,9 @@ BEST = 5
 
 LIBRARY = "kernel.so"
 """The file of the work directory that holds the winner."""
+
+PROGRESS = "progress.jsonl"
+"""The file of the work directory that gets a line for each batch."""
 
 _NAME = "main"
 
@@ -83,7 +97,8 @@ def tune_kernel(
     strategy: SearchStrategy | None = None,
     space: SpaceGenerator | Callable[[Schedule], Any] | str = "post-order-apply",
     name: str = "kernel",
-    progress: Callable[[str], None] | None = print,
+    callbacks: Sequence[MeasureCallback] = (),
+    progress: Callable[[str], None] | Literal["auto"] | None = "auto",
     seed: int = 0,
 ) -> KernelResult:
     """Tune a kernel for a CPU of this machine, and check the result.
@@ -117,8 +132,11 @@ def tune_kernel(
         The design space, as ``ms.tune_tir`` takes it.
     name : str
         The kernel's name in messages.
-    progress : Callable[[str], None] | None
-        Told a line at most every five seconds; None for silence.
+    callbacks : Sequence[MeasureCallback]
+        Told each batch, after TVM's own.
+    progress : Callable[[str], None] | "auto" | None
+        "auto" for a table on the standard error where that is a terminal, and lines elsewhere. Or
+        what is told the lines, one at most every five seconds; None for silence.
     seed : int
         Seed of the search and of the random inputs.
 
@@ -158,7 +176,7 @@ def tune_kernel(
         )
         run = _Run(module, cpu, directory, name, seed)
         with stop.on_interrupt():
-            run.tune(trials, rules, strategy or DropletStrategy(), space, progress)
+            run.tune(trials, rules, strategy or DropletStrategy(), space, callbacks, progress)
             tolerances = [tolerance(one.numpy_dtype, summed(module)) for one in arguments]
             pool = verifying_pool()
             try:
@@ -235,7 +253,8 @@ class _Run:
         rules: StopRules,
         strategy: SearchStrategy,
         space: SpaceGenerator | Callable[[Schedule], Any] | str,
-        progress: Callable[[str], None] | None,
+        callbacks: Sequence[MeasureCallback],
+        progress: Callable[[str], None] | Literal["auto"] | None,
     ) -> None:
         """Measure what is left of the trials."""
         times = [secs for _, record in self._records() if (secs := valid_secs(record.run_secs))]
@@ -243,19 +262,18 @@ class _Run:
         left = trials - self.known
         if left <= 0 or rules.reason:
             return
-        lines = ProgressLines(self._name, trials, self.known, progress or show_nothing)
+        task = TaskState(self._name, trials, self.known, rules.best_secs)
+        display = _display(self._directory, progress)
 
         def on_batch(results: Sequence[RunnerResult]) -> None:
             self.trials += len(results)
             for result in results:
                 if result.error_msg is not None:
                     self.failures[str(result.error_msg).strip().partition("\n")[0][:200]] += 1
-            lines.batch(len(results), self.failures.total(), rules.best_secs, rules.since_gain)
 
-        quieten_tvm()
         measure = fast_measure(self._target, process_wide=False)
         try:
-            with fast_tune_contexts():
+            with fast_tune_contexts(), quiet_tvm(), followed_phases(task):
                 ms.tune_tir(
                     self._module,
                     self._target,
@@ -265,13 +283,18 @@ class _Run:
                     strategy=StoppableStrategy(strategy, rules, on_batch),
                     space=space,
                     cost_model="none",
+                    measure_callbacks=[
+                        *MeasureCallback.create("default"),
+                        *callbacks,
+                        ProgressCallback(display, RunState([task]), {0: self._name}),
+                    ],
                     seed=self._seed,
                     **measure,
                 )
         finally:
+            display.close()
             for part in measure.values():
                 part.close()
-        lines.end()
 
     def choose(self, verifier: Verifier) -> _Chosen:
         """Check the best schedules, and time those that are right beside the untuned kernel."""
@@ -339,6 +362,16 @@ class _Run:
     def _refuse(self, wrong: Mapping[int, str]) -> None:
         """Mark wrong schedules as failed, so that TVM does not apply them either."""
         correct_times(self._directory, {position: [FAILED_SECS] for position in wrong})
+
+
+def _display(directory: Path, progress: Callable[[str], None] | Literal["auto"] | None) -> Display:
+    """The display that is asked for, beside the file."""
+    shown: list[Display] = [JsonLinesDisplay(directory / PROGRESS)]
+    if progress == "auto":
+        shown.append(console_display())
+    elif progress is not None:
+        shown.append(LineDisplay(progress))
+    return SeveralDisplays(shown)
 
 
 def _open(directory: Path) -> Database:

@@ -31,7 +31,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ...measure import fast_start
-from ...progress import quieten_tvm
+from ...progress import quiet_tvm
 from ...search_strategy.logger import logger
 from ..definitions import definition_of
 from ..space import Space
@@ -76,12 +76,12 @@ def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -
     table = ReplayTable(space, noisy=settings.noisy, seed=settings.seed)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
-    quieten_tvm()
     start = time.perf_counter()
     with (
         tempfile.TemporaryDirectory() as work_dir,
         threadpoolctl.threadpool_limits(1),
         _DropCount() as drops,
+        quiet_tvm(),
         ms.Profiler() as profiler,
     ):
         ms.tune_tir(

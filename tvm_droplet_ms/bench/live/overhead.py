@@ -37,7 +37,7 @@ from tvm.te import create_prim_func
 
 from ... import DropletStrategy
 from ...host import host_target
-from ...progress import quieten_tvm
+from ...progress import quiet_tvm
 
 
 @derived_object
@@ -92,8 +92,7 @@ def seconds_by_part(num_tasks: int, trials_per_task: int) -> tuple[dict[str, flo
         }
     )
     runner = FixedRunner()
-    quieten_tvm()
-    with tempfile.TemporaryDirectory() as work_dir, ms.Profiler() as profiler:
+    with tempfile.TemporaryDirectory() as work_dir, ms.Profiler() as profiler, quiet_tvm():
         ms.tune_tir(
             mod,
             host_target(),

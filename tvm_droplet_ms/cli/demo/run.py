@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from ...database import open_database
 from ...host import blas_gflops, host_target, tvm_num_threads
 from ...measure import build_scheduled, fast_measure
 from ...profile import TuningProfile
-from ...progress import PhaseSummary, quieten_tvm, show_progress
+from ...progress import PhaseSummary, quiet_tvm, show_progress
 from ...report import format_profile
 from ...search_strategy import DropletStrategy
 from ...search_strategy.history import is_for_target
@@ -120,9 +120,7 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, pro
         best: dict[str, Trace] = {}
         with show_progress({kernel.name: kernel.flop for kernel in kernels}, start=start) as phases:
             for kernel in kernels:
-                if not verbose:
-                    quieten_tvm()
-                with tuning:
+                with tuning, nullcontext() if verbose else quiet_tvm():
                     _tune(kernel, target, directory, database, trials, seed, measure)
                 trace = _best_trace(kernel, target, database)
                 if trace is None:

@@ -1,0 +1,242 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Displays of a run, and the callback that feeds them from any strategy."""
+
+import io
+import json
+import logging
+import math
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerResult
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.display import (
+    JsonLinesDisplay,
+    LineDisplay,
+    ProgressCallback,
+    RunState,
+    SeveralDisplays,
+    TaskState,
+)
+from tvm_droplet_ms.display.callback import failure_kind
+from tvm_droplet_ms.display.live import LiveDisplay
+from tvm_droplet_ms.display.phases import followed_phases
+from tvm_droplet_ms.progress import quiet_tvm
+from tvm_droplet_ms.search_strategy.log import SearchProgress
+from tvm_droplet_ms.search_strategy.logger import logger
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_state_of_a_task_worked_by_hand():
+    clock = Clock()
+    task = TaskState("k", trials=24, known=4, best_secs=5e-3)
+    run = RunState([task], clock)
+    assert math.isnan(run.secs_left)
+    clock.now = 2.0
+    task.tell([6e-3, 4e-3, None, None], ["build", "timeout"])
+    assert (task.done, task.best_secs, task.since_gain) == (8, 4e-3, 2)
+    # Four trials took two seconds, and 16 are left.
+    assert run.event("batch", task) == {
+        "event": "batch",
+        "secs": 2.0,
+        "task": "k",
+        "phase": None,
+        "trials": 8,
+        "of": 24,
+        "best_us": pytest.approx(4000.0),
+        "since_gain": 2,
+        "failures": {"build": 1, "timeout": 1},
+        "secs_left": 8.0,
+    }
+
+
+def test_what_is_not_known_is_none():
+    task = TaskState("k")
+    task.tell([None], ["run"])
+    event = RunState([task], Clock()).event("batch", task)
+    assert (event["of"], event["best_us"], event["secs_left"]) == (None, None, None)
+
+
+def test_lines_come_every_five_seconds_and_at_the_end():
+    clock, shown = Clock(), []
+    task = TaskState("k", trials=64)
+    run = RunState([task], clock)
+    lines = LineDisplay(shown.append)
+    for second in range(1, 17):
+        clock.now = float(second)
+        task.tell([2e-3, 3e-3, 3e-3, None], ["run"])
+        lines.batch(run, task)
+    lines.close()
+    lines.close()
+    assert len(shown) == 4
+    assert shown[0] == (
+        "k: 4 of 64 trials, best 2000 us, 3 since the last gain, 1 failed (1 run), 1 s, "
+        "about 15 s left"
+    )
+    assert shown[-1].endswith("16 s, about 0 s left")
+
+
+def test_a_live_table_has_a_row_for_each_task():
+    file = io.StringIO()
+    first, second = TaskState("first", 8), TaskState("second", 8)
+    run = RunState([first, second], Clock())
+    display = LiveDisplay(Console(file=file, force_terminal=True, width=100))
+    first.tell([1e-3, None], ["build"])
+    first.phase = "explore"
+    display.batch(run, first)
+    second.tell([2e-3], [])
+    display.batch(run, second)
+    display.close()
+    rows = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue()).splitlines()[-4:]
+    cells = [re.split(r"\s*│\s*", row.strip("│ ")) for row in rows]
+    assert ["first", "explore", "2/8", "1000", "1", "1 failed (1 build)"] in cells
+    assert ["second", "", "1/8", "2000", "0", "0"] in cells
+
+
+def test_kinds_of_failures():
+    assert failure_kind(None, "machinery failure: the disk is full") == "machinery"
+    assert failure_kind("LLVM ERROR", "LLVM ERROR") == "build"
+    assert failure_kind(None, "WarmBuilder: Traceback") == "build"
+    assert failure_kind(None, "PromptRunner: killed after 10 s, its time limit") == "timeout"
+    assert failure_kind(None, "LocalRunner: Timeout, killed after 30 seconds") == "timeout"
+    assert failure_kind(None, "PromptRunner: exit code -11") == "run"
+
+
+@derived_object
+class EveryThirdFails(PyBuilder):
+    """Builds nothing, and fails at every third module."""
+
+    def build(self, build_inputs):
+        return [self._result(number) for number, _ in enumerate(build_inputs)]
+
+    @staticmethod
+    def _result(number):
+        if number % 3 == 2:
+            return BuilderResult(None, "no luck")
+        # TVM deletes the directory of the artefact.
+        return BuilderResult(str(Path(tempfile.mkdtemp()) / "kernel"), None)
+
+
+@derived_object
+class Future(ms.runner.PyRunnerFuture):
+    """A result that is there."""
+
+    def __init__(self):
+        super().__init__()
+
+    def done(self):
+        return True
+
+    def result(self):
+        return RunnerResult([1e-3], None)
+
+
+@derived_object
+class OneMillisecond(PyRunner):
+    """Every kernel takes a millisecond."""
+
+    def run(self, runner_inputs):
+        return [Future() for _ in runner_inputs]
+
+
+def tune(mod, tmp_path, strategy, callbacks):
+    with quiet_tvm():
+        ms.tune_tir(
+            mod,
+            Target({"kind": "llvm", "num-cores": 1}),
+            str(tmp_path),
+            max_trials_global=12,
+            num_trials_per_iter=6,
+            builder=EveryThirdFails(),
+            runner=OneMillisecond(),
+            strategy=strategy,
+            cost_model="none",
+            measure_callbacks=callbacks,
+            task_scheduler="round-robin",
+            seed=0,
+        )
+
+
+def test_the_callback_follows_the_tasks_of_any_strategy(tmp_path):
+    mod = IRModule(
+        {
+            name: te.create_prim_func(te_workload.matmul(16, 16, n))
+            for name, n in zip("ab", (16, 32))
+        }
+    )
+    shown, path = [], tmp_path / "progress.jsonl"
+    display = SeveralDisplays([LineDisplay(shown.append), JsonLinesDisplay(path)])
+    callbacks = [*ms.MeasureCallback.create("default"), ProgressCallback(display)]
+    tune(mod, tmp_path, "replay-trace", callbacks)
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    last = {event["task"]: event for event in events}
+    assert sorted(last) == ["a", "b"]
+    for event in last.values():
+        assert event["trials"] == 6 and event["failures"] == {"build": 2}
+        assert event["best_us"] == pytest.approx(1000.0)
+    assert shown[0].startswith(
+        "a: 6 trials, best 1000 us, 5 since the last gain, 2 failed (2 build)"
+    )
+    records = (tmp_path / "database_tuning_record.json").read_text().splitlines()
+    assert len(records) == sum(event["trials"] for event in last.values())
+
+
+def test_the_callback_takes_names_and_what_was_known(tmp_path):
+    mod = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
+    shown = []
+    task = TaskState("product", trials=16, known=4, best_secs=1e-6)
+    callback = ProgressCallback(LineDisplay(shown.append), RunState([task]), {0: "product"})
+    with followed_phases(task):
+        tune(mod, tmp_path, DropletStrategy(prior=None, draft=None), [callback])
+    assert (task.done, task.best_secs, task.since_gain) == (16, 1e-6, 12)
+    assert task.phase == "descend"
+    assert shown[0].startswith("product: explore, ")
+
+
+def test_phases_are_followed_and_the_log_is_shown_as_before(caplog):
+    task = TaskState("k")
+    before = (logger.level, logger.propagate, list(logger.handlers))
+    progress = SearchProgress("main", "phase", "descend", 0, math.inf, None, {})
+    with followed_phases(task):
+        logger.info("a phase", extra={"progress": progress})
+        logger.warning("a warning")
+    assert task.phase == "descend"
+    assert [record.message for record in caplog.records] == ["a warning"]
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+    with caplog.at_level(logging.INFO, logger="tvm_droplet_ms"), followed_phases(task):
+        logger.info("asked for")
+    assert [record.message for record in caplog.records] == ["a warning", "asked for"]

@@ -1,0 +1,107 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Follows any strategy's measurements, and shows them."""
+
+from collections.abc import Mapping, Sequence
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderResult
+from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.s_tir.meta_schedule.task_scheduler import TaskScheduler
+
+from ..measure import is_machinery_failure
+from ..measure.failures import TIME_LIMIT
+from ..search_strategy.history import mean, valid_secs
+from .displays import Display, console_display
+from .state import RunState, TaskState
+
+
+def failure_kind(build_error: str | None, run_error: str) -> str:
+    """The kind of a failure, from the messages of a builder and a runner.
+
+    Parameters
+    ----------
+    build_error : str | None
+        The builder's message.
+    run_error : str
+        The runner's message.
+
+    Returns
+    -------
+    kind : str
+        "machinery" where the candidate is not to blame, "build", "timeout" or "run".
+    """
+    if is_machinery_failure(run_error):
+        return "machinery"
+    if build_error is not None or run_error.startswith(("WarmBuilder", "LocalBuilder")):
+        return "build"
+    late = TIME_LIMIT in run_error or "timeout" in run_error.lower()
+    return "timeout" if late else "run"
+
+
+@derived_object
+class ProgressCallback(PyMeasureCallback):
+    """Shows how a run goes, whatever its strategy.
+
+    ``measure_callbacks=[*MeasureCallback.create("default"), ProgressCallback()]`` adds it to any
+    call of MetaSchedule.
+
+    Parameters
+    ----------
+    display : Display | None
+        What shows it. None for a table on a terminal, lines elsewhere.
+    run : RunState | None
+        What was known before. None for nothing.
+    names : Mapping[int, str] | None
+        Names of tasks by their index, where TVM's are not telling: ``tune_tir`` has only ``main``.
+    """
+
+    def __init__(
+        self,
+        display: Display | None = None,
+        run: RunState | None = None,
+        names: Mapping[int, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._display = console_display() if display is None else display
+        self._run = RunState() if run is None else run
+        self._names = dict(names or {})
+        self._tasks = {task.name: task for task in self._run.tasks}
+
+    def apply(
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
+    ) -> None:
+        """Take the results of a batch; see ``MeasureCallback.apply``."""
+        name = self._names.get(task_id) or str(task_scheduler.tasks_[task_id].ctx.task_name)
+        if name not in self._tasks:
+            self._tasks[name] = TaskState(name)
+            self._run.tasks.append(self._tasks[name])
+        times, failures = [], []
+        for built, ran in zip(builder_results, runner_results, strict=True):
+            secs = valid_secs(ran.run_secs)
+            times.append(mean(secs) if secs else None)
+            if ran.error_msg is not None:
+                failures.append(failure_kind(built.error_msg, str(ran.error_msg)))
+        self._tasks[name].tell(times, failures)
+        self._display.batch(self._run, self._tasks[name])

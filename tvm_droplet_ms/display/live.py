@@ -1,0 +1,71 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A table on the terminal that follows a run. Imports no TVM."""
+
+import math
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from .state import RunState, TaskState, failed
+
+
+class LiveDisplay:
+    """Shows a row for each task, drawn anew after each batch.
+
+    It is drawn by the thread that tunes: a thread of its own would be copied into the processes
+    that builders and runners fork.
+
+    Parameters
+    ----------
+    console : Console | None
+        Where to draw; None for the standard error.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._live = Live(console=console or Console(stderr=True), auto_refresh=False)
+
+    def batch(self, run: RunState, task: TaskState) -> None:
+        """A batch of a task was measured."""
+        if not self._live.is_started:
+            self._live.start()
+        self._live.update(table_of(run), refresh=True)
+
+    def close(self) -> None:
+        """The run has ended."""
+        self._live.stop()
+
+
+def table_of(run: RunState) -> Table:
+    """The tasks of a run as a table."""
+    left = "" if math.isnan(run.secs_left) else f", about {run.secs_left:.0f} s left"
+    table = Table(caption=f"{run.secs:.0f} s{left}", caption_justify="left")
+    for column in ("task", "phase"):
+        table.add_column(column)
+    for column in ("trials", "best us", "since gain", "failed"):
+        table.add_column(column, justify="right")
+    for task in run.tasks:
+        table.add_row(
+            task.name,
+            task.phase,
+            f"{task.done}/{task.trials}" if task.trials else str(task.done),
+            "-" if math.isinf(task.best_secs) else f"{1e6 * task.best_secs:.4g}",
+            str(task.since_gain),
+            failed(task).removesuffix(" failed"),
+        )
+    return table

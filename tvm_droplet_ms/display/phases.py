@@ -1,0 +1,61 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Follows the phases that ``DropletStrategy`` logs, without showing its log."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..search_strategy.log import SearchProgress
+from ..search_strategy.logger import logger
+from .state import TaskState
+
+
+class _PhaseHandler(logging.Handler):
+    def __init__(self, task: TaskState, shown_from: int) -> None:
+        super().__init__()
+        self._task = task
+        self._shown_from = shown_from
+
+    def emit(self, record: logging.LogRecord) -> None:
+        progress: SearchProgress | None = getattr(record, "progress", None)
+        if progress is not None:
+            self._task.phase = progress.phase
+        if record.levelno >= self._shown_from and logger.parent is not None:
+            logger.parent.callHandlers(record)
+
+
+@contextmanager
+def followed_phases(task: TaskState) -> Iterator[None]:
+    """Within it, a task has the phase that the search logs. What was shown is shown as before.
+
+    Parameters
+    ----------
+    task : TaskState
+        The only task that is tuned.
+    """
+    level, propagate = logger.level, logger.propagate
+    handler = _PhaseHandler(task, logger.getEffectiveLevel())
+    logger.setLevel(min(logging.INFO, logger.getEffectiveLevel()))
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate

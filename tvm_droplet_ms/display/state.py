@@ -1,0 +1,153 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a run has measured, task by task, as its displays show it. Imports no TVM."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class TaskState:
+    """A task.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    trials : int
+        Trials to reach, those of earlier runs included; 0 where that is not known.
+    known : int
+        Trials of earlier runs.
+    best_secs : float
+        The best mean time so far in seconds; infinity before there is one.
+
+    Attributes
+    ----------
+    done : int
+        Trials, those of earlier runs included.
+    since_gain : int
+        Trials of this run since the best.
+    failures : Counter[str]
+        Failed trials of this run by kind.
+    phase : str
+        The phase of the search, where the strategy tells it.
+    """
+
+    name: str
+    trials: int = 0
+    known: int = 0
+    best_secs: float = math.inf
+    done: int = field(default=0, init=False)
+    since_gain: int = field(default=0, init=False)
+    failures: Counter[str] = field(default_factory=Counter, init=False)
+    phase: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self.done = self.known
+
+    def tell(self, times: Sequence[float | None], failures: Sequence[str]) -> None:
+        """Take a batch.
+
+        Parameters
+        ----------
+        times : Sequence[float | None]
+            The mean time of each trial in seconds; None for a failure.
+        failures : Sequence[str]
+            The kind of each failure.
+        """
+        self.done += len(times)
+        self.failures.update(failures)
+        for secs in times:
+            self.since_gain += 1
+            if secs is not None and secs < self.best_secs:
+                self.best_secs, self.since_gain = secs, 0
+
+
+@dataclass
+class RunState:
+    """The tasks of a run.
+
+    Parameters
+    ----------
+    tasks : list[TaskState]
+        The tasks.
+    clock : Callable[[], float]
+        Counts seconds.
+    """
+
+    tasks: list[TaskState] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._begun = self.clock()
+
+    @property
+    def secs(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self._begun
+
+    @property
+    def secs_left(self) -> float:
+        """Seconds to the last trial at the speed so far; NaN where that is not known."""
+        done = sum(task.done - task.known for task in self.tasks)
+        left = [max(0, task.trials - task.done) for task in self.tasks]
+        if not done or not all(task.trials for task in self.tasks):
+            return math.nan
+        return self.secs / done * sum(left)
+
+    def event(self, name: str, task: TaskState) -> dict[str, Any]:
+        """An event of a task in the types of JSON; what is not known is None."""
+        return {
+            "event": name,
+            "secs": round(self.secs, 3),
+            "task": task.name,
+            "phase": task.phase or None,
+            "trials": task.done,
+            "of": task.trials or None,
+            "best_us": 1e6 * task.best_secs if math.isfinite(task.best_secs) else None,
+            "since_gain": task.since_gain,
+            "failures": dict(task.failures),
+            "secs_left": None if math.isnan(self.secs_left) else round(self.secs_left, 1),
+        }
+
+
+def sentence(run: RunState, task: TaskState) -> str:
+    """The state of a task in one line."""
+    best = "none yet" if math.isinf(task.best_secs) else f"{1e6 * task.best_secs:.4g} us"
+    trials = f"{task.done} of {task.trials}" if task.trials else f"{task.done}"
+    parts = [
+        f"{trials} trials",
+        f"best {best}",
+        f"{task.since_gain} since the last gain",
+        failed(task),
+        f"{run.secs:.0f} s",
+    ]
+    if task.phase:
+        parts.insert(0, task.phase)
+    if not math.isnan(run.secs_left):
+        parts.append(f"about {run.secs_left:.0f} s left")
+    return f"{task.name}: {', '.join(parts)}"
+
+
+def failed(task: TaskState) -> str:
+    """The failures of a task in words."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(task.failures.items()))
+    return f"{task.failures.total()} failed" + (f" ({kinds})" if kinds else "")

@@ -1,0 +1,92 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The steps of a long command on the console. Imports no TVM."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from .displays import EVERY_SECS
+
+Steps = Callable[[str, int, int], None]
+"""Told a step, how much of it is done, and its whole."""
+
+
+@contextmanager
+def console_steps(name: str, every_secs: float = EVERY_SECS) -> Iterator[Steps]:
+    """A bar for each step on a terminal, lines elsewhere, with the time left.
+
+    Parameters
+    ----------
+    name : str
+        What the command works on.
+    every_secs : float
+        Seconds between two lines where the standard output is no terminal.
+
+    Yields
+    ------
+    show : Steps
+        Shows a step.
+    """
+    if not sys.stdout.isatty():
+        yield _lines(name, every_secs)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    # Drawn by this thread: one of its own would be copied into forked processes.
+    bars = Progress(*columns, TimeRemainingColumn(), console=Console(), auto_refresh=False)
+    with bars:
+        yield _steps_of(bars, name)
+
+
+def _steps_of(bars: Progress, name: str) -> Steps:
+    tasks: dict[str, TaskID] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = bars.add_task(f"{name}: {what}", total=total)
+        bars.update(tasks[what], completed=done)
+        bars.refresh()
+
+    return show
+
+
+def _lines(name: str, every_secs: float) -> Steps:
+    started: dict[str, float] = {}
+    last = -every_secs
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        first = started.setdefault(what, now)
+        if done < total and now - last < every_secs:
+            return
+        last = now
+        left = (now - first) / done * (total - done) if done else 0.0
+        print(f"{name}: {what} {done}/{total}, {left:.0f} s left", flush=True)
+
+    return show
