@@ -17,6 +17,7 @@
 """The machine of this process: target, threads and BLAS rate."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import threadpoolctl
@@ -42,6 +43,15 @@ def host_target() -> Target:
             "num-cores": cpu_count(logical=False),
         }
     )
+
+
+def cpu_name() -> str:
+    """The name of the processor; "unknown" where Linux does not tell it."""
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "unknown"
 
 
 def tvm_num_threads() -> int:

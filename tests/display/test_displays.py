@@ -47,6 +47,7 @@ from tvm_droplet_ms.display import (
 from tvm_droplet_ms.display.callback import failure_kind
 from tvm_droplet_ms.display.live import LiveDisplay
 from tvm_droplet_ms.display.phases import followed_phases
+from tvm_droplet_ms.display.state import shortened
 from tvm_droplet_ms.progress import quiet_tvm
 from tvm_droplet_ms.search_strategy.log import SearchProgress
 from tvm_droplet_ms.search_strategy.logger import logger
@@ -64,14 +65,15 @@ class Clock:
 def test_the_state_of_a_task_worked_by_hand():
     clock = Clock()
     task = TaskState("k", trials=24, known=4, best_secs=5e-3)
-    run = RunState([task], clock)
+    run = RunState([task], clock, started=1e9)
     assert math.isnan(run.secs_left)
     clock.now = 2.0
-    task.tell([6e-3, 4e-3, None, None], ["build", "timeout"])
+    task.tell([6e-3, 4e-3, None, None], [("build", "no compiler\nat all"), ("timeout", "late")])
     assert (task.done, task.best_secs, task.since_gain) == (8, 4e-3, 2)
     # Four trials took two seconds, and 16 are left.
     assert run.event("batch", task) == {
         "event": "batch",
+        "started": 1e9,
         "secs": 2.0,
         "task": "k",
         "phase": None,
@@ -80,13 +82,14 @@ def test_the_state_of_a_task_worked_by_hand():
         "best_us": pytest.approx(4000.0),
         "since_gain": 2,
         "failures": {"build": 1, "timeout": 1},
+        "messages": {"build": "no compiler", "timeout": "late"},
         "secs_left": 8.0,
     }
 
 
 def test_what_is_not_known_is_none():
     task = TaskState("k")
-    task.tell([None], ["run"])
+    task.tell([None], [("run", "")])
     event = RunState([task], Clock()).event("batch", task)
     assert (event["of"], event["best_us"], event["secs_left"]) == (None, None, None)
 
@@ -98,7 +101,7 @@ def test_lines_come_every_five_seconds_and_at_the_end():
     lines = LineDisplay(shown.append)
     for second in range(1, 17):
         clock.now = float(second)
-        task.tell([2e-3, 3e-3, 3e-3, None], ["run"])
+        task.tell([2e-3, 3e-3, 3e-3, None], [("run", "exit code 1")])
         lines.batch(run, task)
     lines.close()
     lines.close()
@@ -115,16 +118,23 @@ def test_a_live_table_has_a_row_for_each_task():
     first, second = TaskState("first", 8), TaskState("second", 8)
     run = RunState([first, second], Clock())
     display = LiveDisplay(Console(file=file, force_terminal=True, width=100))
-    first.tell([1e-3, None], ["build"])
+    first.tell([1e-3, None], [("build", "")])
     first.phase = "explore"
     display.batch(run, first)
-    second.tell([2e-3], [])
+    second.tell([2e-3])
     display.batch(run, second)
     display.close()
     rows = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue()).splitlines()[-4:]
     cells = [re.split(r"\s*│\s*", row.strip("│ ")) for row in rows]
     assert ["first", "explore", "2/8", "1000", "1", "1 failed (1 build)"] in cells
     assert ["second", "", "1/8", "2000", "0", "0"] in cells
+
+
+def test_of_a_traceback_the_error_is_kept():
+    text = "WarmBuilder: Traceback (most recent call last):\n  File x\nValueError: no\n"
+    assert shortened(text) == "WarmBuilder: ValueError: no"
+    assert shortened("exit code -11\nmore") == "exit code -11"
+    assert shortened("") == ""
 
 
 def test_kinds_of_failures():
@@ -207,6 +217,7 @@ def test_the_callback_follows_the_tasks_of_any_strategy(tmp_path):
     assert sorted(last) == ["a", "b"]
     for event in last.values():
         assert event["trials"] == 6 and event["failures"] == {"build": 2}
+        assert event["messages"] == {"build": "no luck"}
         assert event["best_us"] == pytest.approx(1000.0)
     assert shown[0].startswith(
         "a: 6 trials, best 1000 us, 5 since the last gain, 2 failed (2 build)"

@@ -18,6 +18,7 @@
 
 import json
 import os
+import re
 import signal
 
 import filelock
@@ -27,6 +28,7 @@ import pytest
 import tvm
 from tvm import te
 from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule, TensorIntrin
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing import te_workload
@@ -73,7 +75,29 @@ def test_the_result_says_what_was_done(tuned):
     assert content["microseconds"]["median"] == pytest.approx(1e6 * result.time.secs)
     assert content["verified"] is True
     assert "8 schedules measured" in str(result)
-    assert lines[-1].startswith("product: 8 of 8 trials, best ")
+    assert re.match("product: (explore|descend), 8 of 8 trials, best ", lines[-1])
+
+
+def test_each_batch_is_an_event_in_the_work_directory(tuned):
+    result, _ = tuned
+    path = result.work_dir / "progress.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()][: result.trials]
+    first = [event for event in events if event["of"] == 8]
+    assert first[-1]["trials"] == 8 and first[-1]["task"] == "product"
+    best = min(row[1][1][0] for row in records(result.work_dir) if row[1][1])
+    assert 1e-6 * first[-1]["best_us"] == pytest.approx(best, rel=0.5)
+
+
+def test_callbacks_are_told_each_batch(tmp_path):
+    told = []
+
+    @derived_object
+    class Tell(ms.measure_callback.PyMeasureCallback):
+        def apply(self, task_scheduler, task_id, measure_candidates, builder_results, results):
+            told.append(len(results))
+
+    result = tune_kernel(MATMUL, trials=8, work_dir=tmp_path, callbacks=[Tell()], progress=None)
+    assert sum(told) == result.trials == 8
 
 
 def test_the_schedule_replays_as_python(tuned):

@@ -29,8 +29,10 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import JSONDatabase
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.kernel_tuning import tune_kernel
 from tvm_droplet_ms.run_report.decision_worth import decision_worths
 from tvm_droplet_ms.run_report.page import write_report
+from tvm_droplet_ms.run_report.run_events import read_events
 from tvm_droplet_ms.run_report.run_history import ReportError, Trial, read_history
 
 RECORDS = "database_tuning_record.json"
@@ -144,6 +146,42 @@ def test_page_shows_the_numbers_and_asks_for_nothing(run, tmp_path):
     assert all(link.startswith(("#", "data:,")) for link in page.asked)
     assert not re.search(r"url\(\s*['\"]?(?!#)", text) and "<script" not in text
     assert text.count("<svg") == 2
+
+
+EVENTS = [
+    {"started": 1, "secs": 3, "trials": 2, "phase": "explore", "failures": {"run": 1}},
+    {"started": 2, "secs": 1, "trials": 8, "phase": "explore", "failures": {}},
+    {"started": 2, "secs": 2, "trials": 9, "phase": "descend", "failures": {"run": 2, "build": 1}},
+]
+
+
+def test_events_of_several_runs_are_added(tmp_path):
+    assert read_events(tmp_path) is None
+    rows = [event | {"messages": {kind: "x" for kind in event["failures"]}} for event in EVENTS]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "progress.jsonl").write_text(text + '{"started": 2, "se')
+    events = read_events(tmp_path)
+    assert events.failures == {"run": 3, "build": 1}
+    assert (events.descends_after, events.secs) == ([8], 5.0)
+    assert events.messages == {"run": "x", "build": "x"}
+
+
+def test_page_of_a_kernel_that_was_tuned_here(tmp_path):
+    mod = IRModule({"main": te.create_prim_func(te_workload.matmul(32, 32, 32))})
+    result = tune_kernel(mod, trials=4, work_dir=tmp_path, progress=None)
+    numbers = json.loads(write_report(tmp_path, tmp_path / "page.html").read_text())
+    (task,) = numbers["tasks"]
+    assert task["schedule"] == result.trace
+    assert task["gflops"] == pytest.approx(2 * 32**3 / task["best_us"] / 1e3)
+    assert task["share_of_peak"] == pytest.approx(task["gflops"] / result.peak_gflops)
+    assert 0 < task["share_of_peak"] < 1.5
+    page = (tmp_path / "page.html").read_text()
+    assert numbers["machine"]["cpu"] in page and "def apply_trace" in page
+
+
+def test_a_schedule_that_cannot_be_read_says_so(run):
+    numbers = json.loads(write_report(run, run / "page.html").read_text())
+    assert numbers["tasks"][0]["schedule"].startswith("# This version of TVM cannot read it: ")
 
 
 def test_values_are_escaped(run):

@@ -28,7 +28,7 @@ import psutil
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from ..host import tvm_num_threads
+from ..host import cpu_name, tvm_num_threads
 from ..search_strategy.design_spaces import SpacePoint
 from .collection import Collection, Progress
 from .definition import Definition
@@ -170,19 +170,11 @@ def _plain(value: Any) -> Any:
 def describe_machine() -> dict[str, Any]:
     """The processor, its logical CPUs and memory, and the threads of a parallel kernel."""
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cpus": psutil.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "threads": tvm_num_threads(),
     }
-
-
-def _cpu_name() -> str:
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text().splitlines() if path.exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return "unknown"
 
 
 def describe_versions() -> dict[str, str]:

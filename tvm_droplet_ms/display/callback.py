@@ -56,7 +56,7 @@ def failure_kind(build_error: str | None, run_error: str) -> str:
 
 
 @derived_object
-class ProgressCallback(PyMeasureCallback):
+class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
     """Shows how a run goes, whatever its strategy.
 
     ``measure_callbacks=[*MeasureCallback.create("default"), ProgressCallback()]`` adds it to any
@@ -102,6 +102,7 @@ class ProgressCallback(PyMeasureCallback):
             secs = valid_secs(ran.run_secs)
             times.append(mean(secs) if secs else None)
             if ran.error_msg is not None:
-                failures.append(failure_kind(built.error_msg, str(ran.error_msg)))
+                message = str(ran.error_msg)
+                failures.append((failure_kind(built.error_msg, message), message))
         self._tasks[name].tell(times, failures)
         self._display.batch(self._run, self._tasks[name])

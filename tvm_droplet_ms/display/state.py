@@ -23,6 +23,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+Failed = tuple[str, str]
+"""The kind of a failure, and its message."""
+
+MESSAGE_LENGTH = 200
+"""The most letters of a message that are kept."""
+
 
 @dataclass
 class TaskState:
@@ -47,6 +53,8 @@ class TaskState:
         Trials of this run since the best.
     failures : Counter[str]
         Failed trials of this run by kind.
+    messages : dict[str, str]
+        What the first failure of each kind said.
     phase : str
         The phase of the search, where the strategy tells it.
     """
@@ -58,23 +66,26 @@ class TaskState:
     done: int = field(default=0, init=False)
     since_gain: int = field(default=0, init=False)
     failures: Counter[str] = field(default_factory=Counter, init=False)
+    messages: dict[str, str] = field(default_factory=dict, init=False)
     phase: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self.done = self.known
 
-    def tell(self, times: Sequence[float | None], failures: Sequence[str]) -> None:
+    def tell(self, times: Sequence[float | None], failures: Sequence[Failed] = ()) -> None:
         """Take a batch.
 
         Parameters
         ----------
         times : Sequence[float | None]
             The mean time of each trial in seconds; None for a failure.
-        failures : Sequence[str]
-            The kind of each failure.
+        failures : Sequence[tuple[str, str]]
+            The kind of each failure, and its message.
         """
         self.done += len(times)
-        self.failures.update(failures)
+        for kind, message in failures:
+            self.failures[kind] += 1
+            self.messages.setdefault(kind, shortened(message))
         for secs in times:
             self.since_gain += 1
             if secs is not None and secs < self.best_secs:
@@ -91,10 +102,13 @@ class RunState:
         The tasks.
     clock : Callable[[], float]
         Counts seconds.
+    started : float
+        When the run began, in seconds since the epoch.
     """
 
     tasks: list[TaskState] = field(default_factory=list)
     clock: Callable[[], float] = time.monotonic
+    started: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
         self._begun = self.clock()
@@ -117,6 +131,7 @@ class RunState:
         """An event of a task in the types of JSON; what is not known is None."""
         return {
             "event": name,
+            "started": round(self.started, 3),
             "secs": round(self.secs, 3),
             "task": task.name,
             "phase": task.phase or None,
@@ -125,8 +140,18 @@ class RunState:
             "best_us": 1e6 * task.best_secs if math.isfinite(task.best_secs) else None,
             "since_gain": task.since_gain,
             "failures": dict(task.failures),
+            "messages": dict(task.messages),
             "secs_left": None if math.isnan(self.secs_left) else round(self.secs_left, 1),
         }
+
+
+def shortened(message: str) -> str:
+    """An error message in one line: its first, and of a traceback its last too."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or [""]
+    text = lines[0]
+    if "Traceback" in text:
+        text = text.partition("Traceback")[0] + lines[-1]
+    return text[:MESSAGE_LENGTH]
 
 
 def sentence(run: RunState, task: TaskState) -> str:

@@ -64,6 +64,8 @@ class KernelResult:
         The time of the kernel without a schedule, in the same processes; None where it is too slow.
     flop : float
         Arithmetic operations of one call; NaN where TVM cannot count them.
+    peak_gflops : float
+        What the machine's threads can do in float32, in GFLOP/s; NaN where that is not known.
     verified : bool
         Whether its outputs were compared with those of the kernel without a schedule.
     reason : str
@@ -94,6 +96,7 @@ class KernelResult:
     time: "KernelTime"
     untuned: "KernelTime | None"
     flop: float
+    peak_gflops: float
     verified: bool
     reason: str
     deviation: float
@@ -148,6 +151,7 @@ class KernelResult:
                 "untuned": None if self.untuned is None else 1e6 * self.untuned.secs,
             },
             "gflops": None if self.flop != self.flop else self.gflops,
+            "peak_gflops": None if self.peak_gflops != self.peak_gflops else self.peak_gflops,
             "verified": self.verified,
             "reason": self.reason,
             "deviation": None if self.deviation != self.deviation else self.deviation,

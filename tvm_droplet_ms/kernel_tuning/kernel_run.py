@@ -55,6 +55,7 @@ from ..display import (
     console_display,
 )
 from ..display.phases import followed_phases
+from ..display.state import shortened
 from ..measure import TaskFailed, fast_measure
 from ..progress import quiet_tvm
 from ..search_strategy import DropletStrategy
@@ -66,6 +67,7 @@ from ..tuning.torn_database import mend_torn_end
 from ..tuning.work_dir import LOCK, open_work_dir
 from .arguments import arguments_of, random_arrays, summed, tolerance
 from .kernel_result import KernelError, KernelResult
+from .machine import write_machine
 from .records import FAILED_SECS, correct_times, read_records
 from .stop_rules import StopRules
 from .stoppable_strategy import StoppableStrategy
@@ -184,6 +186,7 @@ def tune_kernel(
                     verifier = Verifier(Path(work), cpu, arguments, arrays, tolerances, pool)
                     chosen = run.choose(verifier)
                     chosen.library.replace(directory / LIBRARY)
+                peak = write_machine(directory, threads)
             finally:
                 pool.close()
     return KernelResult(
@@ -197,6 +200,7 @@ def tune_kernel(
         time=chosen.time,
         untuned=chosen.untuned,
         flop=_flop(module),
+        peak_gflops=peak,
         verified=chosen.verdict.is_right is True,
         reason=chosen.verdict.reason,
         deviation=chosen.verdict.deviation,
@@ -269,7 +273,7 @@ class _Run:
             self.trials += len(results)
             for result in results:
                 if result.error_msg is not None:
-                    self.failures[str(result.error_msg).strip().partition("\n")[0][:200]] += 1
+                    self.failures[shortened(str(result.error_msg))] += 1
 
         measure = fast_measure(self._target, process_wide=False)
         try:

@@ -26,13 +26,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tvm.s_tir.meta_schedule.database import Workload
-
 from ..cost_model.archive import replacing
-from ..kernel_tuning.records import WORKLOADS
+from ..kernel_tuning.machine import MACHINE
+from ..kernel_tuning.records import RECORDS, WORKLOADS
 from ..tuning.work_dir import SETTINGS
 from .decision_worth import decision_worths
+from .run_events import RunEvents, read_events
 from .run_history import ReportError, TaskHistory, read_history
+from .winners import flop_of, gflops, schedule_as_python, workload_of
 
 WORTHS = 8
 """Decisions of a task that are shown."""
@@ -66,8 +67,9 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     except ImportError as error:
         raise ReportError("the page needs Jinja2: pip install 'tvm-droplet-ms[report]'") from error
     tasks = read_history(work_dir)
-    content = numbers_of(work_dir, tasks)
-    plots = [Markup(_curve(task)) for task in tasks]
+    events = read_events(work_dir) if len(tasks) == 1 else None
+    content = numbers_of(work_dir, tasks, events)
+    plots = [Markup(_curve(task, events.descends_after if events else ())) for task in tasks]
     environment = Environment(autoescape=True)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     page = template.render(content=content, plots=plots)
@@ -78,7 +80,9 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     return numbers
 
 
-def numbers_of(work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory]) -> dict[str, Any]:
+def numbers_of(
+    work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory], events: RunEvents | None = None
+) -> dict[str, Any]:
     """The numbers of the page, for JSON.
 
     Parameters
@@ -87,23 +91,40 @@ def numbers_of(work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory]) -
         The directory.
     tasks : Sequence[TaskHistory]
         Its trials.
+    events : RunEvents | None
+        What its runs told; None where they told nothing.
     """
     directory = Path(work_dir)
     workloads = (directory / WORKLOADS).read_bytes().splitlines()
-    settings = directory / SETTINGS
+    records = (directory / RECORDS).read_bytes().splitlines()
+    machine = _json(directory / MACHINE)
     return {
         "work_dir": str(directory),
         "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "version": metadata.version("tvm-droplet-ms"),
-        "settings": json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {},
+        "settings": _json(directory / SETTINGS),
+        "machine": machine,
+        "failures_by_kind": dict(events.failures) if events else {},
+        "messages": dict(events.messages) if events else {},
+        "descends_after": list(events.descends_after) if events else [],
         "trials": sum(len(task.trials) for task in tasks),
         "failures": sum(task.failures for task in tasks),
-        "tasks": [_task(task, workloads[task.workload]) for task in tasks],
+        "tasks": [
+            _task(task, workloads[task.workload], records, machine.get("peak_gflops"))
+            for task in tasks
+        ],
     }
 
 
-def _task(task: TaskHistory, workload: bytes) -> dict[str, Any]:
-    mod = Workload.from_json(json.loads(workload)).mod
+def _json(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def _task(
+    task: TaskHistory, line: bytes, records: Sequence[bytes], peak: float | None
+) -> dict[str, Any]:
+    workload = workload_of(line)
+    mod = workload.mod
     (func,) = [func for _, func in mod.functions.items()][:1]
     shapes = [
         f"{param.name}: {'x'.join(str(int(n)) for n in param.shape)} {param.dtype}"
@@ -112,6 +133,7 @@ def _task(task: TaskHistory, workload: bytes) -> dict[str, Any]:
     best = task.best
     is_timed = math.isfinite(best.secs)
     first = next((secs for secs in task.best_so_far if math.isfinite(secs)), math.inf)
+    rate = gflops(flop_of(mod), best.secs) if is_timed else None
     return {
         "workload": task.workload,
         "arguments": shapes,
@@ -119,6 +141,9 @@ def _task(task: TaskHistory, workload: bytes) -> dict[str, Any]:
         "failures": task.failures,
         "best_us": 1e6 * best.secs if is_timed else None,
         "first_us": 1e6 * first if is_timed else None,
+        "gflops": rate,
+        "share_of_peak": rate / peak if rate and peak else None,
+        "schedule": schedule_as_python(records[best.line], workload) if is_timed else None,
         "last_gain": task.last_gain if is_timed else None,
         "best_so_far_us": [1e6 * s if math.isfinite(s) else None for s in task.best_so_far],
         "decisions": [list(pair) for pair in best.decisions] if is_timed else [],
@@ -126,8 +151,8 @@ def _task(task: TaskHistory, workload: bytes) -> dict[str, Any]:
     }
 
 
-def _curve(task: TaskHistory) -> str:
-    """The times of a task and the best so far, as SVG."""
+def _curve(task: TaskHistory, descends_after: Sequence[int]) -> str:
+    """The times of a task and the best so far, as SVG; a line where a descent began."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -148,6 +173,8 @@ def _curve(task: TaskHistory) -> str:
         # Within a decade a logarithmic axis would have no number.
         shown = sorted({best[-1][1], best[0][1], max(secs for _, secs in timed)})
         axes.set_yticks(shown, [f"{us:.3g}" for us in shown])
+    for trials in descends_after:
+        axes.axvline(trials + 0.5, color="#616e7c", linewidth=0.8, linestyle=":")
     axes.set(xlabel="trial", ylabel="microseconds")
     text = io.StringIO()
     # Text as text: outlines of its letters are most of a file.

@@ -1,0 +1,63 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The file that says which machine a directory was tuned on."""
+
+import json
+import math
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..cost_model.archive import replacing
+from ..host import cpu_name
+from ..tuning.roofline import measure_machine
+
+MACHINE = "machine.json"
+"""The file's name."""
+
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
+
+
+def write_machine(work_dir: str | os.PathLike[str], threads: int) -> float:
+    """Measure the machine and write the file; it takes half a second.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory.
+    threads : int
+        The threads of the kernel.
+
+    Returns
+    -------
+    peak_gflops : float
+        The peak rate of float32 operations, in billions a second; NaN where it cannot be measured.
+    """
+    try:
+        peak = measure_machine(threads).flops_per_sec / 1e9
+    except RuntimeError:  # The threads of NumPy's BLAS cannot be limited.
+        peak = math.nan
+    content: dict[str, Any] = {
+        "cpu": cpu_name(),
+        "threads": threads,
+        "peak_gflops": None if math.isnan(peak) else peak,
+        "versions": {package: metadata.version(package) for package in _PACKAGES},
+    }
+    with replacing(Path(work_dir) / MACHINE) as partial:
+        partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return peak

@@ -1,0 +1,81 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What ``progress.jsonl`` tells of a kernel's runs. Imports no TVM."""
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+EVENTS = "progress.jsonl"
+
+
+@dataclass
+class RunEvents:
+    """The runs of a directory together.
+
+    Attributes
+    ----------
+    failures : Counter[str]
+        Failed trials by kind.
+    messages : dict[str, str]
+        What the first failure of each kind said.
+    descends_after : list[int]
+        The numbers of trials after which a search went from exploring to descending.
+    secs : float
+        Seconds that the runs measured for.
+    """
+
+    failures: Counter[str] = field(default_factory=Counter)
+    messages: dict[str, str] = field(default_factory=dict)
+    descends_after: list[int] = field(default_factory=list)
+    secs: float = 0.0
+
+
+def read_events(work_dir: str | os.PathLike[str]) -> RunEvents | None:
+    """Read the events of a directory; None where there are none.
+
+    A line that is no event, such as a torn one, is passed over: the page is not about it.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory.
+    """
+    path = Path(work_dir) / EVENTS
+    if not path.exists():
+        return None
+    found, phase = RunEvents(), ""
+    last: dict[float, tuple[Counter[str], float]] = {}
+    before = 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+            started, secs, trials = event["started"], float(event["secs"]), int(event["trials"])
+            failures, messages = Counter(event["failures"]), dict(event["messages"])
+        except (ValueError, TypeError, LookupError):
+            continue
+        last[started] = failures, secs
+        found.messages = messages | found.messages
+        if event.get("phase") == "descend" and phase == "explore":
+            found.descends_after.append(before)
+        phase, before = event.get("phase") or "", trials
+    for failures, secs in last.values():
+        found.failures.update(failures)
+        found.secs += secs
+    return found

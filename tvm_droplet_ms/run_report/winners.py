@@ -1,0 +1,61 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The fastest schedule of a task, as Python that replays."""
+
+import json
+import math
+from typing import Any
+
+from tvm.ir import IRModule
+from tvm.s_tir.analysis import estimate_tir_flops
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+
+
+def workload_of(line: bytes) -> Workload:
+    """The workload of a line of its file."""
+    return Workload.from_json(json.loads(line))
+
+
+def schedule_as_python(line: bytes, workload: Workload) -> str:
+    """The schedule of a record as Python; why there is none, as a comment.
+
+    Parameters
+    ----------
+    line : bytes
+        The line of the record.
+    workload : Workload
+        Its workload.
+    """
+    _, record = json.loads(line)
+    try:
+        return str(TuningRecord.from_json(record, workload).trace)
+    except Exception as error:  # TVM raises errors of many types for what it cannot read.
+        return f"# This version of TVM cannot read it: {str(error).splitlines()[0]}"
+
+
+def flop_of(mod: IRModule) -> float:
+    """Floating-point operations of one call; NaN where TVM cannot count them."""
+    try:
+        return float(estimate_tir_flops(mod))
+    except Exception:  # TVM raises errors of many types for what it cannot count.
+        return math.nan
+
+
+def gflops(flop: float, secs: float) -> Any:
+    """Billions of operations a second; None where one of the two is not known."""
+    rate = flop / secs / 1e9
+    return rate if math.isfinite(rate) and rate > 0 else None
