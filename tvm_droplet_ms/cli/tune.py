@@ -64,14 +64,12 @@ def add_command(commands: Any) -> None:
         type=trials,
         help="the most measurements (default: no limit; of a kernel 64, earlier ones included)",
     )
-    tune.add_argument(
-        "--patience", type=positive, help="kernels: end after so many trials without a gain"
-    )
+    tune.add_argument("--patience", type=positive, help="end after so many trials without a gain")
     tune.add_argument(
         "--target-us", type=float, help="kernels: end at this latency in microseconds"
     )
-    tune.add_argument("--json", action="store_true", help="kernels: print the result as JSON")
-    tune.add_argument("--quiet", action="store_true", help="kernels: no lines of progress")
+    tune.add_argument("--json", action="store_true", help="print the result as JSON")
+    tune.add_argument("--quiet", action="store_true", help="show no progress")
     tune.add_argument(
         "--threads", type=positive, default=1, help="threads of the model (default: %(default)s)"
     )
@@ -157,8 +155,9 @@ def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
     from ..tuning import ModelError, tune
     from ..tuning.summary import summary
 
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    logging.getLogger("tvm_droplet_ms.tuning").setLevel(logging.INFO)
+    logging.basicConfig(format="%(message)s", handlers=[_StandardError()])
+    level = logging.WARNING if options.quiet else logging.INFO
+    logging.getLogger("tvm_droplet_ms.tuning").setLevel(level)
     try:
         result = tune(
             options.model,
@@ -166,7 +165,9 @@ def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
             threads=options.threads,
             time_budget_s=60.0 * minutes_left,
             trials=options.trials,
+            patience=options.patience,
             work_dir=options.work_dir,
+            progress=None if options.quiet else "auto",
             exact=not options.allow_winograd,
             tolerance=options.tolerance,
             seed=options.seed,
@@ -175,8 +176,17 @@ def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
             result.export(options.out)
     except ModelError as error:
         return _fail(str(error))
-    print(summary(result, result.beside_reference() if options.against else None))
-    return 0
+    beside = result.beside_reference() if options.against else None
+    print(result.as_json() if options.json else summary(result, beside))
+    return 130 if result.why_ended == "interrupt" else 0
+
+
+class _StandardError(logging.StreamHandler[Any]):
+    """Writes to what the standard error is then: a live table puts itself in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def _fail(reason: str) -> int:

@@ -17,7 +17,14 @@
 """How a run goes: a table on a terminal, lines elsewhere, JSON lines in a file."""
 
 from .callback import ProgressCallback
-from .displays import Display, JsonLinesDisplay, LineDisplay, SeveralDisplays, console_display
+from .displays import (
+    Display,
+    JsonLinesDisplay,
+    LineDisplay,
+    SeveralDisplays,
+    console_display,
+    run_display,
+)
 from .state import RunState, TaskState
 
 __all__ = [
@@ -29,4 +36,5 @@ __all__ = [
     "SeveralDisplays",
     "TaskState",
     "console_display",
+    "run_display",
 ]

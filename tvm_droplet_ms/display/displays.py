@@ -21,9 +21,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from .state import RunState, TaskState, sentence
+
+EVENTS = "progress.jsonl"
+"""The file of a work directory that gets a line for each batch."""
 
 EVERY_SECS = 5.0
 """The least seconds between two lines."""
@@ -112,6 +115,29 @@ class SeveralDisplays:
         """The run has ended."""
         for display in self._displays:
             display.close()
+
+
+def run_display(
+    work_dir: str | os.PathLike[str] | None,
+    progress: Callable[[str], None] | Literal["auto"] | None,
+) -> Display:
+    """The display of a run, and the file of its events.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str] | None
+        The directory of the file ``progress.jsonl``; None for no file.
+    progress : Callable[[str], None] | "auto" | None
+        "auto" for ``console_display``, or what is told lines; None for silence.
+    """
+    shown: list[Display] = []
+    if work_dir is not None:
+        shown.append(JsonLinesDisplay(Path(work_dir) / EVENTS))
+    if progress == "auto":
+        shown.append(console_display())
+    elif progress is not None:
+        shown.append(LineDisplay(progress))
+    return SeveralDisplays(shown)
 
 
 def on_standard_error(line: str) -> None:

@@ -17,6 +17,7 @@
 """A table on the terminal that follows a run. Imports no TVM."""
 
 import math
+from collections.abc import Collection
 
 from rich.console import Console
 from rich.live import Live
@@ -24,9 +25,14 @@ from rich.table import Table
 
 from .state import RunState, TaskState, failed
 
+MOST_TASKS = 12
+"""The most tasks that are shown."""
+
 
 class LiveDisplay:
     """Shows a row for each task, drawn anew after each batch.
+
+    Of many tasks it shows those that were measured last.
 
     It is drawn by the thread that tunes: a thread of its own would be copied into the processes
     that builders and runners fork.
@@ -39,27 +45,39 @@ class LiveDisplay:
 
     def __init__(self, console: Console | None = None) -> None:
         self._live = Live(console=console or Console(stderr=True), auto_refresh=False)
+        self._last: list[str] = []
 
     def batch(self, run: RunState, task: TaskState) -> None:
         """A batch of a task was measured."""
         if not self._live.is_started:
             self._live.start()
-        self._live.update(table_of(run), refresh=True)
+        self._last = [task.name, *(name for name in self._last if name != task.name)][:MOST_TASKS]
+        self._live.update(table_of(run, self._last), refresh=True)
 
     def close(self) -> None:
         """The run has ended."""
         self._live.stop()
 
 
-def table_of(run: RunState) -> Table:
-    """The tasks of a run as a table."""
+def table_of(run: RunState, shown: Collection[str]) -> Table:
+    """Some tasks of a run as a table.
+
+    Parameters
+    ----------
+    run : RunState
+        The run.
+    shown : Collection[str]
+        The names of those to show.
+    """
     left = "" if math.isnan(run.secs_left) else f", about {run.secs_left:.0f} s left"
-    table = Table(caption=f"{run.secs:.0f} s{left}", caption_justify="left")
+    trials = sum(task.done for task in run.tasks)
+    caption = f"{trials} trials of {len(run.tasks)} task(s), {run.secs:.0f} s{left}"
+    table = Table(caption=caption, caption_justify="left")
     for column in ("task", "phase"):
         table.add_column(column)
     for column in ("trials", "best us", "since gain", "failed"):
         table.add_column(column, justify="right")
-    for task in run.tasks:
+    for task in (task for task in run.tasks if task.name in shown):
         table.add_row(
             task.name,
             task.phase,

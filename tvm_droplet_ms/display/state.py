@@ -167,6 +167,8 @@ def sentence(run: RunState, task: TaskState) -> str:
     ]
     if task.phase:
         parts.insert(0, task.phase)
+    if len(run.tasks) > 1:
+        parts.append(f"{sum(one.done for one in run.tasks)} trials of all {len(run.tasks)}")
     if not math.isnan(run.secs_left):
         parts.append(f"about {run.secs_left:.0f} s left")
     return f"{task.name}: {', '.join(parts)}"

@@ -44,16 +44,7 @@ from tvm.tirx import PrimFunc
 
 from ..compat import fast_tune_contexts
 from ..database import open_database
-from ..display import (
-    Display,
-    JsonLinesDisplay,
-    LineDisplay,
-    ProgressCallback,
-    RunState,
-    SeveralDisplays,
-    TaskState,
-    console_display,
-)
+from ..display import ProgressCallback, RunState, TaskState, run_display
 from ..display.phases import followed_phases
 from ..display.state import shortened
 from ..measure import TaskFailed, fast_measure
@@ -78,9 +69,6 @@ BEST = 5
 
 LIBRARY = "kernel.so"
 """The file of the work directory that holds the winner."""
-
-PROGRESS = "progress.jsonl"
-"""The file of the work directory that gets a line for each batch."""
 
 _NAME = "main"
 
@@ -267,7 +255,7 @@ class _Run:
         if left <= 0 or rules.reason:
             return
         task = TaskState(self._name, trials, self.known, rules.best_secs)
-        display = _display(self._directory, progress)
+        display = run_display(self._directory, progress)
 
         def on_batch(results: Sequence[RunnerResult]) -> None:
             self.trials += len(results)
@@ -366,16 +354,6 @@ class _Run:
     def _refuse(self, wrong: Mapping[int, str]) -> None:
         """Mark wrong schedules as failed, so that TVM does not apply them either."""
         correct_times(self._directory, {position: [FAILED_SECS] for position in wrong})
-
-
-def _display(directory: Path, progress: Callable[[str], None] | Literal["auto"] | None) -> Display:
-    """The display that is asked for, beside the file."""
-    shown: list[Display] = [JsonLinesDisplay(directory / PROGRESS)]
-    if progress == "auto":
-        shown.append(console_display())
-    elif progress is not None:
-        shown.append(LineDisplay(progress))
-    return SeveralDisplays(shown)
 
 
 def _open(directory: Path) -> Database:

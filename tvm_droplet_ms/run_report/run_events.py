@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-EVENTS = "progress.jsonl"
+from ..display.displays import EVENTS
 
 
 @dataclass

@@ -87,6 +87,23 @@ def kernel_rows(
     return tuple(sorted(rows, key=lambda row: -row.secs))
 
 
+def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
+    """The schedules that a model's kernels have, as Python that replays, by the kernel's name.
+
+    Parameters
+    ----------
+    kernels : ModelKernels
+        The kernels. Untouched ones are left out.
+    """
+    schedules = kernels.schedules()
+    found: dict[str, str] = {}
+    for task in kernels.tasks:
+        workload = schedules.commit_workload(task.dispatched[0])
+        for record in schedules.get_top_k(workload, 1):
+            found[str(task.task_name)] = str(record.trace)
+    return found
+
+
 def secs_by_workload(
     lowered: IRModule, kernel_secs: Mapping[str, Sequence[float]]
 ) -> dict[int, list[float]]:

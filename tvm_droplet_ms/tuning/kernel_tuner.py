@@ -43,6 +43,7 @@ from .roofline import measure_machine
 from .stop import StopRequest
 from .strategy import model_strategy
 from .tuning_run import tune_tasks_by_clock
+from .watch import Watch
 from .workers import start_workers
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,8 @@ class KernelTuner:
         Seed of all random choices.
     experience : Experience
         What is known before anything is measured.
+    watch : Watch | None
+        What follows the measurements. None for nothing.
     lower_graph : Callable[[IRModule, Target], IRModule]
         Turns the operators of a graph into kernels.
     picking : Experience | None
@@ -87,6 +90,9 @@ class KernelTuner:
         The machine's rates.
     trials : int
         The schedules that were measured.
+    why_ended : str
+        Why measuring ended: "time", "trials", "interrupt", "patience" or "converged"; empty where
+        nothing was measured.
     """
 
     def __init__(
@@ -100,6 +106,7 @@ class KernelTuner:
         seed: int,
         experience: Experience,
         *,
+        watch: Watch | None = None,
         lower_graph: LowerGraph = lower,
         picking: Experience | None = None,
         make_strategy: Callable[..., SearchStrategy] = model_strategy,
@@ -107,6 +114,8 @@ class KernelTuner:
     ) -> None:
         self.rates = measure_machine(threads)
         self.trials = 0
+        self.why_ended = ""
+        self.watch = watch or Watch()
         self.database = database
         self._target = target
         self._directory = directory
@@ -209,13 +218,18 @@ class KernelTuner:
                     max_trials=trials,
                     num_trials_per_iter=batch_size(stop.left, max(1, len(tasks))),
                     rates=self.rates,
-                    should_stop=lambda: stop.is_asked,
+                    should_stop=lambda: stop.is_asked or self.watch.is_spent,
                     make_priorities=self._make_priorities,
+                    callbacks=self.watch.callbacks,
                     seed=self._seed,
                     **measure,
                 )
         finally:
+            self.watch.close()
             for part in measure.values():
                 part.close()
         self.trials += run.trials
-        logger.info("%d trials, ended by: %s", run.trials, run.why_ended)
+        self.why_ended = run.why_ended
+        if run.why_ended == "stopped":
+            self.why_ended = "interrupt" if stop.is_asked else "patience"
+        logger.info("%d trials, ended by: %s", run.trials, self.why_ended)

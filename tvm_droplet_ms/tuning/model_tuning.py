@@ -37,7 +37,7 @@ from .errors import ModelError
 from .experience import Experience
 from .frontends.imported import Arrays, ImportedModel
 from .inside_model import ROUNDS, faster_inside
-from .kernel_table import kernel_rows
+from .kernel_table import kernel_rows, schedules_as_python
 from .kernel_tuner import KernelTuner
 from .lowering import build, lower
 from .model_kernels import ModelKernels
@@ -46,6 +46,7 @@ from .parts import Parts
 from .result import Latency, TuneResult
 from .stop import StopRequest
 from .torn_database import mend_torn_end
+from .watch import Watch
 from .winograd_tuning import with_winograd
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ class ModelTuning:
         Seed of all random choices.
     experience : Experience | None
         What is known before anything is measured. None for what the package ships.
+    watch : Watch | None
+        What follows the measurements. None for nothing.
     passes : Sequence[tuple[str, Pass]] | None
         What prepares the graph; None for ``graph_passes()``.
     make_tuner : Callable[..., KernelTuner]
@@ -121,6 +124,7 @@ class ModelTuning:
         seed: int,
         experience: Experience | None = None,
         *,
+        watch: Watch | None = None,
         passes: Sequence[NamedPass] | None = None,
         make_tuner: Callable[..., KernelTuner] = KernelTuner,
     ) -> None:
@@ -149,6 +153,7 @@ class ModelTuning:
             self._note,
             seed,
             experience or Experience(),
+            watch=watch,
         )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
@@ -355,6 +360,9 @@ class ModelTuning:
             check=self._check,
             kernels=rows,
             trials=self._tuner.trials,
+            why_ended=self._tuner.why_ended or "nothing to measure",
+            failures=dict(self._tuner.watch.failures),
+            schedules=schedules_as_python(kernels),
             secs_of=dict(self._parts.secs),
             work_dir=self._directory,
             notes=tuple(self._notes),

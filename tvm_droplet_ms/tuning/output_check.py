@@ -16,7 +16,7 @@
 # under the License.
 """Whether a compiled model still computes what the imported one does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,8 @@ from tvm.target import Target
 
 from .compiled_model import CompiledModel
 from .deviation import largest_deviation
-from .frontends.imported import Arrays, ImportedModel, Reference
+from .errors import ModelError
+from .frontends.imported import Arrays, ImportedModel, InputSpec, Reference
 from .lowering import build, lower
 
 INPUT_SETS = 3
@@ -67,7 +68,13 @@ class OutputCheck:
         return max(largest_deviation(run(inputs), expected) for inputs, expected in pairs)
 
 
-def make_check(imported: ImportedModel, target: Target, tolerance: float, seed: int) -> OutputCheck:
+def make_check(
+    imported: ImportedModel,
+    target: Target,
+    tolerance: float,
+    seed: int,
+    given: Mapping[str, np.ndarray] | None = None,
+) -> OutputCheck:
     """Run the reference on random inputs.
 
     Parameters
@@ -81,19 +88,45 @@ def make_check(imported: ImportedModel, target: Target, tolerance: float, seed: 
         The largest deviation that passes.
     seed : int
         Seed of the inputs.
+    given : Mapping[str, np.ndarray] | None
+        Values of inputs by name, which are the same in every set. The others are random.
 
     Returns
     -------
     check : OutputCheck
         The check.
+
+    Raises
+    ------
+    ModelError
+        If a given value is of no input, or of another shape.
     """
+    values = _checked(given or {}, imported.inputs)
     generator = np.random.default_rng(seed)
     count = INPUT_SETS if imported.reference else 1
-    inputs = tuple(tuple(spec.random(generator) for spec in imported.inputs) for _ in range(count))
+    inputs = tuple(
+        tuple(values.get(spec.name, spec.random(generator)) for spec in imported.inputs)
+        for _ in range(count)
+    )
     reference = imported.reference or untouched(imported, target)
     return OutputCheck(
         reference, inputs, tuple(reference.run(arrays) for arrays in inputs), tolerance
     )
+
+
+def _checked(given: Mapping[str, np.ndarray], inputs: Sequence[InputSpec]) -> dict[str, np.ndarray]:
+    specs = {spec.name: spec for spec in inputs}
+    unknown = sorted(set(given) - set(specs))
+    if unknown:
+        raise ModelError(f"inputs has {unknown}, expected names of {sorted(specs)}")
+    values = {}
+    for name, value in given.items():
+        if np.shape(value) != tuple(specs[name].shape):
+            raise ModelError(
+                f"inputs[{name!r}] has the shape {np.shape(value)}, expected {specs[name].shape}"
+            )
+        values[name] = np.asarray(value, dtype=specs[name].dtype)
+    return values
 
 
 def untouched(imported: ImportedModel, target: Target) -> Reference:

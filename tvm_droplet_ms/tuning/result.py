@@ -16,10 +16,11 @@
 # under the License.
 """What ``tune`` returns."""
 
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -122,6 +123,13 @@ class TuneResult:
         The kernels, those with the most seconds first.
     trials : int
         Schedules that this run measured.
+    why_ended : str
+        Why measuring ended: "time", "trials", "interrupt", "patience", "converged", or "nothing to
+        measure".
+    failures : Mapping[str, int]
+        Failed schedules of this run by kind: "build", "run", "timeout" or "machinery".
+    schedules : Mapping[str, str]
+        Schedules as Python by the kernel's name; see ``schedule``.
     secs_of : Mapping[str, float]
         Seconds of the run's parts.
     work_dir : Path
@@ -139,6 +147,9 @@ class TuneResult:
     check: OutputCheck
     kernels: tuple[KernelRow, ...]
     trials: int
+    why_ended: str
+    failures: Mapping[str, int]
+    schedules: Mapping[str, str]
     secs_of: Mapping[str, float]
     work_dir: Path
     notes: tuple[str, ...] = field(default=())
@@ -178,6 +189,43 @@ class TuneResult:
             The file, such as ``model.so``. It appears when it is complete.
         """
         self.compiled.export(path)
+
+    def schedule(self, kernel: str) -> str:
+        """The schedule of a kernel as Python that replays.
+
+        Parameters
+        ----------
+        kernel : str
+            Its name, as in ``kernels``.
+
+        Raises
+        ------
+        ModelError
+            If there is no such kernel, or it is untouched.
+        """
+        if kernel not in self.schedules:
+            raise ModelError(
+                f"{kernel!r} is no scheduled kernel: expected one of {', '.join(self.schedules)}"
+            )
+        return self.schedules[kernel]
+
+    def as_json(self) -> str:
+        """The result as JSON: names and numbers, without the model."""
+        low, middle, high = (1e3 * secs for secs in self.latency.quartiles)
+        content = {
+            "milliseconds": {"median": middle, "quartiles": [low, high]},
+            "threads": self.threads,
+            "deviation": self.deviation,
+            "reference": self.check.reference.name,
+            "trials": self.trials,
+            "why_ended": self.why_ended,
+            "failures": dict(self.failures),
+            "kernels": [asdict(row) for row in self.kernels],
+            "seconds": dict(self.secs_of),
+            "work_dir": str(self.work_dir),
+            "notes": list(self.notes),
+        }
+        return json.dumps(content, indent=1)
 
     def beside_reference(self, rounds: int = 15) -> dict[str, Latency]:
         """Time the model and its reference in alternation.

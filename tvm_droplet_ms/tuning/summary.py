@@ -45,7 +45,7 @@ def summary(result: TuneResult, beside: Mapping[str, Latency] | None = None) -> 
         f"latency    {result.latency} on {result.threads} thread(s)",
         *_beside(beside or {}),
         f"deviation  {result.deviation:.1e} of the largest output, from {reference}",
-        f"trials     {result.trials}",
+        f"trials     {result.trials}{_ending(result)}",
         f"work_dir   {result.work_dir}",
         *(f"note       {note}" for note in result.notes),
         "",
@@ -54,6 +54,11 @@ def summary(result: TuneResult, beside: Mapping[str, Latency] | None = None) -> 
         format_profile(dict(result.secs_of)),
     ]
     return "\n".join(lines)
+
+
+def _ending(result: TuneResult) -> str:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.failures.items()))
+    return f", ended by {result.why_ended}" + (f"; failed: {kinds}" if kinds else "")
 
 
 def _beside(beside: Mapping[str, Latency]) -> list[str]:

@@ -19,9 +19,12 @@
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
+import numpy as np
+
+from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from .errors import ModelError
@@ -35,6 +38,7 @@ from .result import TuneResult
 from .stop import StopRequest
 from .target import cpu_target
 from .threads import set_own_threads, set_worker_threads
+from .watch import Watch
 from .work_dir import open_work_dir
 
 
@@ -46,9 +50,13 @@ def tune(
     threads: int = 1,
     time_budget_s: float = 300.0,
     trials: int | None = None,
+    patience: int | None = None,
     work_dir: str | os.PathLike[str] | None = None,
     exact: bool = True,
     tolerance: float | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    callbacks: Sequence[MeasureCallback] = (),
+    progress: Callable[[str], None] | Literal["auto"] | None = "auto",
     seed: int = 0,
     prior: str | os.PathLike[str] | None = "auto",
     known: str | os.PathLike[str] | None = "auto",
@@ -73,6 +81,8 @@ def tune(
     trials : int | None
         The most schedules to measure. None for no limit. 0 applies what `work_dir` knows, and what
         the pretrained cost model predicts.
+    patience : int | None
+        Trials without a gain of any kernel after which to end. None for no limit.
     work_dir : str | os.PathLike[str] | None
         Directory of the database and of the executable, ``model.so``, which is there before the
         first measurement. Another call with the same directory goes on. None for a new temporary
@@ -83,6 +93,13 @@ def tune(
     tolerance : float | None
         The largest deviation of an output from the untouched model's, relative to the largest
         output. None for 1e-4, or 1e-3 with ``exact=False``.
+    inputs : Mapping[str, np.ndarray] | None
+        Values of inputs by name for the check, such as indices. Others are random.
+    callbacks : Sequence[MeasureCallback]
+        Told each batch, after TVM's own.
+    progress : Callable[[str], None] | "auto" | None
+        "auto" for a table on the standard error where that is a terminal, and lines elsewhere. Or
+        what is told the lines, one at most every five seconds; None for silence.
     seed : int
         Seed of all random choices.
     prior : str | os.PathLike[str] | None
@@ -107,7 +124,7 @@ def tune(
         If this is not Linux.
     """
     started = time.monotonic()
-    _check_numbers(threads, time_budget_s, trials, tolerance)
+    _check_numbers(threads, time_budget_s, trials, tolerance, patience)
     try:
         experience = Experience(prior, known)
     except ValueError as error:
@@ -123,15 +140,22 @@ def tune(
         check_memory(imported)
     with parts("check"):
         set_own_threads(threads)
-        check = make_check(imported, cpu, tolerance, seed)
-    tuning = ModelTuning(imported, cpu, threads, directory, check, exact, parts, seed, experience)
+        check = make_check(imported, cpu, tolerance, seed, inputs)
+    watch = Watch(directory, callbacks, progress, patience)
+    tuning = ModelTuning(
+        imported, cpu, threads, directory, check, exact, parts, seed, experience, watch=watch
+    )
     stop = StopRequest(started + time_budget_s)
     with stop.on_interrupt():
         return tuning.run(stop, trials)
 
 
 def _check_numbers(
-    threads: int, time_budget_s: float, trials: int | None, tolerance: float | None
+    threads: int,
+    time_budget_s: float,
+    trials: int | None,
+    tolerance: float | None,
+    patience: int | None,
 ) -> None:
     if threads < 1:
         raise ModelError(f"threads={threads!r}: expected an int of at least 1")
@@ -139,5 +163,7 @@ def _check_numbers(
         raise ModelError(f"time_budget_s={time_budget_s!r}: expected a positive number of seconds")
     if trials is not None and trials < 0:
         raise ModelError(f"trials={trials!r}: expected None or an int of at least 0")
+    if patience is not None and patience < 1:
+        raise ModelError(f"patience={patience!r}: expected None or an int of at least 1")
     if tolerance is not None and not (tolerance > 0 and math.isfinite(tolerance)):
         raise ModelError(f"tolerance={tolerance!r}: expected a positive number")

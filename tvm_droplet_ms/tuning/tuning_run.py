@@ -26,7 +26,11 @@ from tvm_ffi import structural_hash
 from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator, TuneContext
 from tvm.s_tir.meta_schedule.builder import Builder
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
-from tvm.s_tir.meta_schedule.measure_callback import AddToDatabase, RemoveBuildArtifact
+from tvm.s_tir.meta_schedule.measure_callback import (
+    AddToDatabase,
+    MeasureCallback,
+    RemoveBuildArtifact,
+)
 from tvm.s_tir.meta_schedule.runner import Runner
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 from tvm.s_tir.meta_schedule.tune import tune_tasks
@@ -108,6 +112,7 @@ def tune_tasks_by_clock(
     should_stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
     make_priorities: Callable[..., Priorities] = Priorities,
+    callbacks: Sequence[MeasureCallback] = (),
     num_threads: int = 1,
     seed: int = 0,
 ) -> TuningRun:
@@ -144,6 +149,8 @@ def tune_tasks_by_clock(
         Tells the time in seconds.
     make_priorities : Callable[..., Priorities]
         Makes the rule that chooses the task of each batch; called as ``Priorities``.
+    callbacks : Sequence[MeasureCallback]
+        Told each batch, after TVM's own.
     num_threads : int
         The threads of each ``TuneContext``.
     seed : int
@@ -197,7 +204,12 @@ def tune_tasks_by_clock(
             runner=runner,
             database=database,
             cost_model="none",
-            measure_callbacks=[AddToDatabase(), TellClock(timing), RemoveBuildArtifact()],
+            measure_callbacks=[
+                AddToDatabase(),
+                TellClock(timing),
+                RemoveBuildArtifact(),
+                *callbacks,
+            ],
             task_scheduler=ClockScheduler(timing),
         )
     rows = tuple(

@@ -1,0 +1,103 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What follows the measurements of a model: its displays, its patience, a user's callbacks."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
+
+from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
+
+
+class Patience:
+    """Counts the trials since a kernel gained. It is fed as a display is.
+
+    Parameters
+    ----------
+    patience : int | None
+        Trials without a gain of any kernel after which it is spent; None for never.
+    """
+
+    def __init__(self, patience: int | None) -> None:
+        self._patience = patience
+        self._best: dict[str, float] = {}
+        self._done = 0
+        self._last_gain = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the run should end."""
+        return self._patience is not None and self._done - self._last_gain >= self._patience
+
+    def batch(self, run: RunState, task: TaskState) -> None:
+        """A batch of a task was measured."""
+        self._done = sum(one.done - one.known for one in run.tasks)
+        if task.best_secs < self._best.get(task.name, float("inf")):
+            self._best[task.name] = task.best_secs
+            self._last_gain = self._done - task.since_gain
+
+    def close(self) -> None:
+        """The run has ended."""
+
+
+class Watch:
+    """What follows the measurements of a run of ``tune``.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str] | None
+        Where the events go; None for nowhere.
+    callbacks : Sequence[MeasureCallback]
+        Told each batch, after TVM's own.
+    progress : Callable[[str], None] | "auto" | None
+        See ``tune``.
+    patience : int | None
+        Trials without a gain of any kernel after which to end.
+    """
+
+    def __init__(
+        self,
+        work_dir: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[MeasureCallback] = (),
+        progress: Callable[[str], None] | Literal["auto"] | None = None,
+        patience: int | None = None,
+    ) -> None:
+        self._patience = Patience(patience)
+        displays: list[Display] = [self._patience, run_display(work_dir, progress)]
+        self._display = SeveralDisplays(displays)
+        self._run = RunState()
+        self.callbacks: list[MeasureCallback] = [
+            *callbacks,
+            ProgressCallback(self._display, self._run),
+        ]
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the patience is at its end."""
+        return self._patience.is_spent
+
+    @property
+    def failures(self) -> Counter[str]:
+        """Failed trials by kind."""
+        return sum((task.failures for task in self._run.tasks), Counter())
+
+    def close(self) -> None:
+        """The measurements have ended."""
+        self._display.close()
