@@ -16,6 +16,7 @@
 # under the License.
 """One call from a model to a tuned, checked executable."""
 
+import json
 import subprocess
 import sys
 
@@ -25,6 +26,7 @@ from small_network import expected_output, small_image, small_model
 
 import tvm
 from tvm import relax
+from tvm.s_tir.meta_schedule.database import JSONDatabase
 from tvm_droplet_ms.tuning import ModelError, tune
 from tvm_droplet_ms.tuning.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.model_tuning import _timed_runs
@@ -48,7 +50,12 @@ def expected(model, image):
 
 @pytest.fixture(scope="module")
 def tuned(model, tmp_path_factory):
-    return tune(model, trials=8, time_budget_s=600, work_dir=tmp_path_factory.mktemp("work"))
+    """The network after 8 trials, and the lines of progress."""
+    lines = []
+    work_dir = tmp_path_factory.mktemp("work")
+    result = tune(model, trials=8, time_budget_s=600, work_dir=work_dir, progress=lines.append)
+    assert lines
+    return result
 
 
 class TestTune:
@@ -71,6 +78,25 @@ class TestTune:
         machine = relax.VirtualMachine(executable, tvm.cpu())
         output = machine["main"](tvm.runtime.tensor(image)).numpy()
         np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+
+    def test_the_run_is_followed(self, tuned):
+        path = tuned.work_dir / "progress.jsonl"
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        last = {event["task"]: event["trials"] for event in events}
+        assert {row.name: row.trials for row in tuned.kernels if row.trials} == last
+        content = json.loads(tuned.as_json())
+        assert (content["trials"], content["why_ended"]) == (tuned.trials, "trials")
+        assert [row["name"] for row in content["kernels"]] == [row.name for row in tuned.kernels]
+        assert content["failures"] == events[-1]["failures"]
+
+    def test_schedules_replay_as_python(self, tuned):
+        records = JSONDatabase(work_dir=str(tuned.work_dir)).get_all_tuning_records()
+        measured = [row.name for row in tuned.kernels if row.schedule == "measured"]
+        assert measured
+        texts = {str(record.trace) for record in records}
+        assert all(tuned.schedule(name) in texts for name in measured)
+        with pytest.raises(ModelError, match="'none' is no scheduled kernel: expected one of"):
+            tuned.schedule("none")
 
     def test_loading_the_executable_prints_nothing(self, tuned):
         program = "import sys, tvm; tvm.runtime.load_module(sys.argv[1])"
@@ -108,6 +134,9 @@ class TestBadInput:
             ({"threads": 0}, "threads=0: expected an int of at least 1"),
             ({"time_budget_s": 0}, "time_budget_s=0: expected a positive number"),
             ({"trials": -1}, "trials=-1: expected None or an int of at least 0"),
+            ({"patience": 0}, "patience=0: expected None or an int of at least 1"),
+            ({"inputs": {"x": 1}}, r"inputs has \['x'\], expected names of \['image'\]"),
+            ({"inputs": {"image": 1}}, r"inputs\['image'\] has the shape \(\), expected"),
             ({"tolerance": 0.0}, "tolerance=0.0: expected a positive number"),
             ({"target": "cuda"}, "whole models are tuned for CPUs"),
             ({"prior": "none.model"}, "prior is 'none.model', and there is no such file"),

@@ -1,0 +1,73 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The patience of a model's run, and the values of its inputs, worked by hand."""
+
+import math
+
+import numpy as np
+
+from tvm_droplet_ms.display import RunState, TaskState
+from tvm_droplet_ms.tuning.frontends.imported import ImportedModel, InputSpec, Reference
+from tvm_droplet_ms.tuning.output_check import make_check
+from tvm_droplet_ms.tuning.watch import Patience
+
+
+def test_patience_counts_trials_of_all_kernels_since_the_last_gain():
+    a, b = TaskState("a"), TaskState("b")
+    run = RunState([a, b])
+    patience = Patience(5)
+    for task, times in ((a, [3.0, 4.0]), (b, [None, None]), (b, [9.0, None])):
+        task.tell(times)
+        patience.batch(run, task)
+    # The gain of b was its third of four trials: one of six came after it.
+    assert not patience.is_spent
+    a.tell([3.0, 3.5, 5.0])
+    patience.batch(run, a)
+    assert not patience.is_spent
+    a.tell([3.0])
+    patience.batch(run, a)
+    assert patience.is_spent
+    a.tell([2.0])
+    patience.batch(run, a)
+    assert not patience.is_spent
+
+
+def test_without_patience_it_is_never_spent():
+    task = TaskState("a", best_secs=math.inf)
+    patience = Patience(None)
+    task.tell([None] * 1000)
+    patience.batch(RunState([task]), task)
+    assert not patience.is_spent
+
+
+class Sum:
+    """A reference that adds its inputs."""
+
+    def __call__(self, arrays):
+        return [sum(array.astype("float64") for array in arrays)]
+
+
+def test_given_inputs_are_in_every_set():
+    specs = (InputSpec("x", (2,), "float32"), InputSpec("rows", (2,), "int64"))
+    imported = ImportedModel(None, specs, Reference("the sum", Sum()))
+    check = make_check(imported, None, 1e-4, 0, {"rows": np.array([7, 9])})
+    assert len(check.inputs) > 1
+    for (x, rows), (expected,) in zip(check.inputs, check.expected, strict=True):
+        np.testing.assert_array_equal(rows, [7, 9])
+        assert rows.dtype == np.int64
+        np.testing.assert_allclose(expected, x.astype("float64") + np.array([7, 9]))
+    assert len({x.tobytes() for x, _ in check.inputs}) == len(check.inputs)
