@@ -20,6 +20,7 @@ import math
 
 import pytest
 
+from tvm_droplet_ms.bench.live.compare_report import Columns, summary
 from tvm_droplet_ms.bench.live.comparison import (
     LayerResults,
     Run,
@@ -89,3 +90,25 @@ def test_proposing_time_is_remainder():
     profile = {"Total": 10.0, "SendToBuilder": 4.0, "JoinRunnerFutures": 3.0, "EvoSearch/Sample": 2}
     run = Run.from_json({"trials": [], "wall_secs": 10.0, "profile": profile, "environment": "x"})
     assert run.proposing_secs == pytest.approx(3.0)
+
+
+def test_flattery_compares_the_winner_with_its_record():
+    results = LayerResults()
+    results.kernels["a", 0, 2] = {"error": None, "median": 3.0, "quartiles": [3.0, 3.0]}
+    results.runs["a", 0] = Run([_trial(None), _trial(2.0), _trial(1.0)], 1.0, 0.5, "")
+    assert results.flattery("a", 0, 2) == 1.5
+    assert results.flattery("a", 1, 2) is None
+
+
+def test_single_runs_far_behind_are_counted():
+    layers = {"conv2d": LayerResults(), "dense": LayerResults()}
+    for results, latencies in zip(layers.values(), ((1.0, 4.0), (0.5, 1.2)), strict=True):
+        for seed, latency in enumerate(latencies):
+            for method, secs in (("evolutionary", 1.0), ("droplet", latency)):
+                kernel = {"error": None, "median": secs, "quartiles": [secs, secs]}
+                results.kernels[method, seed, 8] = kernel
+                results.runs[method, seed] = Run([_trial(secs / 2)], 1.0, 0.5, "")
+    columns = Columns("evolutionary", ["evolutionary", "droplet"], [0, 1], [8], False)
+    lines = summary(layers, columns).splitlines()
+    # The ratios are 1, 0.25, 2 and 0.83.
+    assert any(line.split() == "droplet 2, 1 of 4 2.000, 2.00".split() for line in lines)

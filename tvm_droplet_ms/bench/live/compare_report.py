@@ -25,6 +25,9 @@ from .comparison import LayerResults, interval, mean_ratio, ratios_of, worst_lay
 from .layers import ALL_LAYERS
 from .tables import format_table, last_line, spread
 
+BOUNDS = (0.9, 0.8)
+"""Ratios of single runs that are counted: far behind the baseline."""
+
 LEGEND = """\
 - ratio: the latency of the baseline over that of the method with the same seed and as many trials;
   above 1 the method is faster. The geometric mean over layers and seeds, with its 95% bootstrap
@@ -32,6 +35,8 @@ LEGEND = """\
 - latency: the winner of the first trials by its record, rebuilt and timed together with all other
   winners of the layer, in alternation and on new buffers in each round: the median, with the
   interquartile range in % of it.
+- time over record: the re-measured latency of the last winner over the time of its record, the
+  median over runs and the largest: above 1 the record was lucky.
 - trials to the baseline: the first trial whose record is as fast as the baseline's last winner of
   the same seed, the median over runs; a record is one timing, which flatters.
 - seconds: of tuning, without the start of Python and TVM; proposing is what is spent neither
@@ -65,9 +70,15 @@ class Columns:
 
 
 def summary(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    """Tables of the ratios and of the cost of the runs."""
+    """Tables of the ratios, of how single runs fare, and of the cost of the runs."""
     return "\n\n".join(
-        [ratio_report(layers, columns), _title("Cost", columns), _cost_table(layers, columns)]
+        [
+            ratio_report(layers, columns),
+            _title("Single runs", columns),
+            _single_run_table(layers, columns),
+            _title("Cost", columns),
+            _cost_table(layers, columns),
+        ]
     )
 
 
@@ -123,6 +134,30 @@ def _layer_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:
             rows.append(row)
     header = ["layer", "method", *(f"at {checkpoint}" for checkpoint in columns.checkpoints)]
     return format_table(header, rows, columns.markdown)
+
+
+def _single_run_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:
+    """Runs far below the baseline, and how far records flatter."""
+    rows = []
+    for method in columns.methods:
+        row = [method]
+        for checkpoint in columns.checkpoints:
+            ratios = ratios_of(layers, columns.baseline, method, columns.seeds, checkpoint)
+            known = [ratio for seeds in ratios.values() for ratio in seeds]
+            below = [sum(ratio < bound for ratio in known) for bound in BOUNDS]
+            row.append(f"{', '.join(map(str, below))} of {len(known)}" if known else "-")
+        flattery = [
+            found
+            for results in layers.values()
+            for seed in columns.seeds
+            if (found := results.flattery(method, seed, columns.checkpoints[-1])) is not None
+        ]
+        if flattery:
+            row.append(f"{statistics.median(flattery):.3f}, {max(flattery):.2f}")
+        rows.append([*row, *["-"] * (not flattery)])
+    bounds = " and ".join(f"{bound:.2f}" for bound in BOUNDS)
+    header = [f"runs below {bounds}", *(f"at {number}" for number in columns.checkpoints)]
+    return format_table([*header, "time over record"], rows, columns.markdown)
 
 
 def _cost_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:

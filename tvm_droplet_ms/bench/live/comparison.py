@@ -106,6 +106,15 @@ class LayerResults:
         theirs = self.latency(baseline, seed, checkpoint)
         return None if ours is None or theirs is None else theirs / ours
 
+    def flattery(self, method: str, seed: int, checkpoint: int) -> float | None:
+        """The re-measured latency of a winner over its record: above 1, the record was lucky."""
+        latency = self.latency(method, seed, checkpoint)
+        run = self.runs.get((method, seed))
+        if latency is None or run is None:
+            return None
+        records = [trial.secs for trial in run.trials[:checkpoint] if trial.secs is not None]
+        return latency / min(records) if records else None
+
     def trials_to_baseline(
         self, baseline: str, method: str, seed: int, checkpoint: int
     ) -> int | None:
