@@ -16,16 +16,21 @@
 # under the License.
 """How a run goes: a table on a terminal, lines elsewhere, JSON lines in a file."""
 
-from .callback import ProgressCallback
-from .displays import (
-    Display,
-    JsonLinesDisplay,
-    LineDisplay,
-    SeveralDisplays,
-    console_display,
-    run_display,
-)
-from .state import RunState, TaskState
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .callback import ProgressCallback
+    from .displays import (
+        Display,
+        JsonLinesDisplay,
+        LineDisplay,
+        SeveralDisplays,
+        console_display,
+        run_display,
+    )
+    from .state import RunState, TaskState
 
 __all__ = [
     "Display",
@@ -38,3 +43,18 @@ __all__ = [
     "console_display",
     "run_display",
 ]
+
+_MODULES = {
+    "Display": ".displays",
+    "JsonLinesDisplay": ".displays",
+    "LineDisplay": ".displays",
+    "ProgressCallback": ".callback",
+    "RunState": ".state",
+    "SeveralDisplays": ".displays",
+    "TaskState": ".state",
+    "console_display": ".displays",
+    "run_display": ".displays",
+}
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)
