@@ -21,6 +21,7 @@ import gc
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -391,6 +392,25 @@ def test_kernel_that_hangs(artefacts):
         secs_of(good), secs_of(still_good)
         assert bad.error_msg == "PromptRunner: killed after 1.5 s, its time limit"
         assert runner.stats.failures == {"timeout": 1}
+
+
+def test_time_limit_follows_the_best():
+    evaluator = EvaluatorConfig(number=3, repeat=1, min_repeat_ms=100)
+    with running(evaluator_config=evaluator, hopeless=3.0, near_best_repeats=5) as runner:
+        # A hopeless call takes 0.3 s: two of them, five repeats of three, twice, and ten seconds.
+        assert runner.time_limit(0.1) == pytest.approx(10 + 2 * (2 * 0.3 + 5 * 0.9))
+        # Here a repeat is the least one of 0.1 s and a call of 3 ms.
+        assert runner.time_limit(1e-3) == pytest.approx(10 + 2 * (2 * 3e-3 + 5 * 0.103))
+        assert runner.time_limit(math.inf) == runner.time_limit(10.0) == 30.0
+
+
+def test_kernel_that_hangs_beside_a_known_best_is_killed_sooner(artefacts, monkeypatch):
+    monkeypatch.setattr("tvm_droplet_ms.measure.runner.LOAD_SECS", 1.0)
+    with running(evaluator_config=SHORT, timeout_sec=600.0) as runner:
+        secs_of(*measured(runner, artefacts["good"]))
+        (bad,) = measured(runner, artefacts["endless"])
+        limit = float(re.fullmatch("PromptRunner: killed after (.*) s, .*", bad.error_msg)[1])
+        assert 1.0 < limit < 5.0
 
 
 # Invalid times.

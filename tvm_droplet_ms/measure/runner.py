@@ -45,6 +45,12 @@ from .pool import TaskFailed, WorkerPool
 from .task_signature import arguments_signature, read_task
 from .timing import Allocate, Evaluate, Timing, TimingConfig, prepare_to_time, time_candidate
 
+LOAD_SECS = 10.0
+"""Seconds for loading a candidate and allocating its arguments."""
+
+SLACK = 2.0
+"""How much longer than computed a candidate may take: the machine may be busy."""
+
 
 @dataclass
 class RunStats:
@@ -138,7 +144,7 @@ class PromptRunner(PyRunner):
     Parameters
     ----------
     timeout_sec : float
-        The seconds that one candidate may take.
+        The most seconds that one candidate may take; see ``time_limit``.
     evaluator_config : EvaluatorConfig | None
         Defaults to TVM's: ``number=3, repeat=1, min_repeat_ms=100``.
     cooldown_sec : float
@@ -389,12 +395,33 @@ class PromptRunner(PyRunner):
             first.process,
         )
 
+    def time_limit(self, best: float) -> float:
+        """The seconds that a candidate may take.
+
+        Parameters
+        ----------
+        best : float
+            The best time of its task so far, in seconds; infinity if there is none.
+
+        Returns
+        -------
+        secs : float
+            At most ``timeout_sec``. What takes longer than the slowest candidate that is not
+            hopeless is killed before that.
+        """
+        config, evaluator = self.config, self.config.evaluator
+        call = config.hopeless * best
+        repeat = max(evaluator.number * call, 1e-3 * evaluator.min_repeat_ms + call)
+        repeats = max(evaluator.repeat * config.alloc_repeat, config.near_best_repeats)
+        needed = 2 * call + repeats * repeat
+        return min(self.timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec)
+
     def _run_in_worker(
         self, config: TimingConfig, item: "_Item", path: str, best: float, *, fresh: bool = False
     ) -> Timing | Failure:
         try:
             timing: Timing = self._pool.submit(
-                self.timeout_sec,
+                self.time_limit(best),
                 time_candidate,
                 config,
                 path,
