@@ -137,7 +137,7 @@ class Verifier:
         self._tolerances = list(tolerances)
         self._pool = pool
         self._inputs = directory / "inputs.npz"
-        _save(self._inputs, arrays)
+        save_arrays(self._inputs, arrays)
 
     def build(self, name: str, mod: IRModule) -> Path:
         """Build a module, and write its library.
@@ -213,7 +213,7 @@ class Verifier:
             turn = names[number % len(names) :] + names[: number % len(names)]
             paths = [str(libraries[name]) for name in turn]
             future = self._pool.submit(
-                RUN_SECS, _time, paths, self._arguments, str(self._inputs), fresh=True
+                RUN_SECS, time_libraries, paths, self._arguments, str(self._inputs), fresh=True
             )
             rounds.append(dict(zip(turn, future.result(), strict=True)))
         return {name: KernelTime.of([secs[name] for secs in rounds]) for name in names}
@@ -231,7 +231,7 @@ def _build(mod: str, target: str, path: str) -> None:
     os.replace(partial, path)
 
 
-def _save(path: Path, arrays: Sequence[np.ndarray]) -> None:
+def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
     """Write arrays as bytes: NumPy's files do not keep the types that NumPy lacks."""
     content: dict[str, Any] = {
         str(number): np.frombuffer(array.tobytes(), np.uint8) for number, array in enumerate(arrays)
@@ -253,11 +253,28 @@ def _run(library: str, arguments: Sequence[Argument], inputs: str, out: str) -> 
     module = tvm.runtime.load_module(library)
     tensors = _tensors(arguments, inputs)
     module["main"](*tensors)
-    _save(Path(out), [tensor.numpy() for tensor in tensors])
+    save_arrays(Path(out), [tensor.numpy() for tensor in tensors])
 
 
-def _time(libraries: Sequence[str], arguments: Sequence[Argument], inputs: str) -> list[float]:
-    """The seconds of a call of each library, in its turn."""
+def time_libraries(
+    libraries: Sequence[str], arguments: Sequence[Argument], inputs: str
+) -> list[float]:
+    """Time libraries in this process.
+
+    Parameters
+    ----------
+    libraries : Sequence[str]
+        Their paths.
+    arguments : Sequence[Argument]
+        The kernel's arguments.
+    inputs : str
+        The file of their values; see ``save_arrays``.
+
+    Returns
+    -------
+    secs : list[float]
+        The seconds of a call of each, in their order.
+    """
     found = []
     for library in libraries:
         module = tvm.runtime.load_module(library)
