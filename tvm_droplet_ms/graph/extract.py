@@ -185,18 +185,10 @@ class _Program:
             self.rows.at_least(0, terms + [(column, -1.0) for column in using])
 
     def _add_needed(self) -> None:
-        needs = NeededClasses(self.problem)
-        always = needs.of_roots()
-        for number in sorted(always):
-            self.rows.at_least(1, self._computed(number, 1.0))
-        for number in self.problem.by_class:
-            for other in sorted(needs.immediate(number) - always):
-                self.rows.at_least(0, self._computed(other, 1.0) + self._computed(number, -1.0))
-
-    def _computed(self, number: int, value: float) -> list[tuple[int, float]]:
-        """Terms that add up to `value` where a class is computed."""
-        choices = self.problem.by_class.get(number, [])
-        return [(self.column[id(choice)], value) for choice in choices]
+        needed = needed_classes(self.problem)
+        for number in sorted(needed):
+            choices = self.problem.by_class.get(number, [])
+            self.rows.at_least(1, [(self.column[id(choice)], 1.0) for choice in choices])
 
     def forbid(self, cycle: list[Step]) -> None:
         """Forbid steps that need each other to be chosen together."""
@@ -269,75 +261,45 @@ def _derive(problem: Problem, picked: list[Step]) -> tuple[Plan | None, list[Ste
     return None, path[seen[place] :]
 
 
-class NeededClasses:
-    """The classes that every derivation of a class contains.
-
-    It is the greatest fixpoint of need(c) = {c} and what all e-nodes of c have in common of what
-    their operands need. It holds for e-graphs with cycles too, by induction on a derivation.
+def needed_classes(problem: Problem) -> set[int]:
+    """The classes that every derivation of the roots contains.
 
     Parameters
     ----------
     problem : Problem
         The problem.
+
+    Returns
+    -------
+    classes : set[int]
+        By the greatest fixpoint of need(c) = {c} and what all e-nodes of c have in common of what
+        their operands need. It holds for e-graphs with cycles too, by induction on a derivation.
     """
-
-    def __init__(self, problem: Problem) -> None:
-        self._roots = problem.roots
-        self._numbers = sorted({choice.place[0] for choice in problem.choices})
-        self._bit = {number: 1 << index for index, number in enumerate(self._numbers)}
-        self._operands = {
-            number: list(dict.fromkeys(_operands(choice) for choice in choices))
-            for number, choices in problem.by_class.items()
-        }
-        everything = (1 << len(self._numbers)) - 1
-        self._need = dict.fromkeys(self._numbers, everything)
-        changed = True
-        while changed:
-            changed = False
-            for number in self._numbers:
-                new = self._common(number) | self._bit[number]
-                if new != self._need[number]:
-                    self._need[number], changed = new, True
-
-    def of_roots(self) -> set[int]:
-        """Those that every derivation of the roots contains."""
-        total = 0
-        for number, _ in self._roots:
-            total |= self._need.get(number, 0)
-        return self._classes(total)
-
-    def immediate(self, number: int) -> set[int]:
-        """Those that a class needs, but not through another one that it needs.
-
-        What all its e-nodes have as an operand is left out.
-        """
-        if len(self._operands[number]) == 1:
-            return set()
-        needed = self._need[number] & ~self._bit[number]
-        through = 0
-        for outer in self._classes(needed):
-            through |= self._need[outer] & ~self._bit[outer]
-        return self._classes(needed & ~through).difference(
-            set.intersection(*map(set, self._operands[number]))
-        )
-
-    def _common(self, number: int) -> int:
-        """What the operands of all e-nodes of a class need."""
-        common = -1
-        for children in self._operands[number]:
-            union = 0
-            for child in children:
-                union |= self._need.get(child, 0)
-            common &= union
-        return common
-
-    def _classes(self, bits: int) -> set[int]:
-        found = set()
-        while bits:
-            lowest = bits & -bits
-            found.add(self._numbers[lowest.bit_length() - 1])
-            bits ^= lowest
-        return found
+    numbers = sorted({choice.place[0] for choice in problem.choices})
+    bit = {number: 1 << index for index, number in enumerate(numbers)}
+    everything = (1 << len(numbers)) - 1
+    need = dict.fromkeys(numbers, everything)
+    operands = {
+        number: list(dict.fromkeys(_operands(choice) for choice in choices))
+        for number, choices in problem.by_class.items()
+    }
+    changed = True
+    while changed:
+        changed = False
+        for number in numbers:
+            common = everything
+            for children in operands[number]:
+                union = 0
+                for child in children:
+                    union |= need.get(child, 0)
+                common &= union
+            new = common | bit[number]
+            if new != need[number]:
+                need[number], changed = new, True
+    total = 0
+    for number, _ in problem.roots:
+        total |= need.get(number, 0)
+    return {number for number in numbers if total & bit[number]}
 
 
 def _operands(choice: Choice) -> tuple[int, ...]:
