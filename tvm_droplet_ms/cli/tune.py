@@ -18,6 +18,7 @@
 
 import argparse
 import logging
+import shlex
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -25,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import minutes, positive, trials
+from .interruption import ending_at_once
 from .kernel import is_kernel, tune_one
-from .manifest import ManifestError, kept_command
+from .manifest import ManifestError, run_kept
+from .one_writer import SecondWriterError, refuse_second_writer
 
 
 def add_command(commands: Any) -> None:
@@ -144,12 +147,16 @@ def run(options: argparse.Namespace, minutes_left: float) -> int:
     if Path(options.model).exists():
         options.model = str(Path(options.model).resolve())
     kept = {name: value for name, value in vars(options).items() if name not in ("run", "command")}
+    tune = tune_one if is_kernel(options.model) else _tune_model
     try:
-        with kept_command(options.work_dir, kept):
-            if is_kernel(options.model):
-                return tune_one(options, minutes_left)
-            return _tune_model(options, minutes_left)
-    except (OSError, ManifestError) as error:
+        with ending_at_once(f"droplet-ms resume {shlex.quote(options.work_dir)}"):
+            refuse_second_writer(options.work_dir)
+            return run_kept(options.work_dir, kept, lambda: tune(options, minutes_left))
+    except (ManifestError, SecondWriterError) as error:
+        return _fail(str(error))
+    except PermissionError as error:
+        return _fail(f"{error}: permit writing there, or pass another --work-dir")
+    except OSError as error:
         return _fail(str(error))
 
 

@@ -62,7 +62,7 @@ from .faults import (
 )
 from .kernel_result import KernelError, KernelResult
 from .progress_lines import ProgressLines, show_nothing
-from .records import FAILED_SECS, count_records, correct_times, read_records
+from .records import FAILED_SECS, correct_times, count_records, read_records
 from .stop_rules import StopRules
 from .stoppable_strategy import StoppableStrategy
 from .verification import CannotCheck, KernelTime, Verdict, Verifier, verifying_pool
