@@ -25,11 +25,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..one_writer import LOCK, SecondWriterError, only_writer
 from .arguments import minutes, positive, trials
 from .interruption import ending_at_once
 from .kernel import is_kernel, tune_one
 from .manifest import ManifestError, run_kept
-from .one_writer import SecondWriterError, refuse_second_writer
 
 
 def add_command(commands: Any) -> None:
@@ -150,7 +150,7 @@ def run(options: argparse.Namespace, minutes_left: float) -> int:
     tune = tune_one if is_kernel(options.model) else _tune_model
     try:
         with ending_at_once(f"droplet-ms resume {shlex.quote(options.work_dir)}"):
-            refuse_second_writer(options.work_dir)
+            _refuse_second_writer(options.work_dir)
             return run_kept(options.work_dir, kept, lambda: tune(options, minutes_left))
     except (ManifestError, SecondWriterError) as error:
         return _fail(str(error))
@@ -160,8 +160,15 @@ def run(options: argparse.Namespace, minutes_left: float) -> int:
         return _fail(str(error))
 
 
+def _refuse_second_writer(work_dir: str) -> None:
+    """Refuse it before the command of the first one is replaced."""
+    if (Path(work_dir) / LOCK).exists():
+        with only_writer(work_dir):
+            pass
+
+
 def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
-    from ..tuning import ModelError, tune
+    from ..tuning import tune
     from ..tuning.summary import summary
 
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
@@ -180,7 +187,7 @@ def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
         )
         if options.out is not None:
             result.export(options.out)
-    except ModelError as error:
+    except ValueError as error:  # A ModelError, or a damaged database.
         return _fail(str(error))
     print(summary(result, result.beside_reference() if options.against else None))
     return 0

@@ -21,12 +21,12 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 from tvm_ffi import structural_hash
 
@@ -44,6 +44,7 @@ from tvm.tirx import PrimFunc
 from ..compat import fast_tune_contexts
 from ..database import open_database
 from ..measure import TaskFailed, fast_measure
+from ..one_writer import SecondWriterError, only_writer
 from ..progress import quieten_tvm
 from ..search_strategy import DropletStrategy
 from ..search_strategy.history import is_for_target, is_unmeasured, mean, valid_secs
@@ -51,7 +52,7 @@ from ..tuning.errors import ModelError
 from ..tuning.stop import StopRequest
 from ..tuning.target import cpu_target
 from ..tuning.torn_database import mend_torn_end
-from ..tuning.work_dir import LOCK, open_work_dir
+from ..tuning.work_dir import open_work_dir
 from .arguments import arguments_of, random_arrays, summed, tolerance
 from .faults import (
     CHECKS,
@@ -155,7 +156,7 @@ def tune_kernel(
             directory = open_work_dir(work_dir, cpu, threads)
         except ModelError as error:
             raise KernelError(str(error)) from error
-    with _only_writer(directory), refusing_full_disks(directory):
+    with refusing_full_disks(directory), _only_writer(directory):
         remove_left_checks(directory)
         for torn in mend_torn_end(directory):
             (progress or show_nothing)(f"{name}: the torn last line of {torn} was cut off")
@@ -373,16 +374,13 @@ def _open(directory: Path) -> Database:
         raise KernelError(str(error)) from error
 
 
-def _only_writer(directory: Path) -> filelock.BaseFileLock:
-    lock = filelock.FileLock(directory / LOCK, timeout=0)
+@contextmanager
+def _only_writer(directory: Path) -> Iterator[None]:
     try:
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise KernelError(
-            f"another process tunes in {str(directory)!r}: records name workloads by their line, "
-            "and two writers would mix them up. Wait for it, or pass another work_dir"
-        ) from error
-    return lock
+        with only_writer(directory):
+            yield
+    except SecondWriterError as error:
+        raise KernelError(str(error)) from error
 
 
 def _module(mod: IRModule | PrimFunc) -> IRModule:

@@ -24,6 +24,7 @@ from typing import Any
 
 from tvm.target import Target
 
+from ..one_writer import SecondWriterError, only_writer
 from .errors import ModelError
 from .experience import Experience
 from .frontends import import_model
@@ -101,8 +102,9 @@ def tune(
     Raises
     ------
     ModelError
-        If the model, a shape, the target, the directory or a number is not as expected. It is
-        raised before anything is tuned, and says what to pass.
+        If the model, a shape, the target, the directory or a number is not as expected, or another
+        process tunes in the directory. It is raised before anything is tuned, and says what to
+        pass.
     RuntimeError
         If this is not Linux.
     """
@@ -124,10 +126,15 @@ def tune(
     with parts("check"):
         set_own_threads(threads)
         check = make_check(imported, cpu, tolerance, seed)
-    tuning = ModelTuning(imported, cpu, threads, directory, check, exact, parts, seed, experience)
     stop = StopRequest(started + time_budget_s)
-    with stop.on_interrupt():
-        return tuning.run(stop, trials)
+    try:
+        with only_writer(directory), stop.on_interrupt():
+            tuning = ModelTuning(
+                imported, cpu, threads, directory, check, exact, parts, seed, experience
+            )
+            return tuning.run(stop, trials)
+    except SecondWriterError as error:
+        raise ModelError(str(error)) from error
 
 
 def _check_numbers(

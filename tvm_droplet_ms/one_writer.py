@@ -14,37 +14,48 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Refuses a second process in a work directory, before it changes anything. Imports no TVM."""
+"""Lets one process at a time tune in a work directory. Imports no TVM."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
 
 LOCK = ".lock"
-"""As of ``tuning.work_dir``."""
+"""The file that the process holds that tunes in a directory."""
 
 
 class SecondWriterError(RuntimeError):
-    """Another process tunes in the directory."""
+    """Another process tunes in the directory; the message says what to do."""
 
 
-def refuse_second_writer(work_dir: str | os.PathLike[str]) -> None:
-    """Make sure that no process tunes in a directory.
+@contextmanager
+def only_writer(work_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """Within it, no other process tunes in the directory.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory; it exists.
 
     Raises
     ------
     SecondWriterError
         If one does.
+    OSError
+        If the directory cannot be written.
     """
-    path = Path(work_dir) / LOCK
-    if not path.exists():
-        return
+    lock = filelock.FileLock(Path(work_dir) / LOCK, timeout=0)
     try:
-        with filelock.FileLock(path, timeout=0):
-            pass
+        lock.acquire()
     except filelock.Timeout as error:
         raise SecondWriterError(
-            f"another process tunes in {os.fspath(work_dir)!r}: wait for it, or pass another "
-            "--work-dir; its command and records are left as they are"
+            f"another process tunes in {os.fspath(work_dir)!r}: records name workloads by their "
+            "line, and two writers would mix them up. Wait for it, or pass another work_dir"
         ) from error
+    try:
+        yield
+    finally:
+        lock.release()
