@@ -18,35 +18,98 @@
 
 import json
 import os
+import time
 
 import pytest
 
 from tvm_droplet_ms.cli import main, tune
-from tvm_droplet_ms.cli.manifest import FILE, RECORDS, ManifestError, kept_command, read_manifest
+from tvm_droplet_ms.cli.manifest import FILE, RECORDS, ManifestError, read_manifest, run_kept
+
+
+class Clock:
+    """Counts the seconds that it is told to."""
+
+    def __init__(self):
+        self.secs = 100.0
+
+    def __call__(self):
+        return self.secs
+
+    def passing(self, secs, status=0):
+        """A run that takes so many seconds."""
+
+        def run():
+            self.secs += secs
+            return status
+
+        return run
 
 
 def test_a_run_that_ends_has_taken_its_time(tmp_path):
-    now = [100.0]
+    clock = Clock()
     for expected in (7.0, 14.0):
-        with kept_command(tmp_path, {"model": "dense"}, lambda: now[0]):
-            now[0] += 7.0
+        assert run_kept(tmp_path, {"model": "dense"}, clock.passing(7.0), clock) == 0
         assert read_manifest(tmp_path).spent_secs == expected
     # Another kernel in the same directory begins anew.
-    with kept_command(tmp_path, {"model": "softmax"}, lambda: now[0]):
-        now[0] += 2.0
+    run_kept(tmp_path, {"model": "softmax"}, clock.passing(2.0), clock)
     assert read_manifest(tmp_path).spent_secs == 2.0
     assert read_manifest(tmp_path).options == {"model": "softmax"}
 
 
-def test_a_killed_run_has_taken_until_its_last_record(tmp_path):
-    class Killed(Exception):
-        pass
+class Killed(Exception):
+    """Ends a run in the middle."""
 
-    with pytest.raises(Killed), kept_command(tmp_path, {"model": "dense"}, lambda: 1000.0):
+
+def killed_after(tmp_path, secs):
+    """A run whose last record is so many seconds of wall clock after its begin."""
+
+    def run():
+        started = json.loads((tmp_path / FILE).read_text())["started"]
         (tmp_path / RECORDS).write_text("")
-        os.utime(tmp_path / RECORDS, (1030.0, 1030.0))
+        os.utime(tmp_path / RECORDS, (started + secs, started + secs))
         raise Killed
-    assert read_manifest(tmp_path).spent_secs == 30.0
+
+    return run
+
+
+def test_a_killed_run_has_taken_until_its_last_record(tmp_path):
+    with pytest.raises(Killed):
+        run_kept(tmp_path, {"model": "dense"}, killed_after(tmp_path, 30.0))
+    assert read_manifest(tmp_path).spent_secs == pytest.approx(30.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("jump", "spent"), [(-3600.0, 0.0), (86400.0, 240.0)])
+def test_a_clock_jump_costs_a_killed_run_its_minutes_at_most(tmp_path, jump, spent):
+    with pytest.raises(Killed):
+        run_kept(tmp_path, {"model": "dense", "minutes": 4.0}, killed_after(tmp_path, jump))
+    assert read_manifest(tmp_path).spent_secs == pytest.approx(spent, abs=1e-3)
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 86400.0])
+def test_a_clock_jump_costs_a_run_that_ends_nothing(tmp_path, monkeypatch, jump):
+    now = time.time()
+
+    def run():
+        monkeypatch.setattr(time, "time", lambda: now + jump)
+        return 0
+
+    run_kept(tmp_path, {"model": "dense"}, run)
+    assert 0.0 <= read_manifest(tmp_path).spent_secs < 10.0
+
+
+def test_a_command_that_fails_before_it_measures_takes_no_other_place(tmp_path):
+    clock = Clock()
+    run_kept(tmp_path, {"model": "dense"}, clock.passing(7.0), clock)
+    assert run_kept(tmp_path, {"model": "softmax"}, clock.passing(3.0, status=1), clock) == 1
+    manifest = read_manifest(tmp_path)
+    assert (manifest.options, manifest.spent_secs) == ({"model": "dense"}, 7.0)
+
+    def measure_and_fail():
+        (tmp_path / RECORDS).write_text("a record")
+        return 1
+
+    run_kept(tmp_path, {"model": "softmax"}, measure_and_fail, clock)
+    assert read_manifest(tmp_path).options == {"model": "softmax"}
 
 
 def test_what_cannot_be_resumed_ends_in_words(tmp_path, capsys):

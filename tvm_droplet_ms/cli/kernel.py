@@ -76,7 +76,7 @@ def find_kernel(text: str) -> "IRModule":
 
 def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
     """Tune a kernel as the options of ``droplet-ms tune`` say; returns the exit status."""
-    from ..kernel_tuning import KernelError, tune_kernel
+    from ..kernel_tuning import KernelError, KernelInterrupted, tune_kernel
 
     try:
         kernel: Any = find_kernel(options.model)
@@ -94,6 +94,9 @@ def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
         )
         if options.out is not None:
             result.export(options.out)
+    except KernelInterrupted as error:
+        print(f"droplet-ms tune: {error}", file=sys.stderr)
+        return 130
     except (KernelError, ValueError) as error:
         print(f"droplet-ms tune: error: {error}", file=sys.stderr)
         return 1

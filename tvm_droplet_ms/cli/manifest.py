@@ -17,10 +17,10 @@
 """The command of a run, kept in its directory, so that it can be resumed. Imports no TVM."""
 
 import json
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,19 +71,24 @@ def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
         if started is not None:
             records = Path(work_dir) / RECORDS
             last = records.stat().st_mtime if records.exists() else 0.0
-            spent += max(0.0, last - float(started))
+            # A clock that was set forward must not spend more than the command was given.
+            most = max(0.0, 60.0 * float(options.get("minutes", math.inf)) - spent)
+            spent += min(most, max(0.0, last - float(started)))
     except (ValueError, TypeError, LookupError) as error:
         raise ManifestError(f"{path} is damaged: {error}; run droplet-ms tune again") from error
     return Manifest(options, spent)
 
 
-@contextmanager
-def kept_command(
+def run_kept(
     work_dir: str | os.PathLike[str],
     options: Mapping[str, Any],
-    clock: Callable[[], float] = time.time,
-) -> Iterator[None]:
-    """Keep a command in its directory while it runs, and what it took afterwards.
+    run: Callable[[], int],
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Run a command and keep it in its directory, with what it took afterwards.
+
+    One that fails before it has measured anything, such as a command for another target, does not
+    take the place of the one before.
 
     Parameters
     ----------
@@ -91,8 +96,15 @@ def kept_command(
         The directory; made where it is missing.
     options : Mapping[str, Any]
         The options, in the types of JSON.
+    run : Callable[[], int]
+        Runs the command; returns its exit status.
     clock : Callable[[], float]
-        Seconds, comparable with the times of files.
+        Counts seconds.
+
+    Returns
+    -------
+    status : int
+        The exit status of the command.
     """
     path = Path(work_dir) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,16 +113,33 @@ def kept_command(
         spent = before.spent_secs if before.options.get("model") == options["model"] else 0.0
     except ManifestError:  # There is none, or one that this takes the place of.
         spent = 0.0
+    kept = path.read_bytes() if path.exists() else None
+    measured = _size(work_dir)
     started = clock()
-    _write(path, options, spent, started)
-    yield
-    _write(path, options, spent + clock() - started, None)
+    # Of a run that is killed, what it took is told by the times of its files.
+    _write(path, options, spent, time.time())
+    status = run()
+    if status and kept is not None and _size(work_dir) == measured:
+        _replace(path, kept)
+    else:
+        _write(path, options, spent + clock() - started, None)
+    return status
+
+
+def _size(work_dir: str | os.PathLike[str]) -> int:
+    """The size of the records of a directory."""
+    records = Path(work_dir) / RECORDS
+    return records.stat().st_size if records.exists() else 0
 
 
 def _write(
     path: Path, options: Mapping[str, Any], spent_secs: float, started: float | None
 ) -> None:
     content = {"options": dict(options), "spent_secs": spent_secs, "started": started}
+    _replace(path, json.dumps(content, indent=1).encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
     partial = path.with_suffix(".part")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    partial.write_bytes(content)
     partial.replace(path)

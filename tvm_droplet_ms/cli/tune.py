@@ -18,15 +18,18 @@
 
 import argparse
 import logging
+import shlex
 import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..one_writer import LOCK, SecondWriterError, only_writer
 from .arguments import minutes, positive, trials
+from .interruption import ending_at_once
 from .kernel import is_kernel, tune_one
-from .manifest import ManifestError, kept_command
+from .manifest import ManifestError, run_kept
 
 
 def add_command(commands: Any) -> None:
@@ -142,17 +145,28 @@ def run(options: argparse.Namespace, minutes_left: float) -> int:
     if Path(options.model).exists():
         options.model = str(Path(options.model).resolve())
     kept = {name: value for name, value in vars(options).items() if name not in ("run", "command")}
+    tune = tune_one if is_kernel(options.model) else _tune_model
     try:
-        with kept_command(options.work_dir, kept):
-            if is_kernel(options.model):
-                return tune_one(options, minutes_left)
-            return _tune_model(options, minutes_left)
-    except (OSError, ManifestError) as error:
+        with ending_at_once(f"droplet-ms resume {shlex.quote(options.work_dir)}"):
+            _refuse_second_writer(options.work_dir)
+            return run_kept(options.work_dir, kept, lambda: tune(options, minutes_left))
+    except (ManifestError, SecondWriterError) as error:
+        return _fail(str(error))
+    except PermissionError as error:
+        return _fail(f"{error}: permit writing there, or pass another --work-dir")
+    except OSError as error:
         return _fail(str(error))
 
 
+def _refuse_second_writer(work_dir: str) -> None:
+    """Refuse it before the command of the first one is replaced."""
+    if (Path(work_dir) / LOCK).exists():
+        with only_writer(work_dir):
+            pass
+
+
 def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
-    from ..tuning import ModelError, tune
+    from ..tuning import tune
     from ..tuning.summary import summary
 
     logging.basicConfig(format="%(message)s", handlers=[_StandardError()])
@@ -174,7 +188,7 @@ def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
         )
         if options.out is not None:
             result.export(options.out)
-    except ModelError as error:
+    except ValueError as error:  # A ModelError, or a damaged database.
         return _fail(str(error))
     beside = result.beside_reference() if options.against else None
     print(result.as_json() if options.json else summary(result, beside))

@@ -117,9 +117,20 @@ class SeveralDisplays:
             display.close()
 
 
+Progress = Callable[[str], None] | Literal["auto"] | None
+"""What a run shows: "auto" for ``console_display``; what is told lines; None for silence."""
+
+
+def message(progress: Progress) -> Callable[[str], None]:
+    """What is told a single line."""
+    if progress == "auto":
+        return on_standard_error
+    return progress or (lambda _line: None)
+
+
 def run_display(
     work_dir: str | os.PathLike[str] | None,
-    progress: Callable[[str], None] | Literal["auto"] | None,
+    progress: Progress,
 ) -> Display:
     """The display of a run, and the file of its events.
 
@@ -127,8 +138,8 @@ def run_display(
     ----------
     work_dir : str | os.PathLike[str] | None
         The directory of the file ``progress.jsonl``; None for no file.
-    progress : Callable[[str], None] | "auto" | None
-        "auto" for ``console_display``, or what is told lines; None for silence.
+    progress : Progress
+        What is shown.
     """
     shown: list[Display] = []
     if work_dir is not None:

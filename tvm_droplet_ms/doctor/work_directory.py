@@ -24,8 +24,9 @@ from pathlib import Path
 import filelock
 
 from ..kernel_tuning.records import RECORDS, WORKLOADS
+from ..one_writer import LOCK
 from ..tuning.torn_database import mend_torn_end, torn_ends
-from ..tuning.work_dir import LOCK, SETTINGS
+from ..tuning.work_dir import SETTINGS
 from .finding import Finding
 from .machine import free_space
 

@@ -38,6 +38,10 @@ class KernelError(ValueError):
     """A kernel cannot be tuned as asked; the message says what was expected."""
 
 
+class KernelInterrupted(KernelError):
+    """A run was interrupted before it had a schedule to hand over."""
+
+
 @dataclass(frozen=True)
 class KernelResult:
     """A tuned kernel. Call it with NumPy arrays.

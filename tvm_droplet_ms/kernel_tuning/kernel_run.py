@@ -21,12 +21,12 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import filelock
 import numpy as np
 from tvm_ffi import structural_hash
 
@@ -45,24 +45,33 @@ from tvm.tirx import PrimFunc
 from ..compat import fast_tune_contexts
 from ..database import open_database
 from ..display import ProgressCallback, RunState, TaskState, run_display
+from ..display.displays import message
 from ..display.phases import followed_phases
 from ..display.state import shortened
 from ..measure import TaskFailed, fast_measure
+from ..one_writer import SecondWriterError, only_writer
 from ..progress import quiet_tvm
 from ..search_strategy import DropletStrategy
-from ..search_strategy.history import is_for_target, mean, valid_secs
+from ..search_strategy.history import is_for_target, is_unmeasured, mean, valid_secs
 from ..tuning.errors import ModelError
 from ..tuning.stop import StopRequest
 from ..tuning.target import cpu_target
 from ..tuning.torn_database import mend_torn_end
-from ..tuning.work_dir import LOCK, open_work_dir
+from ..tuning.work_dir import open_work_dir
 from .arguments import arguments_of, random_arrays, summed, tolerance
+from .faults import (
+    CHECKS,
+    check_written,
+    nothing_measured,
+    refusing_full_disks,
+    remove_left_checks,
+)
 from .kernel_result import KernelError, KernelResult
 from .machine import write_machine
-from .records import FAILED_SECS, correct_times, read_records
+from .records import FAILED_SECS, correct_times, count_records, read_records
 from .stop_rules import StopRules
 from .stoppable_strategy import StoppableStrategy
-from .verification import KernelTime, Verdict, Verifier, verifying_pool
+from .verification import CannotCheck, KernelTime, Verdict, Verifier, verifying_pool
 
 BEST = 5
 """The best schedules that are checked and timed again: what was measured once may be lucky."""
@@ -149,15 +158,17 @@ def tune_kernel(
     module = _module(mod)
     arguments = arguments_of(module)
     arrays = random_arrays(arguments, seed, inputs)
-    try:
-        cpu = cpu_target(target, threads)
-        directory = open_work_dir(
-            work_dir or tempfile.mkdtemp(prefix="droplet_kernel_"), cpu, threads
-        )
-    except ModelError as error:
-        raise KernelError(str(error)) from error
-    with _only_writer(directory):
-        mend_torn_end(directory)
+    work_dir = work_dir or tempfile.mkdtemp(prefix="droplet_kernel_")
+    with refusing_full_disks(work_dir):
+        try:
+            cpu = cpu_target(target, threads)
+            directory = open_work_dir(work_dir, cpu, threads)
+        except ModelError as error:
+            raise KernelError(str(error)) from error
+    with refusing_full_disks(directory), _only_writer(directory):
+        remove_left_checks(directory)
+        for torn in mend_torn_end(directory):
+            message(progress)(f"{name}: the torn last line of {torn} was cut off")
         stop = StopRequest(math.inf if time_budget_s is None else started + time_budget_s)
         rules = StopRules(
             lambda: "interrupt" if stop.is_asked else "time" if stop.is_due else "",
@@ -170,9 +181,9 @@ def tune_kernel(
             tolerances = [tolerance(one.numpy_dtype, summed(module)) for one in arguments]
             pool = verifying_pool()
             try:
-                with tempfile.TemporaryDirectory(dir=directory) as work:
+                with tempfile.TemporaryDirectory(prefix=CHECKS, dir=directory) as work:
                     verifier = Verifier(Path(work), cpu, arguments, arrays, tolerances, pool)
-                    chosen = run.choose(verifier)
+                    chosen = run.choose(verifier, rules.reason)
                     chosen.library.replace(directory / LIBRARY)
                 peak = write_machine(directory, threads)
             finally:
@@ -227,7 +238,7 @@ class _Run:
         self._database = _open(directory)
         self.trials = 0
         self.failures: Counter[str] = Counter()
-        self.known = len(self._records())
+        self.known = sum(not is_unmeasured(record.run_secs) for _, record in self._records())
 
     def _records(self) -> list[tuple[int, TuningRecord]]:
         """The records of the kernel for the target, with their positions in the file."""
@@ -256,8 +267,12 @@ class _Run:
             return
         task = TaskState(self._name, trials, self.known, rules.best_secs)
         display = run_display(self._directory, progress)
+        written = count_records(self._directory)
 
         def on_batch(results: Sequence[RunnerResult]) -> None:
+            # TVM writes a batch after this call, and does not say where it could not.
+            if count_records(self._directory) < written + self.trials:
+                rules.fail("disk")
             self.trials += len(results)
             for result in results:
                 if result.error_msg is not None:
@@ -287,22 +302,31 @@ class _Run:
             display.close()
             for part in measure.values():
                 part.close()
+        check_written(self._directory, written + self.trials)
 
-    def choose(self, verifier: Verifier) -> _Chosen:
+    def choose(self, verifier: Verifier, why_ended: str) -> _Chosen:
         """Check the best schedules, and time those that are right beside the untuned kernel."""
+        try:
+            return self._choose(verifier, why_ended)
+        except CannotCheck as error:
+            raise KernelError(
+                f"the best schedules of {self._name} could not be checked: {error}. The records "
+                f"are kept in {str(self._directory)!r}: run again"
+            ) from error
+
+    def _choose(self, verifier: Verifier, why_ended: str) -> _Chosen:
         ranked = self._ranked()
         if not ranked:
-            first = next(iter(self.failures), "the search proposed none")
-            raise KernelError(
-                f"no schedule of {self._name} could be measured for {self._target}: {first}"
+            raise nothing_measured(
+                self._name, self._target, self._directory, self.known, self.failures, why_ended
             )
-        reference = verifier.build("untuned", self._module)
-        unchecked = verifier.expect(reference)
+        reference, unchecked = verifier.expect(self._module)
         libraries: dict[str, Path] = {}
         schedules: dict[str, tuple[int, Schedule, Verdict]] = {}
         wrong: dict[int, str] = {}
+        unbuilt: list[str] = []
         for position, record in ranked:
-            if len(libraries) == BEST:
+            if len(libraries) == BEST or len(unbuilt) == BEST:
                 break
             key = f"best{position}"
             schedule = Schedule(self._module)
@@ -310,7 +334,8 @@ class _Run:
             try:
                 library = verifier.build(key, schedule.mod)
             except TaskFailed as error:
-                wrong[position] = f"it could not be built again: {error}"
+                # It was built before: the machine's fault, so that the record stays.
+                unbuilt.append(f"it could not be built again: {error}")
                 continue
             verdict = (
                 verifier.check(library) if not unchecked else Verdict(None, math.nan, unchecked)
@@ -320,13 +345,15 @@ class _Run:
                 continue
             libraries[key], schedules[key] = library, (position, schedule, verdict)
         self._refuse(wrong)
+        if not libraries and unbuilt:
+            raise CannotCheck(unbuilt[0])
         if not libraries:
             raise KernelError(
                 f"none of the {len(wrong)} measured schedules of {self._name} computes what the "
                 f"kernel without a schedule does; the first: {next(iter(wrong.values()))}"
             )
         candidates = dict(libraries)
-        if not unchecked:
+        if reference is not None and not unchecked:
             candidates["untuned"] = reference
         times = verifier.time(candidates)
         best = min(libraries, key=lambda key: times[key].secs)
@@ -338,7 +365,7 @@ class _Run:
             times[best],
             times.get("untuned"),
             verdict,
-            list(wrong.values()),
+            [*wrong.values(), *unbuilt],
         )
 
     def _ranked(self) -> list[tuple[int, TuningRecord]]:
@@ -363,16 +390,13 @@ def _open(directory: Path) -> Database:
         raise KernelError(str(error)) from error
 
 
-def _only_writer(directory: Path) -> filelock.BaseFileLock:
-    lock = filelock.FileLock(directory / LOCK, timeout=0)
+@contextmanager
+def _only_writer(directory: Path) -> Iterator[None]:
     try:
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise KernelError(
-            f"another process tunes in {str(directory)!r}: records name workloads by their line, "
-            "and two writers would mix them up. Wait for it, or pass another work_dir"
-        ) from error
-    return lock
+        with only_writer(directory):
+            yield
+    except SecondWriterError as error:
+        raise KernelError(str(error)) from error
 
 
 def _module(mod: IRModule | PrimFunc) -> IRModule:

@@ -47,6 +47,7 @@ class StopRules:
     target_secs: float | None = None
     best_secs: float = math.inf
     since_gain: int = field(default=0, init=False)
+    _failed: str = field(default="", init=False)
 
     def tell(self, times: Sequence[float | None]) -> None:
         """Take the mean times of a batch, None for failures, in seconds."""
@@ -55,10 +56,14 @@ class StopRules:
             if secs is not None and secs < self.best_secs:
                 self.best_secs, self.since_gain = secs, 0
 
+    def fail(self, reason: str) -> None:
+        """End the run, because it cannot go on."""
+        self._failed = self._failed or reason
+
     @property
     def reason(self) -> str:
         """Why the run should end now; empty while it should not."""
-        due = self.is_due()
+        due = self._failed or self.is_due()
         if due:
             return due
         if self.target_secs is not None and self.best_secs <= self.target_secs:

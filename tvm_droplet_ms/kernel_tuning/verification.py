@@ -103,6 +103,10 @@ class Verdict:
     reason: str
 
 
+class CannotCheck(RuntimeError):
+    """A schedule could not be checked or timed, and it is not the schedule's fault."""
+
+
 class Verifier:
     """Builds, checks and times schedules of one kernel.
 
@@ -152,22 +156,39 @@ class Verifier:
         self._pool.submit(BUILD_SECS, _build, text, save_json(self._target), str(path)).result()
         return path
 
-    def expect(self, reference: Path) -> str:
-        """Run the kernel without a schedule, for the outputs to expect.
+    def expect(self, mod: IRModule) -> tuple[Path | None, str]:
+        """Build and run the kernel without a schedule, for the outputs to expect.
 
         Returns
         -------
+        library : Path | None
+            Its library; None where it could not be built.
         reason : str
             Why it could not be run; empty where it could.
+
+        Raises
+        ------
+        CannotCheck
+            If the machine is at fault, such as a full disk.
         """
         try:
-            self._run(reference, self._directory / "expected.npz")
+            library = self.build("untuned", mod)
         except TaskFailed as error:
-            return f"the kernel without a schedule did not run: {error}"
-        return ""
+            return None, f"the kernel without a schedule could not be built: {error}"
+        try:
+            self._run(library, self._directory / "expected.npz")
+        except TaskFailed as error:
+            return library, f"the kernel without a schedule did not run: {error}"
+        return library, ""
 
     def check(self, library: Path) -> Verdict:
-        """Compare the outputs of a schedule with the expected ones."""
+        """Compare the outputs of a schedule with the expected ones.
+
+        Raises
+        ------
+        CannotCheck
+            If the machine is at fault, such as a full disk.
+        """
         found = self._directory / "found.npz"
         try:
             self._run(library, found)
@@ -195,17 +216,23 @@ class Verifier:
             )
 
     def _run(self, library: Path, out: Path) -> None:
-        self._pool.submit(
-            RUN_SECS, _run, str(library), self._arguments, str(self._inputs), str(out)
-        ).result()
+        task = (str(library), self._arguments, str(self._inputs), str(out))
+        try:
+            unwritten = self._pool.submit(RUN_SECS, _run, *task).result()
+        except TaskFailed as error:
+            if error.failure.is_machinery:
+                raise CannotCheck(str(error)) from error
+            raise
+        if unwritten:
+            raise CannotCheck(unwritten)
 
     def time(self, libraries: Mapping[str, Path]) -> dict[str, KernelTime]:
         """Time schedules in turns, in several processes.
 
         Raises
         ------
-        TaskFailed
-            If one of them ends its process.
+        CannotCheck
+            If one of them ends its process, or the machine is at fault.
         """
         names = list(libraries)
         rounds = []
@@ -215,7 +242,10 @@ class Verifier:
             future = self._pool.submit(
                 RUN_SECS, time_libraries, paths, self._arguments, str(self._inputs), fresh=True
             )
-            rounds.append(dict(zip(turn, future.result(), strict=True)))
+            try:
+                rounds.append(dict(zip(turn, future.result(), strict=True)))
+            except TaskFailed as error:
+                raise CannotCheck(f"timing them: {error}") from error
         return {name: KernelTime.of([secs[name] for secs in rounds]) for name in names}
 
 
@@ -249,11 +279,16 @@ def _tensors(arguments: Sequence[Argument], inputs: str) -> list[tvm.runtime.Ten
         ]
 
 
-def _run(library: str, arguments: Sequence[Argument], inputs: str, out: str) -> None:
+def _run(library: str, arguments: Sequence[Argument], inputs: str, out: str) -> str:
+    """Run a library; why its outputs could not be written, or nothing."""
     module = tvm.runtime.load_module(library)
     tensors = _tensors(arguments, inputs)
     module["main"](*tensors)
-    save_arrays(Path(out), [tensor.numpy() for tensor in tensors])
+    try:
+        save_arrays(Path(out), [tensor.numpy() for tensor in tensors])
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def time_libraries(

@@ -27,6 +27,7 @@ import numpy as np
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
+from ..one_writer import SecondWriterError, only_writer
 from .errors import ModelError
 from .experience import Experience
 from .frontends import import_model
@@ -118,8 +119,9 @@ def tune(
     Raises
     ------
     ModelError
-        If the model, a shape, the target, the directory or a number is not as expected. It is
-        raised before anything is tuned, and says what to pass.
+        If the model, a shape, the target, the directory or a number is not as expected, or another
+        process tunes in the directory. It is raised before anything is tuned, and says what to
+        pass.
     RuntimeError
         If this is not Linux.
     """
@@ -142,12 +144,24 @@ def tune(
         set_own_threads(threads)
         check = make_check(imported, cpu, tolerance, seed, inputs)
     watch = Watch(directory, callbacks, progress, patience)
-    tuning = ModelTuning(
-        imported, cpu, threads, directory, check, exact, parts, seed, experience, watch=watch
-    )
     stop = StopRequest(started + time_budget_s)
-    with stop.on_interrupt():
-        return tuning.run(stop, trials)
+    try:
+        with only_writer(directory), stop.on_interrupt():
+            tuning = ModelTuning(
+                imported,
+                cpu,
+                threads,
+                directory,
+                check,
+                exact,
+                parts,
+                seed,
+                experience,
+                watch=watch,
+            )
+            return tuning.run(stop, trials)
+    except SecondWriterError as error:
+        raise ModelError(str(error)) from error
 
 
 def _check_numbers(

@@ -29,9 +29,6 @@ from .errors import ModelError
 SETTINGS = "settings.json"
 """The file of a run's target and threads."""
 
-LOCK = ".lock"
-"""The file that the process holds that tunes in a directory."""
-
 
 def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threads: int) -> Path:
     """Make the directory, or check that an earlier run had the same target and threads.

@@ -1,0 +1,64 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Signals outside of the tuning itself. Imports no TVM."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+STATUS = 130
+"""The exit status of a command that was interrupted."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def ending_at_once(advice: str) -> Iterator[None]:
+    """Within it, Ctrl-C and SIGTERM end the process at once, in words, with status 130.
+
+    ``tune`` and ``tune_kernel`` take the first signal while they tune, to end in order. These take
+    the others: before and after the tuning, and the second one. No exception is raised, because it
+    would have to pass through TVM's C++. The workers end by themselves. Signals that are ignored
+    stay so.
+
+    Parameters
+    ----------
+    advice : str
+        The command that goes on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        # Not print(): a signal may arrive within it.
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text)
+        os._exit(STATUS)
+
+    text = f"\ninterrupted; what is measured is kept. To go on: {advice}\n".encode()
+    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,140 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a run of a kernel says where the disk, the directory or the search lets it down."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tvm.target import Target
+
+from .kernel_result import KernelError, KernelInterrupted
+from .records import RECORDS, count_records
+
+CHECKS = "check_"
+"""How the folders begin in which schedules are checked; a killed run leaves one."""
+
+_UNUSABLE = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+)
+
+
+@contextmanager
+def refusing_full_disks(work_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """Within it, an error of the file system ends in a ``KernelError`` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNUSABLE:
+            raise
+        raise KernelError(
+            f"work_dir {os.fspath(work_dir)!r} cannot be used: {error}. What is in it is kept: "
+            "make room or permit writing there and run again, or pass another work_dir"
+        ) from error
+
+
+def remove_left_checks(work_dir: Path) -> None:
+    """Remove the folders in which killed runs checked schedules. Only the writer may."""
+    for left in work_dir.glob(f"{CHECKS}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def check_written(work_dir: Path, expected: int) -> None:
+    """Refuse to go on where records did not reach their file: TVM does not look.
+
+    Parameters
+    ----------
+    work_dir : Path
+        Directory of the database.
+    expected : int
+        How many records there are to be.
+
+    Raises
+    ------
+    KernelError
+        If there are fewer.
+    """
+    found = count_records(work_dir)
+    if found < expected:
+        free = shutil.disk_usage(work_dir).free >> 20
+        raise KernelError(
+            f"{expected - found} of {expected} records could not be written to "
+            f"{str(work_dir / RECORDS)!r}; its file system has {free} MiB free. The other {found} "
+            "are kept: make room and run again, which measures what is missing"
+        )
+
+
+def nothing_measured(
+    name: str,
+    target: Target,
+    work_dir: Path,
+    known: int,
+    failures: Mapping[str, int],
+    why_ended: str,
+) -> KernelError:
+    """The error of a run that has no measured schedule to hand over.
+
+    Parameters
+    ----------
+    name : str
+        The kernel's name.
+    target : Target
+        The target.
+    work_dir : Path
+        The directory of the run.
+    known : int
+        Failed schedules of earlier runs in it.
+    failures : Mapping[str, int]
+        Failed schedules of this run, by the first line of the reason.
+    why_ended : str
+        The stop rule that ended the run; empty for none.
+    """
+    if failures:
+        count = sum(failures.values())
+        return KernelError(
+            f"no schedule of {name} could be measured for {target}: all {count} failed; the "
+            f"first: {next(iter(failures))}"
+        )
+    if why_ended == "interrupt":
+        return KernelInterrupted(
+            f"interrupted before a schedule of {name} was measured; nothing is lost: run again"
+        )
+    if why_ended == "time":
+        return KernelError(
+            f"the time was over before a schedule of {name} was measured: give it more"
+        )
+    if known:
+        return KernelError(
+            f"all {known} schedules of {name} in {str(work_dir)!r} failed: pass more trials, or "
+            "another work_dir if the fault is mended"
+        )
+    return KernelError(
+        f"no schedule of {name} could be measured for {target}: the search proposed none, because "
+        "trials is 0, the design space is empty, or its postprocessors reject all; the log's "
+        "warnings say which"
+    )

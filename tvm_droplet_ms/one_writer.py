@@ -1,0 +1,61 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Lets one process at a time tune in a work directory. Imports no TVM."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import filelock
+
+LOCK = ".lock"
+"""The file that the process holds that tunes in a directory."""
+
+
+class SecondWriterError(RuntimeError):
+    """Another process tunes in the directory; the message says what to do."""
+
+
+@contextmanager
+def only_writer(work_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """Within it, no other process tunes in the directory.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory; it exists.
+
+    Raises
+    ------
+    SecondWriterError
+        If one does.
+    OSError
+        If the directory cannot be written.
+    """
+    lock = filelock.FileLock(Path(work_dir) / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise SecondWriterError(
+            f"another process tunes in {os.fspath(work_dir)!r}: records name workloads by their "
+            "line, and two writers would mix them up. Wait for it, or pass another work_dir"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
