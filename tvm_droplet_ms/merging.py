@@ -17,6 +17,7 @@
 """Joins the databases of several work directories into one."""
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from .database import open_database
 from .kernel_tuning.records import RECORDS, read_records
-from .search_strategy.history import valid_secs
+from .search_strategy.history import is_unmeasured, valid_secs
 from .tuning.torn_database import torn_ends
 from .tuning.work_dir import SETTINGS
 
@@ -60,7 +61,8 @@ def merge_work_dirs(
     """Join the databases of several work directories into a new one.
 
     Times of different targets, threads or machines cannot be compared: directories whose settings
-    differ are refused. Of a schedule that was measured in several, the fastest record is kept.
+    differ are refused. Of a schedule that was measured in several, the fastest record is kept; one
+    that failed anywhere stays failed, since that is how a schedule of wrong outputs is marked.
 
     Parameters
     ----------
@@ -93,7 +95,7 @@ def merge_work_dirs(
         for record in _records(directory):
             key = (structural_hash(record.workload.mod), _text(record))
             found["all"] += 1
-            if key not in best or _secs(record) < _secs(best[key]):
+            if key not in best or _rank(record) < _rank(best[key]):
                 best[key] = record
     database = open_database(new)
     for record in best.values():
@@ -150,6 +152,9 @@ def _text(record: TuningRecord) -> str:
     return json.dumps([trace, target], sort_keys=True, default=str)
 
 
-def _secs(record: TuningRecord) -> float:
+def _rank(record: TuningRecord) -> float:
+    """What is kept comes first: a failure, then the fastest, then what was not measured."""
     secs = valid_secs(record.run_secs)
-    return sum(secs) / len(secs) if secs else float("inf")
+    if secs:
+        return sum(secs) / len(secs)
+    return math.inf if is_unmeasured(record.run_secs) else -math.inf

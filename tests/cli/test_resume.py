@@ -47,13 +47,14 @@ class Clock:
 
 def test_a_run_that_ends_has_taken_its_time(tmp_path):
     clock = Clock()
-    for expected in (7.0, 14.0):
-        assert run_kept(tmp_path, {"model": "dense"}, clock.passing(7.0), clock) == 0
-        assert read_manifest(tmp_path).spent_secs == expected
-    # Another kernel in the same directory begins anew.
-    run_kept(tmp_path, {"model": "softmax"}, clock.passing(2.0), clock)
+    assert run_kept(tmp_path, {"model": "dense"}, clock.passing(7.0), clock=clock) == 0
+    assert read_manifest(tmp_path).spent_secs == 7.0
+    # What goes on adds to what was taken, and a new command begins anew.
+    assert run_kept(tmp_path, {"model": "dense"}, clock.passing(2.0), 7.0, clock) == 0
+    assert read_manifest(tmp_path).spent_secs == 9.0
+    run_kept(tmp_path, {"model": "dense"}, clock.passing(2.0), clock=clock)
     assert read_manifest(tmp_path).spent_secs == 2.0
-    assert read_manifest(tmp_path).options == {"model": "softmax"}
+    assert read_manifest(tmp_path).options == {"model": "dense"}
 
 
 class Killed(Exception):
@@ -99,8 +100,8 @@ def test_a_clock_jump_costs_a_run_that_ends_nothing(tmp_path, monkeypatch, jump)
 
 def test_a_command_that_fails_before_it_measures_takes_no_other_place(tmp_path):
     clock = Clock()
-    run_kept(tmp_path, {"model": "dense"}, clock.passing(7.0), clock)
-    assert run_kept(tmp_path, {"model": "softmax"}, clock.passing(3.0, status=1), clock) == 1
+    run_kept(tmp_path, {"model": "dense"}, clock.passing(7.0), clock=clock)
+    assert run_kept(tmp_path, {"model": "softmax"}, clock.passing(3.0, status=1), clock=clock) == 1
     manifest = read_manifest(tmp_path)
     assert (manifest.options, manifest.spent_secs) == ({"model": "dense"}, 7.0)
 
@@ -108,7 +109,7 @@ def test_a_command_that_fails_before_it_measures_takes_no_other_place(tmp_path):
         (tmp_path / RECORDS).write_text("a record")
         return 1
 
-    run_kept(tmp_path, {"model": "softmax"}, measure_and_fail, clock)
+    run_kept(tmp_path, {"model": "softmax"}, measure_and_fail, clock=clock)
     assert read_manifest(tmp_path).options == {"model": "softmax"}
 
 
@@ -135,3 +136,29 @@ def test_options_and_what_is_left_are_used(tmp_path, monkeypatch):
     assert again.work_dir == first.work_dir == str(tmp_path)
     assert left == pytest.approx(3.0, abs=0.05)
     assert (more.trials, longer) == (20, pytest.approx(9.0, abs=0.05))
+
+
+@pytest.mark.parametrize(("asked", "left"), [("100", 98), ("1", 0)])
+def test_a_model_gets_what_is_left_of_its_trials(tmp_path, monkeypatch, asked, left):
+    ran = []
+    monkeypatch.setattr(
+        tune, "_tune_model", lambda options, _minutes, spent: ran.append((options, spent)) or 0
+    )
+    (tmp_path / "model.onnx").write_bytes(b"")
+    work_dir = tmp_path / "work"
+    command = ["tune", str(tmp_path / "model.onnx"), "--work-dir", str(work_dir)]
+    assert main([*command, "--trials", asked]) == 0
+    (work_dir / RECORDS).write_text("a record\nanother\na torn o")
+    assert main(["resume", str(work_dir)]) == 0
+    assert [spent for _, spent in ran] == [0, 2]
+    assert tune.trials_left(ran[1][0].trials, ran[1][1]) == left
+
+
+def test_a_directory_of_the_name_of_a_workload_is_no_model(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(tune, "tune_one", lambda options, _left: ran.append(options.model) or 0)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["tune", "dense", "--work-dir", "dense"]) == 0
+    assert main(["resume", "dense"]) == 0
+    assert ran == ["dense"] * 3

@@ -238,6 +238,21 @@ def test_the_callback_takes_names_and_what_was_known(tmp_path):
     assert shown[0].startswith("product: explore, ")
 
 
+def test_a_display_that_fails_does_not_end_the_run(tmp_path, caplog):
+    def broken(_line):
+        raise BrokenPipeError("nobody reads")
+
+    mod = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
+    callbacks = [
+        *ms.MeasureCallback.create("default"),
+        ProgressCallback(LineDisplay(broken)),
+    ]
+    tune(mod, tmp_path, "replay-trace", callbacks)
+    records = (tmp_path / "database_tuning_record.json").read_text().splitlines()
+    assert len(records) == 12
+    assert caplog.messages == ["the progress is not shown any more: nobody reads"]
+
+
 def test_phases_are_followed_and_the_log_is_shown_as_before(caplog):
     task = TaskState("k")
     before = (logger.level, logger.propagate, list(logger.handlers))

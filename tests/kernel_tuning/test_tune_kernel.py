@@ -88,16 +88,22 @@ def test_each_batch_is_an_event_in_the_work_directory(tuned):
     assert 1e-6 * first[-1]["best_us"] == pytest.approx(best, rel=0.5)
 
 
-def test_callbacks_are_told_each_batch(tmp_path):
+def test_callbacks_are_told_each_batch(tmp_path, monkeypatch):
+    """The processes that measure have the threads that are asked for."""
     told = []
+    monkeypatch.setenv("TVM_NUM_THREADS", "7")
 
     @derived_object
     class Tell(ms.measure_callback.PyMeasureCallback):
         def apply(self, task_scheduler, task_id, measure_candidates, builder_results, results):
             told.append(len(results))
+            assert os.environ["TVM_NUM_THREADS"] == "2"
 
-    result = tune_kernel(MATMUL, trials=8, work_dir=tmp_path, callbacks=[Tell()], progress=None)
+    result = tune_kernel(
+        MATMUL, trials=8, work_dir=tmp_path, threads=2, callbacks=[Tell()], progress=None
+    )
     assert sum(told) == result.trials == 8
+    assert os.environ["TVM_NUM_THREADS"] == "7"
 
 
 def test_the_schedule_replays_as_python(tuned):

@@ -184,6 +184,13 @@ def test_a_schedule_that_cannot_be_read_says_so(run):
     assert numbers["tasks"][0]["schedule"].startswith("# This version of TVM cannot read it: ")
 
 
+def test_the_numbers_do_not_take_the_place_of_the_page(run, capsys):
+    assert main(["report", str(run), "--out", str(run / "page.json")]) == 1
+    assert "page.json': the numbers would take its place; expected .html" in capsys.readouterr().err
+    assert main(["report", str(run), "--out", "/proc/no/page.html"]) == 1
+    assert "droplet-ms report: error: " in capsys.readouterr().err
+
+
 def test_values_are_escaped(run):
     rows = [record(0, [1e-3], "<script>alert(1)</script>", 0)]
     (run / RECORDS).write_text(json.dumps(rows[0]) + "\n")

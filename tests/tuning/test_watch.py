@@ -23,7 +23,7 @@ import numpy as np
 from tvm_droplet_ms.display import RunState, TaskState
 from tvm_droplet_ms.tuning.frontends.imported import ImportedModel, InputSpec, Reference
 from tvm_droplet_ms.tuning.output_check import make_check
-from tvm_droplet_ms.tuning.watch import Patience
+from tvm_droplet_ms.tuning.watch import Patience, Watch
 
 
 def test_patience_counts_trials_of_all_kernels_since_the_last_gain():
@@ -44,6 +44,22 @@ def test_patience_counts_trials_of_all_kernels_since_the_last_gain():
     a.tell([2.0])
     patience.batch(run, a)
     assert not patience.is_spent
+
+
+def test_what_earlier_runs_knew_is_no_gain():
+    task = TaskState("a", known=10, best_secs=2.0)
+    patience = Patience(3)
+    task.tell([3.0, 2.5, 2.0])
+    patience.batch(RunState([task]), task)
+    assert patience.is_spent
+
+
+def test_the_watch_knows_earlier_runs(tmp_path):
+    watch = Watch(tmp_path)
+    watch.know("a", 10, 2.0)
+    watch.know("a", 99, 1.0)  # Asked again within a run: what was told first stays.
+    (task,) = watch.tasks
+    assert (task.name, task.known, task.done, task.best_secs) == ("a", 10, 10, 2.0)
 
 
 def test_without_patience_it_is_never_spent():

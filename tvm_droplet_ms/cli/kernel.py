@@ -18,6 +18,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,9 @@ def find_kernel(text: str) -> "IRModule":
             raise ValueError(f"{text} holds no module: {error}") from error
     if ":" in text:
         module, _, attribute = text.partition(":")
+        # Python has it there for a program, not for an installed command.
+        if (directory := os.getcwd()) not in sys.path:
+            sys.path.insert(0, directory)
         try:
             return getattr(importlib.import_module(module), attribute)()
         except (ImportError, AttributeError, TypeError) as error:

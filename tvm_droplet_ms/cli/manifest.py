@@ -79,10 +79,17 @@ def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
     return Manifest(options, spent)
 
 
+def count_trials(work_dir: str | os.PathLike[str]) -> int:
+    """The records of a directory."""
+    path = Path(work_dir) / RECORDS
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def run_kept(
     work_dir: str | os.PathLike[str],
     options: Mapping[str, Any],
     run: Callable[[], int],
+    spent_secs: float = 0.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Run a command and keep it in its directory, with what it took afterwards.
@@ -98,6 +105,8 @@ def run_kept(
         The options, in the types of JSON.
     run : Callable[[], int]
         Runs the command; returns its exit status.
+    spent_secs : float
+        Seconds of wall clock that runs of it have taken before, where it goes on.
     clock : Callable[[], float]
         Counts seconds.
 
@@ -108,21 +117,16 @@ def run_kept(
     """
     path = Path(work_dir) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        before = read_manifest(work_dir)
-        spent = before.spent_secs if before.options.get("model") == options["model"] else 0.0
-    except ManifestError:  # There is none, or one that this takes the place of.
-        spent = 0.0
     kept = path.read_bytes() if path.exists() else None
     measured = _size(work_dir)
     started = clock()
     # Of a run that is killed, what it took is told by the times of its files.
-    _write(path, options, spent, time.time())
+    _write(path, options, spent_secs, time.time())
     status = run()
     if status and kept is not None and _size(work_dir) == measured:
         _replace(path, kept)
     else:
-        _write(path, options, spent + clock() - started, None)
+        _write(path, options, spent_secs + clock() - started, None)
     return status
 
 

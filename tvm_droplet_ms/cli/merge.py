@@ -39,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
 
     try:
         merged = merge_work_dirs(options.work_dirs, options.out)
-    except MergeError as error:
+    except (MergeError, OSError) as error:
         print(f"droplet-ms merge: error: {error}", file=sys.stderr)
         return 1
     print(f"{options.out}: {merged.records} records, {merged.repeated} repeated ones left out")

@@ -40,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
 
     try:
         numbers = write_report(options.work_dir, options.out)
-    except ReportError as error:
+    except (ReportError, OSError) as error:
         print(f"droplet-ms report: error: {error}", file=sys.stderr)
         return 1
     print(f"{options.out}, {numbers}")

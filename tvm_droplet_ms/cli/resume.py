@@ -22,7 +22,7 @@ from typing import Any
 
 from . import tune
 from .arguments import minutes, trials
-from .manifest import ManifestError, read_manifest
+from .manifest import ManifestError, count_trials, read_manifest
 
 LEAST_MINUTES = 0.01
 """What is left of a budget that is spent: a kernel's best schedules are checked all the same."""
@@ -54,4 +54,5 @@ def _run(options: argparse.Namespace) -> int:
         if getattr(options, name) is not None:
             setattr(kept, name, getattr(options, name))
     budget = kept.minutes
-    return tune.run(kept, max(LEAST_MINUTES, budget - manifest.spent_secs / 60.0))
+    spent = tune.Spent(manifest.spent_secs, count_trials(options.work_dir))
+    return tune.run(kept, max(LEAST_MINUTES, budget - manifest.spent_secs / 60.0), spent)

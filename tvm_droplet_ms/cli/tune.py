@@ -21,6 +21,7 @@ import logging
 import shlex
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,22 @@ from .arguments import minutes, positive, trials
 from .interruption import ending_at_once
 from .kernel import is_kernel, tune_one
 from .manifest import ManifestError, run_kept
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What runs of a command have taken.
+
+    Parameters
+    ----------
+    secs : float
+        Seconds of wall clock.
+    trials : int
+        Trials.
+    """
+
+    secs: float = 0.0
+    trials: int = 0
 
 
 def add_command(commands: Any) -> None:
@@ -120,7 +137,7 @@ def _run(options: argparse.Namespace) -> int:
     return run(options, options.minutes)
 
 
-def run(options: argparse.Namespace, minutes_left: float) -> int:
+def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = None) -> int:
     """Tune as the options say, and keep them in the work directory.
 
     Parameters
@@ -129,6 +146,8 @@ def run(options: argparse.Namespace, minutes_left: float) -> int:
         Those of ``droplet-ms tune``.
     minutes_left : float
         What is left of the minutes of the command.
+    spent : Spent | None
+        What runs of the command have taken before; None where it begins.
 
     Returns
     -------
@@ -142,14 +161,20 @@ def run(options: argparse.Namespace, minutes_left: float) -> int:
         return _fail(f"--against {options.against} needs the package {package}: pip install it")
     if options.work_dir is None:
         options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
-    if Path(options.model).exists():
+    if Path(options.model).is_file():
         options.model = str(Path(options.model).resolve())
     kept = {name: value for name, value in vars(options).items() if name not in ("run", "command")}
-    tune = tune_one if is_kernel(options.model) else _tune_model
+    spent = spent or Spent()
+
+    def tune() -> int:
+        if is_kernel(options.model):  # Its trials are those of all runs.
+            return tune_one(options, minutes_left)
+        return _tune_model(options, minutes_left, spent.trials)
+
     try:
         with ending_at_once(f"droplet-ms resume {shlex.quote(options.work_dir)}"):
             _refuse_second_writer(options.work_dir)
-            return run_kept(options.work_dir, kept, lambda: tune(options, minutes_left))
+            return run_kept(options.work_dir, kept, tune, spent.secs)
     except (ManifestError, SecondWriterError) as error:
         return _fail(str(error))
     except PermissionError as error:
@@ -165,7 +190,7 @@ def _refuse_second_writer(work_dir: str) -> None:
             pass
 
 
-def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
+def _tune_model(options: argparse.Namespace, minutes_left: float, spent_trials: int) -> int:
     from ..tuning import tune
     from ..tuning.summary import summary
 
@@ -178,7 +203,7 @@ def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
             shapes={name: tuple(shape) for name, shape in options.shape} or None,
             threads=options.threads,
             time_budget_s=60.0 * minutes_left,
-            trials=options.trials,
+            trials=trials_left(options.trials, spent_trials),
             patience=options.patience,
             work_dir=options.work_dir,
             progress=None if options.quiet else "auto",
@@ -193,6 +218,11 @@ def _tune_model(options: argparse.Namespace, minutes_left: float) -> int:
     beside = result.beside_reference() if options.against else None
     print(result.as_json() if options.json else summary(result, beside))
     return 130 if result.why_ended == "interrupt" else 0
+
+
+def trials_left(asked: int | None, spent: int) -> int | None:
+    """What is left of the trials of a model; None for no limit."""
+    return None if asked is None else max(0, asked - spent)
 
 
 class _StandardError(logging.StreamHandler[Any]):

@@ -28,6 +28,7 @@ from tvm.s_tir.meta_schedule.task_scheduler import TaskScheduler
 from ..measure import is_machinery_failure
 from ..measure.failures import TIME_LIMIT
 from ..search_strategy.history import mean, valid_secs
+from ..search_strategy.logger import logger
 from .displays import Display, console_display
 from .state import RunState, TaskState
 
@@ -80,9 +81,9 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._display = console_display() if display is None else display
+        self._is_broken = False
         self._run = RunState() if run is None else run
         self._names = dict(names or {})
-        self._tasks = {task.name: task for task in self._run.tasks}
 
     def apply(
         self,
@@ -94,9 +95,10 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
     ) -> None:
         """Take the results of a batch; see ``MeasureCallback.apply``."""
         name = self._names.get(task_id) or str(task_scheduler.tasks_[task_id].ctx.task_name)
-        if name not in self._tasks:
-            self._tasks[name] = TaskState(name)
-            self._run.tasks.append(self._tasks[name])
+        task = next((task for task in self._run.tasks if task.name == name), None)
+        if task is None:
+            task = TaskState(name)
+            self._run.tasks.append(task)
         times, failures = [], []
         for built, ran in zip(builder_results, runner_results, strict=True):
             secs = valid_secs(ran.run_secs)
@@ -104,5 +106,15 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
             if ran.error_msg is not None:
                 message = str(ran.error_msg)
                 failures.append((failure_kind(built.error_msg, message), message))
-        self._tasks[name].tell(times, failures)
-        self._display.batch(self._run, self._tasks[name])
+        task.tell(times, failures)
+        self._show(task)
+
+    def _show(self, task: TaskState) -> None:
+        if self._is_broken:
+            return
+        try:
+            self._display.batch(self._run, task)
+        # Whatever a display raises would end the run, by way of TVM's C++.
+        except Exception as error:
+            self._is_broken = True
+            logger.warning("the progress is not shown any more: %s", error)

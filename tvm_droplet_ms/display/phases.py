@@ -30,12 +30,13 @@ class _PhaseHandler(logging.Handler):
         super().__init__()
         self._task = task
         self._shown_from = shown_from
+        self._propagates = logger.propagate
 
     def emit(self, record: logging.LogRecord) -> None:
         progress: SearchProgress | None = getattr(record, "progress", None)
         if progress is not None:
             self._task.phase = progress.phase
-        if record.levelno >= self._shown_from and logger.parent is not None:
+        if self._propagates and record.levelno >= self._shown_from and logger.parent is not None:
             logger.parent.callHandlers(record)
 
 

@@ -47,6 +47,8 @@ class TaskState:
 
     Attributes
     ----------
+    known_secs : float
+        The best time of earlier runs in seconds; infinity where there is none.
     done : int
         Trials, those of earlier runs included.
     since_gain : int
@@ -63,6 +65,7 @@ class TaskState:
     trials: int = 0
     known: int = 0
     best_secs: float = math.inf
+    known_secs: float = field(init=False)
     done: int = field(default=0, init=False)
     since_gain: int = field(default=0, init=False)
     failures: Counter[str] = field(default_factory=Counter, init=False)
@@ -70,7 +73,7 @@ class TaskState:
     phase: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        self.done = self.known
+        self.done, self.known_secs = self.known, self.best_secs
 
     def tell(self, times: Sequence[float | None], failures: Sequence[Failed] = ()) -> None:
         """Take a batch.

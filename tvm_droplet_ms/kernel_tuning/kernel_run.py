@@ -23,9 +23,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from tvm_ffi import structural_hash
@@ -33,7 +32,6 @@ from tvm_ffi import structural_hash
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.s_tir.meta_schedule.runner import RunnerResult
@@ -45,10 +43,10 @@ from tvm.tirx import PrimFunc
 from ..compat import fast_tune_contexts
 from ..database import open_database
 from ..display import ProgressCallback, RunState, TaskState, run_display
-from ..display.displays import message
+from ..display.displays import Progress, message
 from ..display.phases import followed_phases
 from ..display.state import shortened
-from ..measure import TaskFailed, fast_measure
+from ..measure import fast_measure
 from ..one_writer import SecondWriterError, only_writer
 from ..progress import quiet_tvm
 from ..search_strategy import DropletStrategy
@@ -56,9 +54,11 @@ from ..search_strategy.history import is_for_target, is_unmeasured, mean, valid_
 from ..tuning.errors import ModelError
 from ..tuning.stop import StopRequest
 from ..tuning.target import cpu_target
+from ..tuning.threads import worker_threads
 from ..tuning.torn_database import mend_torn_end
 from ..tuning.work_dir import open_work_dir
 from .arguments import arguments_of, random_arrays, summed, tolerance
+from .choice import Choice, Chosen
 from .faults import (
     CHECKS,
     check_written,
@@ -66,15 +66,13 @@ from .faults import (
     refusing_full_disks,
     remove_left_checks,
 )
+from .flop import flop_of
 from .kernel_result import KernelError, KernelResult
 from .machine import write_machine
-from .records import FAILED_SECS, correct_times, count_records, read_records
+from .records import count_records, read_records
 from .stop_rules import StopRules
 from .stoppable_strategy import StoppableStrategy
-from .verification import CannotCheck, KernelTime, Verdict, Verifier, verifying_pool
-
-BEST = 5
-"""The best schedules that are checked and timed again: what was measured once may be lucky."""
+from .verification import Verifier, verifying_pool
 
 LIBRARY = "kernel.so"
 """The file of the work directory that holds the winner."""
@@ -97,7 +95,7 @@ def tune_kernel(
     space: SpaceGenerator | Callable[[Schedule], Any] | str = "post-order-apply",
     name: str = "kernel",
     callbacks: Sequence[MeasureCallback] = (),
-    progress: Callable[[str], None] | Literal["auto"] | None = "auto",
+    progress: Progress = "auto",
     seed: int = 0,
 ) -> KernelResult:
     """Tune a kernel for a CPU of this machine, and check the result.
@@ -165,7 +163,7 @@ def tune_kernel(
             directory = open_work_dir(work_dir, cpu, threads)
         except ModelError as error:
             raise KernelError(str(error)) from error
-    with refusing_full_disks(directory), _only_writer(directory):
+    with refusing_full_disks(directory), _only_writer(directory), worker_threads(threads):
         remove_left_checks(directory)
         for torn in mend_torn_end(directory):
             message(progress)(f"{name}: the torn last line of {torn} was cut off")
@@ -177,13 +175,15 @@ def tune_kernel(
         )
         run = _Run(module, cpu, directory, name, seed)
         with stop.on_interrupt():
-            run.tune(trials, rules, strategy or DropletStrategy(), space, callbacks, progress)
+            why_ended = run.tune(
+                trials, rules, strategy or DropletStrategy(), space, callbacks, progress
+            )
             tolerances = [tolerance(one.numpy_dtype, summed(module)) for one in arguments]
             pool = verifying_pool()
             try:
                 with tempfile.TemporaryDirectory(prefix=CHECKS, dir=directory) as work:
                     verifier = Verifier(Path(work), cpu, arguments, arrays, tolerances, pool)
-                    chosen = run.choose(verifier, rules.reason)
+                    chosen = run.choose(verifier, why_ended)
                     chosen.library.replace(directory / LIBRARY)
                 peak = write_machine(directory, threads)
             finally:
@@ -198,7 +198,7 @@ def tune_kernel(
         trace=str(chosen.schedule.trace),
         time=chosen.time,
         untuned=chosen.untuned,
-        flop=_flop(module),
+        flop=flop_of(module),
         peak_gflops=peak,
         verified=chosen.verdict.is_right is True,
         reason=chosen.verdict.reason,
@@ -207,21 +207,9 @@ def tune_kernel(
         known_trials=run.known,
         failures=dict(run.failures),
         wrong=tuple(chosen.wrong),
-        why_ended=rules.reason or ("trials" if run.trials + run.known >= trials else "converged"),
+        why_ended=why_ended,
         work_dir=directory,
     )
-
-
-@dataclass
-class _Chosen:
-    """The winner, and what was found out beside it."""
-
-    schedule: Schedule
-    library: Path
-    time: KernelTime
-    untuned: KernelTime | None
-    verdict: Verdict
-    wrong: list[str]
 
 
 class _Run:
@@ -257,14 +245,16 @@ class _Run:
         strategy: SearchStrategy,
         space: SpaceGenerator | Callable[[Schedule], Any] | str,
         callbacks: Sequence[MeasureCallback],
-        progress: Callable[[str], None] | Literal["auto"] | None,
-    ) -> None:
-        """Measure what is left of the trials."""
+        progress: Progress,
+    ) -> str:
+        """Measure what is left of the trials; returns why that ended."""
         times = [secs for _, record in self._records() if (secs := valid_secs(record.run_secs))]
         rules.best_secs = min(map(mean, times), default=math.inf)
         left = trials - self.known
-        if left <= 0 or rules.reason:
-            return
+        if left <= 0:
+            return "trials"
+        if rules.reason:
+            return rules.reason
         task = TaskState(self._name, trials, self.known, rules.best_secs)
         display = run_display(self._directory, progress)
         written = count_records(self._directory)
@@ -302,85 +292,24 @@ class _Run:
             display.close()
             for part in measure.values():
                 part.close()
+        why_ended = rules.reason or ("trials" if self.trials >= left else "converged")
         check_written(self._directory, written + self.trials)
+        return why_ended
 
-    def choose(self, verifier: Verifier, why_ended: str) -> _Chosen:
-        """Check the best schedules, and time those that are right beside the untuned kernel."""
-        try:
-            return self._choose(verifier, why_ended)
-        except CannotCheck as error:
-            raise KernelError(
-                f"the best schedules of {self._name} could not be checked: {error}. The records "
-                f"are kept in {str(self._directory)!r}: run again"
-            ) from error
-
-    def _choose(self, verifier: Verifier, why_ended: str) -> _Chosen:
-        ranked = self._ranked()
-        if not ranked:
-            raise nothing_measured(
-                self._name, self._target, self._directory, self.known, self.failures, why_ended
-            )
-        reference, unchecked = verifier.expect(self._module)
-        libraries: dict[str, Path] = {}
-        schedules: dict[str, tuple[int, Schedule, Verdict]] = {}
-        wrong: dict[int, str] = {}
-        unbuilt: list[str] = []
-        for position, record in ranked:
-            if len(libraries) == BEST or len(unbuilt) == BEST:
-                break
-            key = f"best{position}"
-            schedule = Schedule(self._module)
-            record.trace.apply_to_schedule(schedule, remove_postproc=False)
-            try:
-                library = verifier.build(key, schedule.mod)
-            except TaskFailed as error:
-                # It was built before: the machine's fault, so that the record stays.
-                unbuilt.append(f"it could not be built again: {error}")
-                continue
-            verdict = (
-                verifier.check(library) if not unchecked else Verdict(None, math.nan, unchecked)
-            )
-            if verdict.is_right is False:
-                wrong[position] = verdict.reason
-                continue
-            libraries[key], schedules[key] = library, (position, schedule, verdict)
-        self._refuse(wrong)
-        if not libraries and unbuilt:
-            raise CannotCheck(unbuilt[0])
-        if not libraries:
-            raise KernelError(
-                f"none of the {len(wrong)} measured schedules of {self._name} computes what the "
-                f"kernel without a schedule does; the first: {next(iter(wrong.values()))}"
-            )
-        candidates = dict(libraries)
-        if reference is not None and not unchecked:
-            candidates["untuned"] = reference
-        times = verifier.time(candidates)
-        best = min(libraries, key=lambda key: times[key].secs)
-        position, schedule, verdict = schedules[best]
-        correct_times(self._directory, {schedules[key][0]: [times[key].secs] for key in libraries})
-        return _Chosen(
-            schedule,
-            libraries[best],
-            times[best],
-            times.get("untuned"),
-            verdict,
-            [*wrong.values(), *unbuilt],
-        )
-
-    def _ranked(self) -> list[tuple[int, TuningRecord]]:
-        """The records with a valid time, the fastest first."""
+    def choose(self, verifier: Verifier, why_ended: str) -> Chosen:
+        """Choose among the records with a valid time; see ``Choice``."""
         timed = [
             (mean(secs), position, record)
             for position, record in self._records()
             if (secs := valid_secs(record.run_secs))
         ]
+        if not timed:
+            raise nothing_measured(
+                self._name, self._target, self._directory, self.known, self.failures, why_ended
+            )
         timed.sort(key=lambda row: row[:2])
-        return [(position, record) for _, position, record in timed]
-
-    def _refuse(self, wrong: Mapping[int, str]) -> None:
-        """Mark wrong schedules as failed, so that TVM does not apply them either."""
-        correct_times(self._directory, {position: [FAILED_SECS] for position in wrong})
+        ranked = [(position, record) for _, position, record in timed]
+        return Choice(self._name, self._module, self._directory, verifier).choose(ranked)
 
 
 def _open(directory: Path) -> Database:
@@ -412,13 +341,6 @@ def _module(mod: IRModule | PrimFunc) -> IRModule:
     # As ``tune_tir`` names it, so that its records are found again.
     func = functions[0][1].with_attr("global_symbol", _NAME).with_attr("tirx.noalias", True)
     return IRModule({_NAME: func})
-
-
-def _flop(module: IRModule) -> float:
-    try:
-        return float(estimate_tir_flops(module))
-    except Exception:  # TVM raises errors of many types for what it cannot count.
-        return math.nan
 
 
 def _check_numbers(

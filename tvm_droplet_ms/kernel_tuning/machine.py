@@ -56,8 +56,15 @@ def write_machine(work_dir: str | os.PathLike[str], threads: int) -> float:
         "cpu": cpu_name(),
         "threads": threads,
         "peak_gflops": None if math.isnan(peak) else peak,
-        "versions": {package: metadata.version(package) for package in _PACKAGES},
+        "versions": {package: _version(package) for package in _PACKAGES},
     }
     with replacing(Path(work_dir) / MACHINE) as partial:
         partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return peak
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # Such as a build of TVM from its source.
+        return "not from a package"

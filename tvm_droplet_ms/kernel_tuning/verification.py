@@ -103,6 +103,25 @@ class Verdict:
     reason: str
 
 
+@dataclass(frozen=True)
+class Expected:
+    """The kernel without a schedule.
+
+    Parameters
+    ----------
+    library : Path | None
+        Its library; None where it could not be built.
+    reason : str
+        Why it could not be run; empty where it could.
+    secs : float
+        The seconds of its only call; NaN where it could not be run.
+    """
+
+    library: Path | None
+    reason: str
+    secs: float
+
+
 class CannotCheck(RuntimeError):
     """A schedule could not be checked or timed, and it is not the schedule's fault."""
 
@@ -156,15 +175,8 @@ class Verifier:
         self._pool.submit(BUILD_SECS, _build, text, save_json(self._target), str(path)).result()
         return path
 
-    def expect(self, mod: IRModule) -> tuple[Path | None, str]:
+    def expect(self, mod: IRModule) -> Expected:
         """Build and run the kernel without a schedule, for the outputs to expect.
-
-        Returns
-        -------
-        library : Path | None
-            Its library; None where it could not be built.
-        reason : str
-            Why it could not be run; empty where it could.
 
         Raises
         ------
@@ -174,12 +186,15 @@ class Verifier:
         try:
             library = self.build("untuned", mod)
         except TaskFailed as error:
-            return None, f"the kernel without a schedule could not be built: {error}"
+            reason = f"the kernel without a schedule could not be built: {error}"
+            return Expected(None, reason, math.nan)
         try:
-            self._run(library, self._directory / "expected.npz")
+            secs = self._run(library, self._directory / "expected.npz")
         except TaskFailed as error:
-            return library, f"the kernel without a schedule did not run: {error}"
-        return library, ""
+            return Expected(
+                library, f"the kernel without a schedule did not run: {error}", math.nan
+            )
+        return Expected(library, "", secs)
 
     def check(self, library: Path) -> Verdict:
         """Compare the outputs of a schedule with the expected ones.
@@ -194,6 +209,7 @@ class Verifier:
             self._run(library, found)
         except TaskFailed as error:
             return Verdict(False, math.nan, str(error))
+        largest = 0.0
         with np.load(found) as ours, np.load(self._directory / "expected.npz") as theirs:
             for number, argument in enumerate(self._arguments):
                 pair = [np.frombuffer(a[str(number)], argument.numpy_dtype) for a in (ours, theirs)]
@@ -205,26 +221,21 @@ class Verifier:
                         f"argument {argument.name!r} differs by {differs:.1e} of its largest "
                         f"number, where {self._tolerances[number]:.1e} is allowed",
                     )
-        return Verdict(True, self._largest(found), "")
+                largest = max(largest, differs)
+        return Verdict(True, largest, "")
 
-    def _largest(self, found: Path) -> float:
-        """The largest deviation of all arguments."""
-        with np.load(found) as ours, np.load(self._directory / "expected.npz") as theirs:
-            return max(
-                deviation(*(np.frombuffer(a[str(n)], one.numpy_dtype) for a in (ours, theirs)))
-                for n, one in enumerate(self._arguments)
-            )
-
-    def _run(self, library: Path, out: Path) -> None:
+    def _run(self, library: Path, out: Path) -> float:
+        """Run a library in a process of its own: a wrong one may harm what runs after it."""
         task = (str(library), self._arguments, str(self._inputs), str(out))
         try:
-            unwritten = self._pool.submit(RUN_SECS, _run, *task).result()
+            secs, unwritten = self._pool.submit(RUN_SECS, _run, *task, fresh=True).result()
         except TaskFailed as error:
             if error.failure.is_machinery:
                 raise CannotCheck(str(error)) from error
             raise
         if unwritten:
             raise CannotCheck(unwritten)
+        return float(secs)
 
     def time(self, libraries: Mapping[str, Path]) -> dict[str, KernelTime]:
         """Time schedules in turns, in several processes.
@@ -279,16 +290,18 @@ def _tensors(arguments: Sequence[Argument], inputs: str) -> list[tvm.runtime.Ten
         ]
 
 
-def _run(library: str, arguments: Sequence[Argument], inputs: str, out: str) -> str:
-    """Run a library; why its outputs could not be written, or nothing."""
+def _run(library: str, arguments: Sequence[Argument], inputs: str, out: str) -> tuple[float, str]:
+    """Run a library once: the seconds, and why the outputs could not be written."""
     module = tvm.runtime.load_module(library)
     tensors = _tensors(arguments, inputs)
+    start = time.perf_counter()
     module["main"](*tensors)
+    secs = time.perf_counter() - start
     try:
         save_arrays(Path(out), [tensor.numpy() for tensor in tensors])
     except OSError as error:
-        return str(error)
-    return ""
+        return secs, str(error)
+    return secs, ""
 
 
 def time_libraries(

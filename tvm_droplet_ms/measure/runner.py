@@ -414,7 +414,7 @@ class PromptRunner(PyRunner):
         repeat = max(evaluator.number * call, 1e-3 * evaluator.min_repeat_ms + call)
         repeats = max(evaluator.repeat * config.alloc_repeat, config.near_best_repeats)
         needed = 2 * call + repeats * repeat
-        return min(self.timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec)
+        return float(min(self.timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec))
 
     def _run_in_worker(
         self, config: TimingConfig, item: "_Item", path: str, best: float, *, fresh: bool = False

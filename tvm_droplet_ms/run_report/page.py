@@ -27,13 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from ..cost_model.archive import replacing
+from ..kernel_tuning.flop import flop_of
 from ..kernel_tuning.machine import MACHINE
 from ..kernel_tuning.records import RECORDS, WORKLOADS
 from ..tuning.work_dir import SETTINGS
 from .decision_worth import decision_worths
 from .run_events import RunEvents, read_events
 from .run_history import ReportError, TaskHistory, read_history
-from .winners import flop_of, gflops, schedule_as_python, workload_of
+from .winners import gflops, schedule_as_python, workload_of
 
 WORTHS = 8
 """Decisions of a task that are shown."""
@@ -59,8 +60,13 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     Raises
     ------
     ReportError
-        If there are no records, a line is damaged, or Jinja2 or Matplotlib is missing.
+        If there are no records, a line is damaged, Jinja2 or Matplotlib is missing, or `out` is
+        the file of the numbers.
     """
+    if Path(out).suffix == ".json":
+        raise ReportError(
+            f"out is {os.fspath(out)!r}: the numbers would take its place; expected .html"
+        )
     try:
         from jinja2 import Environment
         from markupsafe import Markup

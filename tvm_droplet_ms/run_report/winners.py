@@ -20,8 +20,6 @@ import json
 import math
 from typing import Any
 
-from tvm.ir import IRModule
-from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 
@@ -45,14 +43,6 @@ def schedule_as_python(line: bytes, workload: Workload) -> str:
         return str(TuningRecord.from_json(record, workload).trace)
     except Exception as error:  # TVM raises errors of many types for what it cannot read.
         return f"# This version of TVM cannot read it: {str(error).splitlines()[0]}"
-
-
-def flop_of(mod: IRModule) -> float:
-    """Floating-point operations of one call; NaN where TVM cannot count them."""
-    try:
-        return float(estimate_tir_flops(mod))
-    except Exception:  # TVM raises errors of many types for what it cannot count.
-        return math.nan
 
 
 def gflops(flop: float, secs: float) -> Any:

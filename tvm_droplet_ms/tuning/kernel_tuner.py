@@ -17,8 +17,12 @@
 """Gives the kernels of a model schedules: picked first, then measured."""
 
 import logging
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
@@ -28,7 +32,9 @@ from tvm.target import Target
 
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
+from ..search_strategy.history import is_for_target
 from ..search_strategy.prior import find_prior
+from .application import best_records
 from .batch_size import batch_size
 from .cold_timing import time_cold
 from .experience import Experience
@@ -167,6 +173,19 @@ class KernelTuner:
         secs = [float(secs) for record in records for secs in record.run_secs]
         return sum(secs) / len(secs) if secs else float("inf")
 
+    def _know(self, tasks: Sequence[ExtractedTask]) -> None:
+        """Tell the watch what the database knows of tasks."""
+        best = best_records(self.database, self._target)
+        trials: Counter[int] = Counter(
+            structural_hash(record.workload.mod)
+            for record in self.database.get_all_tuning_records()
+            if is_for_target(record, self._target)
+        )
+        for task in tasks:
+            key = structural_hash(task.dispatched[0])
+            secs = best[key][1] if key in best else math.inf
+            self.watch.know(str(task.task_name), trials[key], secs)
+
     def tune(
         self,
         tasks: Sequence[ExtractedTask],
@@ -187,6 +206,7 @@ class KernelTuner:
         trials : int | None
             The most schedules to measure; None for no limit.
         """
+        self._know(tasks)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
         tasks = [task for task in tasks if task.task_name not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.

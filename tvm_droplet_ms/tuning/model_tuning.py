@@ -199,6 +199,9 @@ class ModelTuning:
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         chosen, choice = kernels, ""
+        unmeasured = "nothing to measure"
+        if tuning.is_due:
+            unmeasured = "interrupt" if tuning.is_asked else "time"
         if not self._exact and kernels.tasks and not tuning.is_due:
             chosen, choice = with_winograd(
                 self._tuner, graph, kernels, self._target, tuning, trials
@@ -215,7 +218,7 @@ class ModelTuning:
                 self._note(choice)
             if has_time_to_choose and not stop.is_due:
                 self._choose_inside(chosen, last)
-        return self._describe(chosen, run_secs)
+        return self._describe(chosen, run_secs, self._tuner.why_ended or unmeasured)
 
     def _first_executable(
         self, stop: StopRequest
@@ -329,7 +332,7 @@ class ModelTuning:
             compiled.export(self._directory / EXECUTABLE)
         return time.monotonic() - start
 
-    def _describe(self, kernels: ModelKernels, run_secs: float) -> TuneResult:
+    def _describe(self, kernels: ModelKernels, run_secs: float, why_ended: str) -> TuneResult:
         """Check and time what was written."""
         inputs = self._check.inputs[0]
         with self._parts("export"):
@@ -360,7 +363,7 @@ class ModelTuning:
             check=self._check,
             kernels=rows,
             trials=self._tuner.trials,
-            why_ended=self._tuner.why_ended or "nothing to measure",
+            why_ended=why_ended,
             failures=dict(self._tuner.watch.failures),
             schedules=schedules_as_python(kernels),
             secs_of=dict(self._parts.secs),

@@ -17,6 +17,8 @@
 """The number of threads of TVM's runtime."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import tvm_ffi
 
@@ -30,6 +32,20 @@ _ENVIRONMENT = "TVM_NUM_THREADS"
 def set_worker_threads(count: int) -> None:
     """Have processes, and threads, that start from now on run kernels on so many threads."""
     os.environ[_ENVIRONMENT] = str(count)
+
+
+@contextmanager
+def worker_threads(count: int) -> Iterator[None]:
+    """Within it, processes that start run kernels on so many threads."""
+    before = os.environ.get(_ENVIRONMENT)
+    set_worker_threads(count)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_ENVIRONMENT]
+        else:
+            os.environ[_ENVIRONMENT] = before
 
 
 def set_own_threads(count: int) -> None:

@@ -49,7 +49,7 @@ class Patience:
     def batch(self, run: RunState, task: TaskState) -> None:
         """A batch of a task was measured."""
         self._done = sum(one.done - one.known for one in run.tasks)
-        if task.best_secs < self._best.get(task.name, float("inf")):
+        if task.best_secs < self._best.get(task.name, task.known_secs):
             self._best[task.name] = task.best_secs
             self._last_gain = self._done - task.since_gain
 
@@ -87,6 +87,16 @@ class Watch:
             *callbacks,
             ProgressCallback(self._display, self._run),
         ]
+
+    @property
+    def tasks(self) -> list[TaskState]:
+        """What is known of each kernel."""
+        return self._run.tasks
+
+    def know(self, name: str, trials: int, best_secs: float) -> None:
+        """Take what earlier runs know of a kernel: its trials, and its best time in seconds."""
+        if all(task.name != name for task in self._run.tasks):
+            self._run.tasks.append(TaskState(name, known=trials, best_secs=best_secs))
 
     @property
     def is_spent(self) -> bool:

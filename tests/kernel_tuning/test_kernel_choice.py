@@ -1,0 +1,131 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Which record is handed over, with times and verdicts that are made up."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm_droplet_ms.kernel_tuning import KernelError
+from tvm_droplet_ms.kernel_tuning.choice import Choice
+from tvm_droplet_ms.kernel_tuning.records import FAILED_SECS, RECORDS
+from tvm_droplet_ms.kernel_tuning.verification import Expected, KernelTime, Verdict
+from tvm_droplet_ms.measure import TaskFailed
+
+MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
+
+
+class MadeUpVerifier:
+    """Knows the new time of each record, which are wrong, and which cannot be built again."""
+
+    def __init__(self, new_secs, wrong=(), unbuilt=(), expected=None):
+        self.new_secs, self.wrong, self.unbuilt = new_secs, wrong, unbuilt
+        self.expected = expected or Expected("untuned.so", "", 0.25)
+        self.built, self.timed = [], []
+
+    def expect(self, mod):
+        return self.expected
+
+    def build(self, name, mod):
+        position = int(name.removeprefix("best"))
+        self.built.append(position)
+        if position in self.unbuilt:
+            raise TaskFailed("machinery", "no room")
+        return position
+
+    def check(self, library):
+        return Verdict(library not in self.wrong, 0.0, "wrong" * (library in self.wrong))
+
+    def time(self, libraries):
+        self.timed.append(sorted(libraries))
+        secs = {
+            key: 0.25 if key == "untuned" else self.new_secs[at] for key, at in libraries.items()
+        }
+        return {key: KernelTime(value, value, value) for key, value in secs.items()}
+
+
+def choose(tmp_path, verifier, recorded):
+    """The choice, and the times in the file afterwards."""
+    rows = [[0, [[], [secs], None, []]] for secs in recorded]
+    (tmp_path / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trace = SimpleNamespace(apply_to_schedule=lambda *_args, **_named: None)
+    ranked = [
+        (position, SimpleNamespace(run_secs=[secs], trace=trace))
+        for position, secs in sorted(enumerate(recorded), key=lambda pair: pair[1])
+    ]
+    chosen = Choice("k", MATMUL, tmp_path, verifier).choose(ranked)
+    lines = (tmp_path / RECORDS).read_text().splitlines()
+    return chosen, [json.loads(line)[1][1][0] for line in lines]
+
+
+def test_the_fastest_of_five_timed_again_is_handed_over(tmp_path):
+    verifier = MadeUpVerifier({0: 5.0, 1: 4.5, 2: 4.0, 3: 5.0, 4: 5.0})
+    chosen, secs = choose(tmp_path, verifier, [1.0, 2.0, 3.0, 3.1, 3.2, 6.0, 7.0])
+    assert (chosen.library, chosen.time.secs, chosen.untuned.secs) == (2, 4.0, 0.25)
+    assert secs == [5.0, 4.5, 4.0, 5.0, 5.0, 6.0, 7.0]
+    assert verifier.built == [0, 1, 2, 3, 4]
+
+
+def test_what_tvm_might_apply_is_checked_too(tmp_path):
+    """Of those behind the five, two are faster by their records than the winner's new time."""
+    verifier = MadeUpVerifier(dict.fromkeys(range(5), 6.5), wrong=(5,))
+    chosen, secs = choose(tmp_path, verifier, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.4, 7.0])
+    assert verifier.built == [0, 1, 2, 3, 4, 5, 6]
+    assert secs == [6.5] * 5 + [FAILED_SECS, 6.4, 7.0]
+    assert chosen.wrong == ["wrong"]
+
+
+def test_wrong_ones_give_their_place_to_others(tmp_path):
+    verifier = MadeUpVerifier(dict.fromkeys(range(7), 1.0), wrong=(0, 3))
+    _, secs = choose(tmp_path, verifier, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+    assert secs == [FAILED_SECS, 1.0, 1.0, FAILED_SECS, 1.0, 1.0, 1.0]
+
+
+def test_what_cannot_be_built_again_keeps_its_record(tmp_path):
+    verifier = MadeUpVerifier({1: 1.0}, unbuilt=(0,))
+    chosen, secs = choose(tmp_path, verifier, [0.5, 0.6])
+    assert secs == [0.5, 1.0]
+    assert chosen.library == 1 and "no room" in chosen.wrong[0]
+    with pytest.raises(KernelError, match="could not be checked: .*no room.* kept in"):
+        choose(tmp_path, MadeUpVerifier({}, unbuilt=(0,)), [0.5])
+
+
+def test_where_all_are_wrong_there_is_none(tmp_path):
+    with pytest.raises(KernelError, match="none of the 2 measured schedules of k computes"):
+        choose(tmp_path, MadeUpVerifier({}, wrong=(0, 1)), [0.5, 0.6])
+    lines = (tmp_path / RECORDS).read_text().splitlines()
+    assert [json.loads(line)[1][1] for line in lines] == [[FAILED_SECS], [FAILED_SECS]]
+
+
+def test_a_slow_untuned_kernel_is_called_once_only(tmp_path):
+    verifier = MadeUpVerifier({0: 1.0}, expected=Expected("untuned.so", "", 20.0))
+    chosen, _ = choose(tmp_path, verifier, [1.0])
+    assert verifier.timed == [["best0"]]
+    assert chosen.untuned == KernelTime(20.0, 20.0, 20.0)
+
+
+def test_without_outputs_to_expect_nothing_is_refused(tmp_path):
+    expected = Expected("untuned.so", "it crashed", math.nan)
+    verifier = MadeUpVerifier({0: 1.0}, wrong=(0,), expected=expected)
+    chosen, secs = choose(tmp_path, verifier, [1.0])
+    assert chosen.verdict.is_right is None and chosen.verdict.reason == "it crashed"
+    assert (chosen.untuned, secs) == (None, [1.0])
