@@ -53,7 +53,7 @@ def watch(witness: str) -> None:
     from ...measure import runner
 
     file = os.open(witness, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    result, tell = runner.RunnerResult, StopRules.tell
+    result, tell = vars(runner)["RunnerResult"], StopRules.tell
 
     def measured(*arguments: Any) -> Any:
         os.write(file, f"{MEASURED}\n".encode())
@@ -69,11 +69,12 @@ def watch(witness: str) -> None:
 
 def run(witness: str, arguments: list[str]) -> int:
     """Run the command with the witness; returns its exit status."""
-    tune_one = tune.tune_one
+    tune_one = vars(tune)["tune_one"]
 
     def watched(options: argparse.Namespace, minutes_left: float) -> int:
         watch(witness)
-        return tune_one(options, minutes_left)
+        status: int = tune_one(options, minutes_left)
+        return status
 
     vars(tune)["tune_one"] = watched
     return main(arguments)
