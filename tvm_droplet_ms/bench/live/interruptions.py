@@ -23,6 +23,7 @@ JSON lines; the same command goes on.
 """
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -49,6 +50,8 @@ def main() -> int:
     parser.add_argument("--kernel", default=KERNEL, help="as droplet-ms tune takes it")
     parser.add_argument("--seed", type=int, default=0, help="seed of moments and searches")
     options = parser.parse_args()
+    # So that the process that is being measured is ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options.out.mkdir(parents=True, exist_ok=True)
     plain = [_uninterrupted(options, number) for number in range(options.uninterrupted)]
     longest = median(run.moment for run in plain) if plain else 20.0
