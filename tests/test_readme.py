@@ -17,31 +17,24 @@
 """The README's programs run as copied, with few trials."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from doc_programs import blocks, run_program
 
 README = Path(__file__).parents[1] / "README.md"
 MAX_BYTES = 10_000
 
 
 def programs() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    return [block.text for block in blocks(README, "python")]
 
 
 @pytest.mark.parametrize("number", range(2))
 def test_readme_program_runs_as_copied(number: int, tmp_path: Path):
     program = programs()[number]
     assert re.search(r"^TRIALS = \d+$", program, re.MULTILINE)
-    program = re.sub(r"^TRIALS = \d+$", "TRIALS = 4", program, flags=re.MULTILINE)
-    file = tmp_path / "program.py"
-    file.write_text(program)
-    ran = subprocess.run(
-        [sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_program(program, tmp_path)
     logs = [path for path in tmp_path.iterdir() if path.name.endswith("_logs")]
     (records,) = [log / "database_tuning_record.json" for log in logs]
     assert len(records.read_text().splitlines()) >= 4

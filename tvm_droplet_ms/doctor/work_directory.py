@@ -67,6 +67,10 @@ def _writer(directory: Path) -> Finding:
     try:
         with lock:
             return Finding("writer", "ok", "no process tunes in it")
+    except PermissionError as error:
+        return Finding(
+            "writer", "fault", f"it cannot be written: {error}", "permit writing, or copy it"
+        )
     except filelock.Timeout:
         return Finding(
             "writer", "warning", "a process tunes in it now", "wait for it before anything else"

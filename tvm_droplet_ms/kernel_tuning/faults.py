@@ -39,9 +39,9 @@ _UNUSABLE = (
     errno.EACCES,
     errno.EPERM,
     errno.EROFS,
-    errno.ENOENT,
     errno.ENOTDIR,
 )
+"""Errors of a disk or a directory; others, such as a closed pipe, are not the work directory's."""
 
 
 @contextmanager

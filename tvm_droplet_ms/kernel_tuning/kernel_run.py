@@ -288,6 +288,8 @@ class _Run:
                     seed=self._seed,
                     **measure,
                 )
+        except ValueError as error:
+            raise KernelError(f"{self._name} could not be tuned: {error}") from error
         finally:
             display.close()
             for part in measure.values():

@@ -1,0 +1,78 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Runs the programs in Markdown as a reader would who copies them, with few trials."""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+NOT_RUN = re.compile(r"<!-- not run: (\S.*) -->\n\Z")
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code of a page.
+
+    Parameters
+    ----------
+    page : str
+        The name of the page.
+    line : int
+        The line where it begins, from 1.
+    language : str
+        The word after its backticks.
+    text : str
+        The code.
+    why_not_run : str
+        Why it is not run, as the comment above it says; empty where it is.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+    why_not_run: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(path: Path, language: str) -> list[Block]:
+    """The blocks of a page in a language."""
+    page = path.read_text(encoding="utf-8")
+    found = []
+    for match in _BLOCK.finditer(page):
+        if match[1] == language:
+            marked = NOT_RUN.search(page[: match.start()])
+            line = page.count("\n", 0, match.start()) + 1
+            found.append(Block(path.name, line, match[1], match[2], marked[1] if marked else ""))
+    return found
+
+
+def run_program(text: str, folder: Path) -> None:
+    """Run a program as copied, but for the value of ``TRIALS``, in a folder of its own."""
+    text = re.sub(r"^TRIALS = \d+$", "TRIALS = 4", text, flags=re.MULTILINE)
+    file = folder / "program.py"
+    file.write_text(text, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, str(file)], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr

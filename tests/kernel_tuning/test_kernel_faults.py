@@ -1,0 +1,374 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What the user of ``tune_kernel`` sees where something fails, and that nothing is lost.
+
+``docs/faults.md`` names these tests.
+"""
+
+import json
+import os
+import resource
+import signal
+import tempfile
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerResult
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.kernel_tuning import (
+    KernelError,
+    KernelInterrupted,
+    kernel_run,
+    tune_kernel,
+    verification,
+)
+from tvm_droplet_ms.kernel_tuning.records import RECORDS
+from tvm_droplet_ms.measure import TaskFailed, fast_measure
+from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE, Failure
+from tvm_droplet_ms.measure.runner import PromptRunnerFuture
+
+MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
+GOOD_SECS = (2e-6, 1e-6, 3e-6)
+
+
+@derived_object
+class StubBuilder(PyBuilder):
+    """Builds nothing, or fails with an error."""
+
+    def __init__(self, error=None):
+        super().__init__()
+        self.error = error
+
+    def build(self, build_inputs):
+        """TVM deletes the folders of the paths."""
+        if self.error is not None:
+            return [BuilderResult(None, self.error) for _ in build_inputs]
+        folders = [tempfile.mkdtemp(prefix="stub_builder_") for _ in build_inputs]
+        return [BuilderResult(f"{folder}/kernel.so", None) for folder in folders]
+
+    def close(self):
+        pass
+
+
+@derived_object
+class StubRunner(PyRunner):
+    """Gives the next results of an endless list."""
+
+    def __init__(self, results):
+        super().__init__()
+        self.results = results
+        self.count = 0
+
+    def run(self, runner_inputs):
+        futures = []
+        for _ in runner_inputs:
+            future = Future()
+            future.set_result(self.results[self.count % len(self.results)])
+            self.count += 1
+            futures.append(PromptRunnerFuture(future))
+        return futures
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def measuring(monkeypatch):
+    """Replaces the builder and the runner, and has one schedule checked once."""
+    monkeypatch.setattr(kernel_run, "BEST", 1)
+    monkeypatch.setattr(verification, "ROUNDS", 1)
+
+    def replace(results=tuple(RunnerResult([secs], None) for secs in GOOD_SECS), error=None):
+        monkeypatch.setattr(
+            kernel_run,
+            "fast_measure",
+            lambda *_, **__: {"builder": StubBuilder(error), "runner": StubRunner(results)},
+        )
+
+    replace()
+    return replace
+
+
+def tune(work_dir, trials=4, **options):
+    # Without predictions, which take most of the time.
+    options = {"progress": None, "strategy": DropletStrategy(prior=None, draft=None)} | options
+    return tune_kernel(MATMUL, trials=trials, work_dir=work_dir, **options)
+
+
+def lines(work_dir):
+    return (work_dir / RECORDS).read_bytes().splitlines()
+
+
+def assert_each_schedule_is_recorded_once(work_dir, trials):
+    traces = [json.dumps(json.loads(line)[1][0]) for line in lines(work_dir)]
+    assert len(traces) == len(set(traces)) == trials
+
+
+# Kernels.
+
+
+def with_faults(markers):
+    """An evaluator with each fault once, in the order of the files that ask for it."""
+    path = str(markers)
+
+    # By value to the worker, which cannot import this file.
+    def evaluate(module, device, config, arguments):
+        import os
+        import signal
+        import time
+
+        from tvm.s_tir.meta_schedule.runner.utils import run_evaluator_common
+
+        for fault in ("hang", "crash", "memory"):
+            marker = os.path.join(path, fault)
+            if os.path.exists(marker):
+                os.unlink(marker)
+                if fault == "hang":
+                    time.sleep(1000)
+                elif fault == "crash":
+                    os.kill(os.getpid(), signal.SIGSEGV)
+                else:
+                    bytearray(1 << 60)
+        return run_evaluator_common(module, device, config, arguments)
+
+    return evaluate
+
+
+def test_kernels_that_hang_crash_and_run_out_of_memory(tmp_path, monkeypatch, measuring):
+    for fault in ("hang", "crash", "memory"):
+        (tmp_path / fault).write_text("")
+
+    def measure(target, **options):
+        parts = fast_measure(target, f_run_evaluator=with_faults(tmp_path), **options)
+        parts["runner"].timeout_sec = 5.0
+        return parts
+
+    monkeypatch.setattr(kernel_run, "fast_measure", measure)
+    result = tune(tmp_path / "logs", trials=6)
+    shown = str(result)
+    assert "1 failed: PromptRunner: killed after 5 s, its time limit" in shown
+    assert "SIGSEGV" in shown
+    assert "MemoryError" in shown
+    assert result.verified and result.trials == 6
+    times = [json.loads(line)[1][1] for line in lines(tmp_path / "logs")]
+    assert times.count([1e10]) == 3 and len(times) == 6
+
+
+def test_all_builds_fail(tmp_path, measuring):
+    measuring(error="LLVM: no such intrinsic\nand more")
+    words = "could be measured for .*: all 4 failed; the first: LLVM: no such intrinsic$"
+    with pytest.raises(KernelError, match=words):
+        tune(tmp_path)
+    assert len(lines(tmp_path)) == 4
+    # They are not built again.
+    with pytest.raises(KernelError, match="all 4 schedules of kernel in .* failed: pass more"):
+        tune(tmp_path)
+    measuring()
+    result = tune(tmp_path, trials=6)
+    assert (result.known_trials, result.trials) == (4, 2)
+    assert_each_schedule_is_recorded_once(tmp_path, 6)
+
+
+# Spaces.
+
+
+def test_an_empty_space_ends_in_words(tmp_path, measuring):
+    space = ms.space_generator.ScheduleFn(lambda _: [])
+    with pytest.raises(KernelError, match="design_spaces is empty, expected at least one"):
+        tune(tmp_path, space=space)
+
+
+@derived_object
+class RejectAll(ms.postproc.PyPostproc):
+    """Rejects every schedule."""
+
+    def _initialize_with_tune_context(self, context):
+        pass
+
+    def apply(self, sch):
+        return False
+
+    def clone(self):
+        return RejectAll()
+
+
+def test_postprocessors_that_reject_all_are_named(tmp_path, measuring, caplog):
+    space = ms.space_generator.PostOrderApply(
+        sch_rules="from-target", postprocs=[RejectAll()], mutator_probs={}
+    )
+    with pytest.raises(KernelError, match="the search proposed none, because"):
+        tune(tmp_path, space=space)
+    assert any("found no candidate to measure" in text for text in caplog.messages)
+
+
+# Disks and directories.
+
+
+@contextmanager
+def files_of_at_most(size):
+    """Files that grow no further, as on a full disk; Python ignores the signal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_records_that_do_not_reach_a_full_disk(tmp_path, measuring):
+    tune(tmp_path, trials=2)
+    size = (tmp_path / RECORDS).stat().st_size
+    with files_of_at_most(5 * size // 2):
+        with pytest.raises(KernelError, match="records could not be written to") as raised:
+            tune(tmp_path, trials=64)
+    found = len([line for line in lines(tmp_path) if line.endswith(b"]")])
+    assert f"The other {(tmp_path / RECORDS).read_bytes().count(bytes([10]))} are" in str(
+        raised.value
+    )
+    assert 2 < found <= 6
+    # The run ends after the next batch, and not after 64 trials.
+    assert int(str(raised.value).split(" of ")[1].split()[0]) < 64
+    said = []
+    result = tune(tmp_path, trials=8, progress=said.append)
+    assert said[0] == f"kernel: the torn last line of {RECORDS} was cut off"
+    assert result.trials + result.known_trials == 8
+    assert_each_schedule_is_recorded_once(tmp_path, 8)
+
+
+def test_a_full_temporary_directory_spends_no_trials(tmp_path, measuring):
+    words = f"{MACHINERY_FAILURE}OSError: [Errno 28] No space left on device"
+    measuring([RunnerResult([], words)])
+    with pytest.raises(KernelError, match="all 4 failed; the first: .*No space left on device"):
+        tune(tmp_path)
+    measuring()
+    result = tune(tmp_path)
+    assert (result.known_trials, result.trials) == (0, 4)
+
+
+def test_a_full_disk_while_checking_marks_no_record(tmp_path, measuring, monkeypatch):
+    def full(*_):
+        raise TaskFailed(Failure("error", "OSError: [Errno 28] No space left on device"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verification.Verifier, "build", full)
+        with pytest.raises(KernelError, match="could not be checked: .*No space left.*run again"):
+            tune(tmp_path)
+    times = [json.loads(line)[1][1] for line in lines(tmp_path)]
+    assert [1e10] not in times and len(times) == 4
+    assert tune(tmp_path).verified
+    assert not list(tmp_path.glob("check_*"))
+
+
+@pytest.fixture
+def read_only():
+    """A directory that cannot be written, also where the tests run as root."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        directory = Path(folder, "logs")
+        directory.mkdir(mode=0o555)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            yield directory
+        finally:
+            os.seteuid(user)
+
+
+def test_a_read_only_directory(read_only):
+    words = "cannot be used: .*Permission denied.*permit writing there.*or pass another work_dir"
+    with pytest.raises(KernelError, match=words):
+        tune(read_only)
+
+
+# Records.
+
+
+def damage(work_dir, name):
+    path = work_dir / RECORDS
+    workload, record = json.loads(lines(work_dir)[1])
+    if name == "NaN":
+        record[1] = [float("nan")]
+    elif name == "unreplayable":
+        record[0][0][0][0] = "NoSuchInstruction"
+    line = json.dumps([workload, record]).encode() if name != "text" else b"\xff no JSON"
+    changed = lines(work_dir)
+    changed[1] = line
+    path.write_bytes(b"".join(line + b"\n" for line in changed))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("text", "line 2: .*codec can't decode"),
+        ("NaN", "line 2: a time of nan seconds"),
+        ("unreplayable", "line 2: .*NoSuchInstruction"),
+    ],
+)
+def test_a_damaged_record_is_named_and_left_alone(tmp_path, measuring, name, words):
+    tune(tmp_path)
+    damage(tmp_path, name)
+    before = lines(tmp_path)
+    with pytest.raises(KernelError, match=f"{RECORDS} cannot be opened: {words}") as raised:
+        tune(tmp_path)
+    assert "The other 3 lines are intact. Keep a copy, delete the lines named" in str(raised.value)
+    assert lines(tmp_path) == before
+    # The advice helps.
+    (tmp_path / RECORDS).write_bytes(b"".join(line + b"\n" for line in before[:1] + before[2:]))
+    result = tune(tmp_path)
+    assert (result.known_trials, result.trials) == (3, 1)
+
+
+def test_another_target_is_refused_and_changes_nothing(tmp_path, measuring):
+    tune(tmp_path)
+    before = lines(tmp_path)
+    with pytest.raises(KernelError, match="was made for target .*: pass another work_dir"):
+        tune(tmp_path, threads=2)
+    assert lines(tmp_path) == before
+
+
+# Ends.
+
+
+def test_a_signal_before_the_first_batch(tmp_path, measuring):
+    def end(_schedule):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KernelInterrupted, match="interrupted before a schedule of kernel"):
+        tune(tmp_path, space=ms.space_generator.ScheduleFn(end))
+    assert tune(tmp_path).trials == 4
+
+
+def test_time_that_is_over_before_the_first_batch(tmp_path, measuring):
+    with pytest.raises(KernelError, match="the time was over before a schedule of kernel"):
+        tune(tmp_path, time_budget_s=1e-6)
+
+
+def test_folders_of_killed_checks_are_removed(tmp_path, measuring):
+    (tmp_path / "check_left").mkdir()
+    (tmp_path / "check_left" / "untuned.so").write_text("")
+    tune(tmp_path)
+    assert not list(tmp_path.glob("check_*"))
