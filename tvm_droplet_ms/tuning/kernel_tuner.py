@@ -164,6 +164,7 @@ class KernelTuner:
         kernels: ModelKernels,
         stop: StopRequest,
         trials: int | None,
+        batch: int | None = None,
     ) -> None:
         """Measure until the clock runs out.
 
@@ -177,6 +178,8 @@ class KernelTuner:
             When to end.
         trials : int | None
             The most schedules to measure; None for no limit.
+        batch : int | None
+            The most trials of a batch; None for ``batch_size`` of the time that is left.
         """
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
         tasks = [task for task in tasks if task.task_name not in left_out]
@@ -207,7 +210,7 @@ class KernelTuner:
                     strategy=strategy,
                     deadline=stop.deadline,
                     max_trials=trials,
-                    num_trials_per_iter=batch_size(stop.left, max(1, len(tasks))),
+                    num_trials_per_iter=batch or batch_size(stop.left, max(1, len(tasks))),
                     rates=self.rates,
                     should_stop=lambda: stop.is_asked,
                     make_priorities=self._make_priorities,
