@@ -62,7 +62,7 @@ def bound_of(kernel):
 
 
 def order(mod):
-    return [b.value.op.name.rpartition(".")[2] for b in mod["main"].body.blocks[0].bindings]
+    return list(operators(mod))
 
 
 def whole_of(price):
