@@ -174,15 +174,14 @@ class MeasuredSearch:
         functions = self._functions(found, before, fold)
         self._measured.trials = self._bench.trials
         if not functions:
-            self._measured.verdict = "the input is kept: no graph is cheaper by its estimate"
+            self._measured.verdict = "no graph is cheaper by its estimate"
             return None
         start = time.monotonic()
         chosen = None if self._stop.is_asked else self._verified(model, before, functions)
         self._measured.verifying_secs = time.monotonic() - start
         self._measured.trials = self._bench.trials
-        if self._stop.is_asked:
-            self._measured.verdict = "the input is kept: the search was interrupted"
-            return None
+        if self._stop.is_asked and chosen is None:
+            self._measured.verdict = "the search was interrupted"
         return chosen
 
     def _leave(self, note: str) -> None:
@@ -246,7 +245,7 @@ class MeasuredSearch:
             INPUT, lambda: make_check(model, self._target, EXACT_TOLERANCE, self._seed)
         )
         if check is None:
-            self._measured.verdict = "the input is kept: it cannot be compiled"
+            self._measured.verdict = "the input cannot be compiled"
             return None
         graphs = self._tuned(mods)
         if self._stop.is_asked:
@@ -257,10 +256,10 @@ class MeasuredSearch:
             if built is not None:
                 compiled[name] = built
         if INPUT not in compiled or len(compiled) == 1:
-            self._measured.verdict = "the input is kept: there is nothing to compare"
+            self._measured.verdict = "there is nothing to compare it with"
             return None
         verdict = verify(compiled, check)
-        self._measured.verdict = f"taken: {verdict.winner}; {verdict.reason}"
+        self._measured.taken, self._measured.verdict = verdict.winner, verdict.reason
         self._measured.graphs = [
             GraphTimes(
                 name,

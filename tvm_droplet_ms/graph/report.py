@@ -69,8 +69,10 @@ class Measured:
         The seconds of pricing, and of whole graphs.
     graphs : list[GraphTimes]
         The graphs that were run, the input first.
+    taken : str
+        The name of the graph that was taken.
     verdict : str
-        Which graph was taken, and why.
+        Why.
     limits : list[str]
         What the cheapest graph's time goes to.
     """
@@ -82,8 +84,13 @@ class Measured:
     pricing_secs: float = 0.0
     verifying_secs: float = 0.0
     graphs: list[GraphTimes] = field(default_factory=list)
+    taken: str = "the input"
     verdict: str = ""
     limits: list[str] = field(default_factory=list)
+
+    def whole_secs(self, name: str) -> float:
+        """The median time of a whole graph; 0 where it was not run, or refused."""
+        return next((graph.whole_secs for graph in self.graphs if graph.name == name), 0.0)
 
     def lines(self) -> list[str]:
         """The lines of a report."""
@@ -92,7 +99,7 @@ class Measured:
             f"{self.untimed} wanted and not timed), {self.trials} trials; pricing "
             f"{self.pricing_secs:.1f} s, whole graphs {self.verifying_secs:.1f} s",
             *(f"  {graph}" for graph in self.graphs),
-            *([f"  {self.verdict}"] if self.verdict else []),
+            f"  taken: {self.taken}; {self.verdict}",
             *(f"  limit: {limit}" for limit in self.limits),
         ]
 
