@@ -274,7 +274,8 @@ class MeasuredSearch:
 
     def _whole(self, function: relax.Function) -> IRModule:
         mod = self._mod.clone()
-        mod.update_func(mod.get_global_var("main"), function)
+        main = function.with_attr("global_symbol", "main")
+        mod.update_func(mod.get_global_var("main"), main)
         return self._with_weights(mod)
 
     def _tuned(self, mods: Mapping[str, IRModule]) -> dict[str, Any]:

@@ -44,7 +44,6 @@ from .problem import Conversion
 from .relax_types import RelaxTypes
 from .report import FunctionReport
 from .rules import ALL_RULES, Rule
-from .workbench import Workbench
 
 MAX_NODES = 2000
 """The limit of an e-graph, as in the paper."""
@@ -81,7 +80,7 @@ def optimize(
     search: str = "auto",
     time_budget_s: float = 60.0,
     seed: int = 0,
-    make_bench: Callable[..., Bench] = Workbench,
+    make_bench: Callable[..., Bench] | None = None,
 ) -> Optimized:
     """Search for the fastest graph that is equal to a module's. In work.
 
@@ -99,7 +98,8 @@ def optimize(
         A CPU; "auto" for this machine's.
     work_dir : str | os.PathLike[str] | None
         Directory of the database of trials and of prices. Another call with the same directory
-        times only what is new. It may be that of ``tune``. Only ``main`` is then searched.
+        times only what is new. It may be that of ``tune``. Only ``main``, or the only function, is
+        then searched.
     price : Price or None
         Prices kernels, where there is no work directory. None: rooflines of this machine.
     rules : Sequence[Rule]
@@ -117,8 +117,8 @@ def optimize(
         is under way is finished.
     seed : int
         The seed of all random choices.
-    make_bench : Callable[..., Bench]
-        Makes what times kernels and graphs; called as ``Workbench``.
+    make_bench : Callable[..., Bench] | None
+        Makes what times kernels and graphs; called as ``Workbench``, which None stands for.
 
     Returns
     -------
@@ -174,6 +174,18 @@ def _prepared(mod: IRModule) -> IRModule:
     return tvm.transform.Sequential(passes)(mod)
 
 
+def _with_main(mod: IRModule, entry: str) -> IRModule:
+    """The module with the function `entry` as ``main``."""
+    if entry == "main":
+        return mod
+    changed = IRModule(
+        {name.name_hint: f for name, f in mod.functions_items() if name.name_hint != entry},
+        attrs=mod.attrs,
+    )
+    changed["main"] = mod[entry].with_attr("global_symbol", "main")
+    return changed
+
+
 def _relax_functions(mod: IRModule) -> list[tuple[Any, relax.Function]]:
     return [(name, f) for name, f in mod.functions_items() if isinstance(f, relax.Function)]
 
@@ -210,9 +222,14 @@ def _measured(
     target: Target,
     work_dir: Path,
     options: _Options,
-    make_bench: Callable[..., Bench],
+    make_bench: Callable[..., Bench] | None,
 ) -> Optimized:
     """The fastest graph of ``main`` by measured prices, if it is faster than the input."""
+    if make_bench is None:
+        # Imported here because it needs Linux, which estimates do not.
+        from .workbench import Workbench
+
+        make_bench = Workbench
     start = time.monotonic()
     stop = StopRequest(start + options.time_budget_s)
     threads = int(target.attrs.get("num-cores", 1))
@@ -221,11 +238,14 @@ def _measured(
     set_worker_threads(threads)
     set_own_threads(threads)
     result = Optimized(mod.clone())
-    for name, func in _relax_functions(_prepared(mod)):
+    functions = _relax_functions(_prepared(mod))
+    names = [name.name_hint for name, _ in functions]
+    entry = names[0] if len(names) == 1 else "main"
+    for name, func in functions:
         report = FunctionReport(name.name_hint)
         result.reports.append(report)
         try:
-            if name.name_hint != "main":
+            if name.name_hint != entry:
                 raise NotImported("only main can be run to compare graphs")
             imported = import_function(func)
         except NotImported as error:
@@ -237,7 +257,9 @@ def _measured(
         bench = make_bench(directory, cpu, threads, report.notes.append, options.seed)
         try:
             with stop.on_interrupt():
-                run = MeasuredSearch(mod, imported, price, bench, cpu, stop, options.seed, report)
+                run = MeasuredSearch(
+                    _with_main(mod, entry), imported, price, bench, cpu, stop, options.seed, report
+                )
                 new = run.run(search, options.search, bool(options.rules))
         finally:
             bench.close()
