@@ -63,6 +63,7 @@ class StubBench:
         self.asked = []
         self.ran = []
         self.trials = 0
+        self.secs_of = {}
         self.is_closed = False
 
     def make(self, directory, target, threads, note, seed):

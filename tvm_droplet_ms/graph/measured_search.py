@@ -73,6 +73,10 @@ class Bench(Protocol):
     def trials(self) -> int:
         """The schedules that were measured."""
 
+    @property
+    def secs_of(self) -> Mapping[str, float]:
+        """Where the seconds went, by part."""
+
     def time(self, kernels: Sequence[Kernel], stop: StopRequest) -> Mapping[Kernel, float | None]:
         """Time kernels alone; None for one that cannot be timed."""
 
@@ -172,17 +176,21 @@ class MeasuredSearch:
         self._report.conversions = sum(isinstance(step, Conversion) for step in steps)
         self._measured.limits = self._limits(before, found[0])
         functions = self._functions(found, before, fold)
-        self._measured.trials = self._bench.trials
+        self._count()
         if not functions:
             self._measured.verdict = "no graph is cheaper by its estimate"
             return None
         start = time.monotonic()
         chosen = None if self._stop.is_asked else self._verified(model, before, functions)
         self._measured.verifying_secs = time.monotonic() - start
-        self._measured.trials = self._bench.trials
+        self._count()
         if self._stop.is_asked and chosen is None:
             self._measured.verdict = "the search was interrupted"
         return chosen
+
+    def _count(self) -> None:
+        self._measured.trials = self._bench.trials
+        self._measured.secs_of = dict(self._bench.secs_of)
 
     def _leave(self, note: str) -> None:
         self._report.search, self._report.note, self._report.measured = "none", note, None

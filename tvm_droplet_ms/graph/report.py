@@ -67,6 +67,8 @@ class Measured:
         The schedules that were measured, in all.
     pricing_secs, verifying_secs : float
         The seconds of pricing, and of whole graphs.
+    secs_of : dict[str, float]
+        Those by part.
     graphs : list[GraphTimes]
         The graphs that were run, the input first.
     taken : str
@@ -83,6 +85,7 @@ class Measured:
     trials: int = 0
     pricing_secs: float = 0.0
     verifying_secs: float = 0.0
+    secs_of: dict[str, float] = field(default_factory=dict)
     graphs: list[GraphTimes] = field(default_factory=list)
     taken: str = "the input"
     verdict: str = ""
@@ -94,10 +97,12 @@ class Measured:
 
     def lines(self) -> list[str]:
         """The lines of a report."""
+        parts = ", ".join(f"{part} {secs:.1f}" for part, secs in self.secs_of.items())
         return [
             f"  {self.kernels} kernels were priced ({self.unpriced} by their rooflines, "
             f"{self.untimed} wanted and not timed), {self.trials} trials; pricing "
             f"{self.pricing_secs:.1f} s, whole graphs {self.verifying_secs:.1f} s",
+            *([f"  seconds: {parts}"] if parts else []),
             *(f"  {graph}" for graph in self.graphs),
             f"  taken: {self.taken}; {self.verdict}",
             *(f"  limit: {limit}" for limit in self.limits),

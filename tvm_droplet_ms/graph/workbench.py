@@ -111,6 +111,7 @@ class Workbench:
                 f"{self._prices.foreign} prices of {self._prices.path} are of other targets or "
                 "versions of TVM and are not used"
             )
+        self._parts = Parts()
         self._seen: dict[int, ExtractedTask] = {}
         self._database = open_database(directory)
         self._tuner = make_tuner(
@@ -118,7 +119,7 @@ class Workbench:
             threads,
             directory,
             self._database,
-            Parts(),
+            self._parts,
             note,
             seed,
             Experience(),
@@ -134,6 +135,11 @@ class Workbench:
     def trials(self) -> int:
         """The schedules that were measured."""
         return self._tuner.trials
+
+    @property
+    def secs_of(self) -> dict[str, float]:
+        """Where the seconds went, by part."""
+        return dict(self._parts.secs)
 
     def time(
         self, kernels: Sequence[Kernel], stop: StopRequest, trials: int = TRIALS
