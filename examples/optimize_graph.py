@@ -18,96 +18,82 @@
 
     python examples/optimize_graph.py --seconds 120 --work-dir graph_logs
 
-Each is prepared as `tune` does it. Then `graph.optimize` times the kernels that equal graphs would
-need, and runs the best graphs beside the prepared one. It takes at most 120 s for each.
+Each is prepared as `tune` does it. What equal graphs need is timed, and the best are run beside it.
 """
 
 import argparse
+import math
 import tempfile
-from pathlib import Path
 
 import numpy as np
 
 from tvm import relax
+from tvm.relax.op import add, matmul, nn, tanh
 from tvm_droplet_ms.graph import optimize
 from tvm_droplet_ms.model.prepare import prepare_graph
 
-op = relax.op
 random = np.random.default_rng(0)
 
 
 def weight(*shape):
     """A random constant."""
-    return relax.const((random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype("f4"))
+    return relax.const(random.standard_normal(shape, "float32") / math.prod(shape[1:]) ** 0.5)
 
 
-def function(shapes, body):
+def network(shapes, body):
     """A module of one function of float32 tensors."""
     builder = relax.BlockBuilder()
     params = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
     with builder.function("main", params):
         with builder.dataflow():
-            outputs = [builder.emit(each) for each in body(*params)]
-            result = builder.emit_output(relax.Tuple(outputs))
+            result = builder.emit_output(relax.Tuple([builder.emit(y) for y in body(*params)]))
         builder.emit_func_output(result)
     return builder.get()
 
 
-def transition():
+def transition(x):
     """DenseNet: a 1x1 convolution, then a pool."""
-    y = lambda x: op.nn.conv2d(x, weight(128, 256, 1, 1))  # noqa: E731
-    return function([(1, 256, 56, 56)], lambda x: [op.nn.avg_pool2d(y(x), (2, 2), (2, 2))])
+    return [nn.avg_pool2d(nn.conv2d(x, weight(128, 256, 1, 1)), (2, 2), (2, 2))]
 
 
-def repvgg():
+def repvgg(x):
     """RepVGG: a 3x3 and a 1x1 convolution and the identity, summed."""
-
-    def body(x):
-        three = op.nn.conv2d(x, weight(64, 64, 3, 3), padding=1)
-        one = op.nn.conv2d(x, weight(64, 64, 1, 1))
-        return [op.nn.relu(op.add(op.add(three, one), x))]
-
-    return function([(1, 64, 56, 56)], body)
+    three, one = weight(64, 64, 3, 3), weight(64, 64, 1, 1)
+    return [nn.relu(add(add(nn.conv2d(x, three, padding=1), nn.conv2d(x, one)), x))]
 
 
-def steps():
+def steps(*inputs):
     """LSTM: 16 time steps whose inputs are multiplied by the same weight."""
-    shared = weight(256, 1024)
-    return function([(1, 256)] * 16, lambda *xs: [op.tanh(op.matmul(x, shared)) for x in xs])
+    return [tanh(matmul(x, shared)) for shared in [weight(256, 1024)] for x in inputs]
 
 
-def stage_end():
+def stage_end(x, residual):
     """ResNet v1: two 1x1 convolutions skip three of four pixels of what comes before them."""
+    y = nn.relu(nn.conv2d(x, weight(64, 64, 3, 3), padding=1))
+    y = nn.relu(add(nn.conv2d(y, weight(256, 64, 1, 1)), residual))
+    return [nn.conv2d(y, weight(channels, 256, 1, 1), strides=2) for channels in (128, 512)]
 
-    def body(x, residual):
-        y = op.nn.relu(op.nn.conv2d(x, weight(64, 64, 3, 3), padding=1))
-        y = op.nn.conv2d(y, weight(256, 64, 1, 1))
-        y = op.nn.relu(op.add(y, residual))
-        return [op.nn.conv2d(y, weight(k, 256, 1, 1), strides=2) for k in (128, 512)]
 
-    return function([(1, 64, 56, 56), (1, 256, 56, 56)], body)
+IMAGES = [(1, 64, 56, 56), (1, 256, 56, 56)]
+NETWORKS = {transition: IMAGES[1:], repvgg: IMAGES[:1], steps: [(1, 256)] * 16, stage_end: IMAGES}
 
 
 def main() -> None:
-    """Optimize all four."""
+    """Optimize the networks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=120, help="for each network")
-    parser.add_argument("--work-dir", type=Path, default=tempfile.mkdtemp())
-    parser.add_argument("--only", choices=["transition", "repvgg", "steps", "stage_end"])
-    parser.add_argument("--verbose", action="store_true", help="print the whole report")
+    parser.add_argument("--work-dir", default=tempfile.mkdtemp())
+    parser.add_argument("--only", choices=[body.__name__ for body in NETWORKS])
     args = parser.parse_args()
-    for make in (transition, repvgg, steps, stage_end):
-        if args.only in (None, make.__name__):
-            graph = prepare_graph()(make())
-            options = {"work_dir": args.work_dir, "time_budget_s": args.seconds}
-            (report,) = optimize(graph, "auto", **options).reports
-            before = report.measured.whole_secs("the input")
-            after = report.measured.whole_secs(report.measured.taken)
-            print(f"{make.__name__}: {report.measured.taken} taken, ", end="")
-            print(f"{before * 1e6:.0f} us before, {after * 1e6:.0f} us after, ", end="")
-            print(f"{before / after if after else 1:.2f} times as fast", flush=True)
-            if args.verbose:
-                print(report)
+    for body, shapes in NETWORKS.items():
+        if args.only in (None, body.__name__):
+            graph = prepare_graph()(network(shapes, body))
+            result = optimize(graph, "auto", work_dir=args.work_dir, time_budget_s=args.seconds)
+            (report,) = result.reports
+            graphs = ("the input", report.measured.taken)
+            before, after = (1e6 * report.measured.whole_secs(graph) for graph in graphs)
+            print(f"{body.__name__}: {before:.0f} us before, {after:.0f} us after, ", end="")
+            print(f"{before / after if after else 1:.2f}x\n{report}", flush=True)
 
 
 if __name__ == "__main__":
