@@ -176,6 +176,14 @@ def test_the_roofline_stays_where_nothing_can_be_scheduled(bench):
     assert not tuner.tuned
 
 
+def test_one_kernel_that_tvm_refuses_does_not_take_the_others_with_it(bench):
+    """A permutation of three axes of a matrix has no type."""
+    refused = TRANSPOSE._replace(operator=operator("permute_dims", axes=(0, 1, 2)))
+    opened, _, notes = bench()
+    assert opened.time([refused, SOFTMAX], StopRequest()) == {refused: None, SOFTMAX: 1e-3}
+    assert any("is no kernel of TVM's" in note for note in notes)
+
+
 def test_failed_trials_are_no_price(bench):
     first, tuner, _ = bench()
     tuner.secs = lambda task: 1e10

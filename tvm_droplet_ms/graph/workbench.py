@@ -40,6 +40,7 @@ from ..tuning.kernel_tuner import KernelTuner
 from ..tuning.model_kernels import ModelKernels
 from ..tuning.output_check import OutputCheck
 from ..tuning.parts import Parts
+from ..tuning.picks import last_line
 from ..tuning.stop import StopRequest
 from ..tuning.strategy import model_strategy
 from ..tuning.torn_database import mend_torn_end
@@ -171,8 +172,7 @@ class Workbench:
     ) -> tuple[dict[Kernel, float | None], list[Kernel]]:
         known: dict[Kernel, float | None] = {}
         missing = []
-        lowered = self._tuner.kernels(kernel_module(kernels)).lowered
-        for kernel, workloads in zip(kernels, workloads_of(lowered, len(kernels)), strict=True):
+        for kernel, workloads in zip(kernels, self._workloads(kernels), strict=True):
             if workloads is None:
                 self._note(f"{kernel} is no kernel of TVM's: its roofline is its price")
                 known[kernel] = None
@@ -185,6 +185,18 @@ class Workbench:
                 if stored.secs is None:
                     self._note_unpriced(kernel)
         return known, missing
+
+    def _workloads(self, kernels: Sequence[Kernel]) -> list[list[int] | None]:
+        # TVM has no legalisation for some calls that it accepts, and fails with errors of many
+        # types. One such kernel is not to take the others with it.
+        try:
+            lowered = self._tuner.kernels(kernel_module(kernels)).lowered
+            return workloads_of(lowered, len(kernels))
+        except Exception as error:
+            if len(kernels) == 1:
+                self._note(f"{kernels[0]}: {last_line(error)}")
+                return [None]
+            return [self._workloads([kernel])[0] for kernel in kernels]
 
     def _measured(
         self, kernels: Sequence[Kernel], stop: StopRequest, trials: int
