@@ -97,6 +97,27 @@ def test_an_interrupt_gives_the_input_back(tmp_path):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
+    bench = StubBench(price, whole(2e-3, 1e-3))
+    run_with(bench, small_models.repvgg_block(), tmp_path)
+    graphs = list(dict.fromkeys(graph for graph, _, _ in bench.tuned))
+    common = set.intersection(*(graph.workloads for graph in graphs))
+    assert len(graphs) > 1 and {"conv2d", "relu"} <= common < graphs[0].workloads
+    assert {(trials, frozenset(left)) for _, trials, left in bench.tuned} == {
+        (8, frozenset()),
+        (16, frozenset(common)),
+        (32, frozenset(common)),
+    }
+
+
+def test_without_time_the_input_and_the_cheapest_graph_are_compared(tmp_path):
+    bench = StubBench(price, whole(2e-3, 1e-3))
+    bench.has_time = False
+    result = run_with(bench, small_models.repvgg_block(), tmp_path)
+    assert {trials for _, trials, _ in bench.tuned} == {8}
+    assert [graph.name for graph in result.reports[0].measured.graphs] == [INPUT, "graph 1"]
+
+
 def test_a_graph_that_does_not_compile_is_left_out(tmp_path):
     class Failing(StubBench):
         def compile(self, graph, check):
