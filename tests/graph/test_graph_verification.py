@@ -60,6 +60,7 @@ def test_a_faster_graph_of_equal_outputs_is_taken(tmp_path):
     report = result.reports[0]
     times = {graph.name: graph.whole_secs for graph in report.measured.graphs}
     assert times[INPUT] == 2e-3 and times["graph 1"] == 1e-3
+    assert "the input: whole 2000.0 us" in str(report) and "kernels 0.0 us (-100%)" in str(report)
     assert "taken: graph 1" in str(result) and "2.00 times as fast" in str(result)
     assert report.weight_bytes_after < report.weight_bytes_before
 

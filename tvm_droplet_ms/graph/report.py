@@ -46,9 +46,14 @@ class GraphTimes:
     def __str__(self) -> str:
         whole = f"{self.whole_secs * 1e6:.1f} us" if self.whole_secs else "refused"
         return (
-            f"{self.name}: estimate {self.estimate_secs * 1e6:.1f} us, kernels "
-            f"{self.kernels_secs * 1e6:.1f} us, whole {whole}, outputs off by {self.deviation:.1e}"
+            f"{self.name}: whole {whole}, estimate {self._compared(self.estimate_secs)}, kernels "
+            f"{self._compared(self.kernels_secs)}, outputs off by {self.deviation:.1e}"
         )
+
+    def _compared(self, secs: float) -> str:
+        """Seconds, and how far they are from the time of the whole graph."""
+        error = f" ({secs / self.whole_secs - 1:+.0%})" if self.whole_secs else ""
+        return f"{secs * 1e6:.1f} us{error}"
 
 
 @dataclass
