@@ -24,7 +24,6 @@ from .environment import GraphEnvironment, GraphState
 from .extract import extract
 from .greedy import as_it_is
 from .kernels import Kernel
-from .language import Node
 from .mcts import TreeSearch
 from .measured_prices import FoundPlan, MeasuredPrice, time_what_is_wanted
 from .prices import Price
@@ -85,7 +84,7 @@ class FunctionSearch:
     def as_it_came(self) -> FoundPlan | None:
         """The plan that computes the function as it came; None if it cannot be read back."""
         self._start.rebuild()
-        first: dict[int, Node] = {number: nodes[0] for number, nodes in self._start.classes()}
+        first = {number: nodes[0] for number, nodes in self._start.classes()}
         plan = as_it_is(self._problem(self._start, layouts=False), first)
         return None if plan is None else FoundPlan(self._start, plan)
 
