@@ -80,7 +80,13 @@ def test_cost_model_example_runs(run, tmp_path: Path):
     assert len(list((tmp_path / "logs").glob("*/database_tuning_record.json"))) == 3
 
 
+@pytest.mark.slow
+def test_graph_example_runs(run, tmp_path: Path):
+    printed = run("optimize_graph", "--only", "steps", "--seconds", 40, "--work-dir", tmp_path)
+    assert re.match(r"steps: \d+ us before, \d+ us after, [0-9.]+x", printed)
+
+
 def test_examples_are_short():
     lengths = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES.glob("*.py")}
-    assert len(lengths) <= 6
+    assert len(lengths) <= 7
     assert max(lengths.values()) <= 100

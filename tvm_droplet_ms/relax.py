@@ -254,6 +254,8 @@ def droplet_tuning_pipeline(
     runner: ms.Runner.RunnerType | None = None,
     cost_model: ms.CostModel.CostModelType | None = None,
     seed: int | None = None,
+    optimize_graph: bool = False,
+    graph_budget_s: float = 60.0,
     **strategy_options: Any,
 ) -> tvm.transform.Pass:
     """Make a pipeline that tunes a static-shape model with ``DropletStrategy``.
@@ -281,6 +283,10 @@ def droplet_tuning_pipeline(
         Maximum trials of one task. Defaults to `total_trials`.
     op_names, num_trials_per_iter, builder, runner, cost_model, seed
         As in :func:`DropletTuneIRMod`.
+    optimize_graph : bool
+        Whether to search for a faster graph first, on a CPU; see ``graph.optimize``. In work.
+    graph_budget_s : float
+        Seconds of that search.
     **strategy_options
         Keyword arguments of ``DropletStrategy``, such as ``prior=None``.
 
@@ -292,11 +298,17 @@ def droplet_tuning_pipeline(
     Raises
     ------
     ValueError
-        If a number of trials is out of range. When the pipeline runs: if the module has no task
-        to tune, or the database in `work_dir` cannot be read.
+        If a number of trials is out of range, or a graph is to be optimized for another target
+        than a CPU. When the pipeline runs: if the module has no task to tune, or the database in
+        `work_dir` cannot be read.
     """
     target = Target(target)
     _check_trials("total_trials", total_trials, 0)
+    if optimize_graph and target.kind.name != "llvm":
+        raise ValueError(
+            f"optimize_graph=True with a target of the kind {target.kind.name!r}: expected 'llvm', "
+            "a CPU; pass optimize_graph=False"
+        )
     tune = _make_tuner(
         target,
         params={},
@@ -330,6 +342,10 @@ def droplet_tuning_pipeline(
             fuse,
             mark_channelwise(),
         ]
+    if optimize_graph:
+        from .graph import OptimizeGraph
+
+        before_tuning.insert(1, OptimizeGraph(target, work_dir, graph_budget_s, seed or 0))
     after_applying = []
     if cpu_weight_prepack:
         before_tuning.append(relax.transform.AttachAttrLayoutFreeBuffers())
@@ -340,9 +356,10 @@ def droplet_tuning_pipeline(
         ]
 
     def tune_and_apply(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
-        database = open_database(work_dir)
         with target:
             mod = tvm.transform.Sequential(before_tuning)(mod)
+            # The search for a graph writes to the same files, and has to be done before.
+            database = open_database(work_dir)
             if total_trials > 0:
                 tune(mod, database=database)
             with _records_of_target(database, target):

@@ -18,7 +18,8 @@
 
 import pytest
 
-from tvm_droplet_ms.graph.egraph import EGraph, IllegalTerm, NodeLimit
+from tvm_droplet_ms.graph.egraph import EGraph
+from tvm_droplet_ms.graph.facts import IllegalTerm, NodeLimit
 from tvm_droplet_ms.graph.interpreter import infer
 from tvm_droplet_ms.graph.language import Tensor, Term, constant_leaf, input_leaf, operator
 from tvm_droplet_ms.graph.rules.terms import call

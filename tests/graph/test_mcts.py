@@ -25,7 +25,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.graph.mcts import PAPER, Settings, TreeSearch
+from tvm_droplet_ms.graph.mcts import TreeSearch
+from tvm_droplet_ms.graph.mcts_settings import PAPER, Settings
 
 ITEMS = 11
 SEEDS = range(100)

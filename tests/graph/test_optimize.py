@@ -147,6 +147,31 @@ def test_layouts_are_converted_at_both_ends_only():
     check_outputs(mod, result.mod)
 
 
+@pytest.mark.parametrize(("speed", "layout"), [(0.5, "NCHW"), (1.3, "NHWC")])
+def test_transposes_of_a_prepared_graph_go_with_its_layout(speed, layout):
+    """What ``ConvertLayout`` has put around convolutions is not needed where NCHW is faster."""
+    w = Weights()
+
+    def body(emit, x):
+        op = relax.op
+        y = emit(op.permute_dims(x, [0, 2, 3, 1]))
+        nhwc = {"data_layout": "NHWC", "kernel_layout": "HWIO", "padding": 1}
+        y = emit(op.nn.relu(emit(op.nn.conv2d(y, w(3, 3, 16, 16), **nhwc))))
+        y = emit(op.nn.conv2d(y, w(3, 3, 16, 16), **nhwc))
+        return emit(op.permute_dims(y, [0, 3, 1, 2]))
+
+    mod = module([(1, 16, 28, 28)], body)
+    price = RooflinePrice(PRICE.rates, layout_speeds={("conv2d", "NHWC"): speed})
+    result = optimize(mod, "llvm", price=price, rules=())
+    counts = operators(result.mod)
+    assert counts["relax.permute_dims"] == (2 if layout == "NHWC" else 0)
+    calls = [b.value for b in result.mod["main"].body.blocks[0].bindings]
+    calls = [call for call in calls if isinstance(call, relax.Call)]
+    layouts = [call.attrs.data_layout for call in calls if call.op.name == "relax.nn.conv2d"]
+    assert layouts == [layout, layout]
+    check_outputs(mod, result.mod)
+
+
 def test_grouped_convolutions_stay_where_conversion_does_not_pay():
     w = Weights()
 

@@ -24,17 +24,27 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .graph_pass import OptimizeGraph
     from .optimizer import Optimized, optimize
     from .prices import Price, RooflinePrice
     from .rules import ALL_RULES, rules_of
 
-__all__ = ["ALL_RULES", "Optimized", "Price", "RooflinePrice", "optimize", "rules_of"]
+__all__ = [
+    "ALL_RULES",
+    "OptimizeGraph",
+    "Optimized",
+    "Price",
+    "RooflinePrice",
+    "optimize",
+    "rules_of",
+]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
             "ALL_RULES": ".rules",
+            "OptimizeGraph": ".graph_pass",
             "Optimized": ".optimizer",
             "Price": ".prices",
             "RooflinePrice": ".prices",

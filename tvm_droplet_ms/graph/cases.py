@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .egraph import EGraph, Infer
+from .egraph import EGraph
+from .facts import Infer
 from .interpreter import Array, Value, evaluate
 from .language import LEAVES, Node, Operator, Tensor, Term, constant_leaf, input_leaf
 

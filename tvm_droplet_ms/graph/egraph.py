@@ -20,40 +20,13 @@ After "egg: Fast and Extensible Equality Saturation" (Willsey et al., POPL 2021)
 the type of a class, and whether it depends on weights alone.
 """
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from .facts import Facts, IllegalTerm, Infer, NodeLimit
 from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Term, Type, leaf_type
-
-Infer = Callable[[Operator, tuple[Type, ...]], Type | None]
-"""Infers the type of a call from the types of its operands; None where the call is illegal."""
-
 
 WEIGHT_SHARE = 10
 """How many times as many e-nodes of weights as of others an e-graph may have."""
-
-
-class NodeLimit(Exception):
-    """The e-graph would have more e-nodes than its limit."""
-
-
-class IllegalTerm(Exception):
-    """A term has no type: its operator refuses the operands."""
-
-
-class Facts(NamedTuple):
-    """What is known of the value of an e-class.
-
-    Attributes
-    ----------
-    type : Type
-        The type.
-    weight_only : bool
-        Whether some e-node of the class depends on weights alone.
-    """
-
-    type: Type
-    weight_only: bool
 
 
 def _key(node: Node) -> Node:

@@ -24,7 +24,7 @@ from tvm import relax
 
 from ..model.bindings import Expr, array_of, constant
 from .egraph import EGraph
-from .implementations import AS_TYPED, conversion, moves_nothing, stored
+from .implementations import AS_TYPED, SAME, conversion, moves_nothing, stored
 from .importer import Imported, with_operands
 from .interpreter import OPERATORS, Array, evaluate
 from .language import Node, Operator
@@ -116,6 +116,9 @@ class _Exporter:
             way = step.what
             pairs = zip(way.node.children, way.operands, strict=True)
             operands = [self._value((self.graph.find(child), layout)) for child, layout in pairs]
+            if way.operator == SAME:
+                # What a block returns has to be one of its own variables.
+                return self._bind(operands[0], place) if place in self.roots else operands[0]
             return self._call(place, way.operator, operands)
         return self._converted(place, step.source)
 

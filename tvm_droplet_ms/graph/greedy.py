@@ -19,6 +19,8 @@
 Neither sees a merged operator, which pays only if several classes choose it together.
 """
 
+from collections.abc import Mapping
+
 from .problem import Conversion, Place, Plan, Problem, Step, needs_of, plan_of
 
 
@@ -111,14 +113,14 @@ def _shared_cost(
     return cost, below
 
 
-def as_it_is(problem: Problem, first: dict[int, object]) -> Plan | None:
+def as_it_is(problem: Problem, first: Mapping[int, object]) -> Plan | None:
     """The plan that computes some e-nodes as they are typed: the graph that went in.
 
     Parameters
     ----------
     problem : Problem
         The problem.
-    first : dict[int, object]
+    first : Mapping[int, object]
         The e-node that each class was imported with.
 
     Returns

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .egraph import EGraph
-from .language import ELEMENTWISE, Node, Operator, Tensor
+from .language import ELEMENTWISE, Node, Operator, Tensor, operator
 
 Layout = tuple[int, ...]
 """The axes of the type in the order of the memory; empty for the order of the type."""
@@ -34,6 +34,10 @@ AS_TYPED: Layout = ()
 
 IMAGES = {"NCHW": "NHWC", "NHWC": "NCHW"}
 """The layouts of images, each with the one that it may be computed in instead."""
+
+SAME = operator("same")
+"""The operator of an implementation that does nothing: the result is the operand as it is stored.
+No e-node has it."""
 
 _KERNELS = {"NCHW": "OIHW", "NHWC": "HWIO"}
 _POOLS = ("max_pool2d", "avg_pool2d")
@@ -116,6 +120,8 @@ class Implementations:
         name = node.operator.name
         if name == "conv2d":
             yield from self._convolution(node)
+        elif name == "permute_dims":
+            yield from self._relabelled(node)
         elif name in _POOLS:
             layout = node.operator.get("layout")
             if layout in IMAGES:
@@ -140,6 +146,15 @@ class Implementations:
         result = order(layout, target)
         changed = op.replaced(layout=target, kernel_layout=_KERNELS[target])
         yield Implementation(node, changed, (result, order(kernel, _KERNELS[target])), result)
+
+    def _relabelled(self, node: Node) -> Iterable[Implementation]:
+        """A transpose to or from a layout: what is stored stays, it is only seen otherwise."""
+        axes = node.operator.get("axes")
+        if axes in self._layouts:
+            yield Implementation(node, SAME, (axes,), AS_TYPED)
+        inverse = tuple(axes.index(axis) for axis in range(len(axes)))
+        if inverse in self._layouts:
+            yield Implementation(node, SAME, (AS_TYPED,), inverse)
 
     def _fits(self, node: Node, layout: Layout) -> bool:
         """Whether the operands can be stored so. Weights can: they gain axes where they need."""

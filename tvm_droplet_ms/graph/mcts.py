@@ -17,7 +17,8 @@
 """Monte Carlo tree search over an abstract environment. Imports no TVM.
 
 After "Optimizing Tensor Computation Graphs with Equality Saturation and Monte Carlo Tree Search"
-(Hartmann et al., PACT 2024), whose settings are :data:`PAPER`. Each difference is a switch.
+(Hartmann et al., PACT 2024), whose settings are ``mcts_settings.PAPER``. Each difference is a
+switch.
 """
 
 import math
@@ -27,6 +28,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+
+from .mcts_settings import Settings
 
 S = TypeVar("S")
 
@@ -46,79 +49,6 @@ class Environment(Protocol[S]):
 
     def cost(self, state: S) -> float:
         """What is to be made small."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of a tree search. What differs from :data:`PAPER` was better on the toy.
-
-    Attributes
-    ----------
-    simulations : int
-        Simulations before each real step.
-    rollout : int
-        The most random actions of a simulation.
-    discount : float
-        What a reward is multiplied with for each step that it is away.
-    exploration : float
-        The constant of UCT, before the root of twice the logarithm.
-    expand : float
-        The probability of a new child where one may be had.
-    real_steps : int
-        The most real steps.
-    relative : bool
-        Rewards relative to the largest gain that was found. False: as they are, as in the paper.
-    best_share : float
-        The share of the best return, beside the mean, in the value of a child.
-    transpositions : bool
-        Equal states are one node of the tree.
-    keep_tree : bool
-        The tree is kept between real steps.
-    widening : bool
-        A node has at most as many children as the root of its visits, those first whose rule
-        gained the most when it was last applied.
-    price_last : bool
-        A roll-out is priced at its end only. Costs never rise, so its last state is its best one.
-    strike : bool
-        A roll-out does not try again what changed nothing or was not allowed.
-    prune : bool
-        What was searched to its end is left out.
-    all_as_first : bool
-        Widening prefers the rules with the best mean gain over all simulations that had them
-        anywhere: rules commute. False: those that gained the most when they were last applied.
-    """
-
-    simulations: int = 16
-    rollout: int = 11
-    discount: float = 0.99
-    exploration: float = 0.3
-    expand: float = 0.5
-    real_steps: int = 200
-    relative: bool = True
-    best_share: float = 0.0
-    transpositions: bool = True
-    keep_tree: bool = True
-    widening: bool = True
-    price_last: bool = True
-    strike: bool = True
-    prune: bool = True
-    all_as_first: bool = True
-
-
-PAPER = Settings(
-    simulations=128,
-    exploration=2.0,
-    relative=False,
-    best_share=0.0,
-    transpositions=False,
-    keep_tree=False,
-    widening=False,
-    price_last=False,
-    strike=False,
-    prune=False,
-    all_as_first=False,
-)
-"""The search as published."""
 
 
 @dataclass

@@ -14,39 +14,39 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""One call: a module in, an equal module of a lower price out."""
+"""One call: a module in, an equal module that costs less out."""
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.ir import GenericConst
+from tvm.ir import GenericConst, IRModule
+from tvm.target import Target
 
 from ..model.bindings import array_of
 from ..tuning.roofline import measure_machine
-from .egraph import WEIGHT_SHARE, EGraph
-from .environment import GraphEnvironment, GraphState
+from ..tuning.stop import StopRequest
+from ..tuning.target import cpu_target
+from ..tuning.threads import set_own_threads, set_worker_threads
+from ..tuning.work_dir import open_work_dir
 from .exporter import export_function
-from .extract import extract
-from .greedy import as_it_is
+from .function_search import FunctionSearch
 from .importer import Imported, NotImported, import_function
-from .language import Node
-from .mcts import TreeSearch
+from .measured_prices import MeasuredPrice
+from .measured_search import Bench, MeasuredSearch
 from .prices import Price, RooflinePrice
-from .problem import Conversion, Plan, problem_of
+from .problem import Conversion
 from .relax_types import RelaxTypes
 from .report import FunctionReport
 from .rules import ALL_RULES, Rule
-from .saturate import saturate
 
 MAX_NODES = 2000
 """The limit of an e-graph, as in the paper."""
-
-REWARD_SECS, FINAL_SECS = 2.0, 20.0
-"""How long one extraction may take, within a tree search and at the end."""
 
 
 @dataclass
@@ -72,6 +72,7 @@ def optimize(
     mod: Any,
     target: Any,
     *,
+    work_dir: str | os.PathLike[str] | None = None,
     price: Price | None = None,
     rules: Sequence[Rule] = ALL_RULES,
     layouts: bool = True,
@@ -79,17 +80,28 @@ def optimize(
     search: str = "auto",
     time_budget_s: float = 60.0,
     seed: int = 0,
+    make_bench: Callable[..., Bench] | None = None,
 ) -> Optimized:
-    """Search for the cheapest graph that is equal to a module's. In work: prices are estimates.
+    """Search for the fastest graph that is equal to a module's. In work.
+
+    With a work directory kernels are timed as the search asks for them, and what is found is run
+    beside the input: the input comes back unless another graph computes the same and is surely
+    faster. Ctrl-C, too, gives the input back. Without a directory nothing is timed: the cheapest
+    graph by estimates comes back.
 
     Parameters
     ----------
     mod : IRModule
-        The module. Functions of symbolic shapes, impure calls or control flow are left alone.
+        The module. Functions of symbolic shapes, impure calls or control flow are left alone. Give
+        it as it will be lowered: ``model.prepare.prepare_graph()`` first, where that is used.
     target : Target or str
-        A CPU.
+        A CPU; "auto" for this machine's.
+    work_dir : str | os.PathLike[str] | None
+        Directory of the database of trials and of prices. Another call with the same directory
+        times only what is new. It may be that of ``tune``. Only ``main``, or the only function, is
+        then searched.
     price : Price or None
-        Prices kernels. None: rooflines of the machine that this runs on.
+        Prices kernels, where there is no work directory. None: rooflines of this machine.
     rules : Sequence[Rule]
         The rules. Without rules, and with `layouts` off, the module that comes out is structurally
         equal.
@@ -101,9 +113,12 @@ def optimize(
         "saturate": only saturation to the limit. "mcts": only tree search. "auto": a tree search
         where the saturated e-graph does not fit the limit.
     time_budget_s : float
-        Seconds for each function; what is under way is finished.
+        Seconds: of everything with a work directory, of the search of each function without. What
+        is under way is finished.
     seed : int
-        The seed of the tree search.
+        The seed of all random choices.
+    make_bench : Callable[..., Bench] | None
+        Makes what times kernels and graphs; called as ``Workbench``, which None stands for.
 
     Returns
     -------
@@ -113,27 +128,72 @@ def optimize(
     Raises
     ------
     ValueError
-        If an option is out of its range.
+        If an option is out of its range, or the directory was made for another target.
     """
     if search not in ("auto", "saturate", "mcts"):
         raise ValueError(f"search is {search!r}, expected 'auto', 'saturate' or 'mcts'")
     if max_nodes < 1:
         raise ValueError(f"max_nodes is {max_nodes}, expected at least 1")
-    if time_budget_s <= 0:
+    if not time_budget_s > 0:
         raise ValueError(f"time_budget_s is {time_budget_s}, expected a positive number")
-    kind = tvm.target.Target(target).kind.name
-    if kind != "llvm":
-        raise ValueError(f"the target is of the kind {kind!r}, expected 'llvm': a CPU")
-    price = price or RooflinePrice(measure_machine())
-    prepare = tvm.transform.Sequential(
-        [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
+    if price is not None and work_dir is not None:
+        raise ValueError("price and work_dir are both given: with a directory prices are measured")
+    is_auto = isinstance(target, str) and target == "auto"
+    target = cpu_target("auto", 1) if is_auto else Target(target)
+    if target.kind.name != "llvm":
+        raise ValueError(f"the target is of the kind {target.kind.name!r}, expected 'llvm': a CPU")
+    options = _Options(tuple(rules), layouts, max_nodes, search, time_budget_s, seed)
+    if work_dir is not None:
+        return _measured(mod, target, Path(work_dir), options, make_bench)
+    return _estimated(mod, price or RooflinePrice(measure_machine()), options)
+
+
+@dataclass(frozen=True)
+class _Options:
+    rules: tuple[Rule, ...]
+    layouts: bool
+    max_nodes: int
+    search: str
+    time_budget_s: float
+    seed: int
+
+    def search_of(self, imported: Imported, price: Price, report: FunctionReport) -> FunctionSearch:
+        return FunctionSearch(
+            imported.graph,
+            imported.roots,
+            price,
+            self.rules,
+            self.layouts,
+            self.max_nodes,
+            report,
+        )
+
+
+def _prepared(mod: IRModule) -> IRModule:
+    passes = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
+    return tvm.transform.Sequential(passes)(mod)
+
+
+def _with_main(mod: IRModule, entry: str) -> IRModule:
+    """The module with the function `entry` as ``main``."""
+    if entry == "main":
+        return mod
+    changed = IRModule(
+        {name.name_hint: f for name, f in mod.functions_items() if name.name_hint != entry},
+        attrs=mod.attrs,
     )
-    prepared = prepare(mod)
-    types = RelaxTypes()
-    result = Optimized(mod.clone())
-    for name, func in prepared.functions_items():
-        if not isinstance(func, relax.Function):
-            continue
+    changed["main"] = mod[entry].with_attr("global_symbol", "main")
+    return changed
+
+
+def _relax_functions(mod: IRModule) -> list[tuple[Any, relax.Function]]:
+    return [(name, f) for name, f in mod.functions_items() if isinstance(f, relax.Function)]
+
+
+def _estimated(mod: IRModule, price: Price, options: _Options) -> Optimized:
+    """The cheapest graphs by prices that do not change."""
+    result, types = Optimized(mod.clone()), RelaxTypes()
+    for name, func in _relax_functions(_prepared(mod)):
         report = FunctionReport(name.name_hint)
         result.reports.append(report)
         start = time.perf_counter()
@@ -142,91 +202,78 @@ def optimize(
         except NotImported as error:
             report.note = str(error)
             continue
-        run = _Search(imported, price, tuple(rules), layouts, max_nodes, report)
-        plan = run.run(search, time_budget_s, seed)
-        if plan is not None:
-            new = export_function(imported, plan, fold=bool(rules))
-            result.mod.update_func(name, new)
-            report.weight_bytes_before = weight_bytes(func)
-            report.weight_bytes_after = weight_bytes(new)
+        search = options.search_of(imported, price, report)
+        before = search.as_it_came()
+        if before is None:
+            report.note = "the graph that came in cannot be read back"
+            continue
+        best = search.best(before, options.search, options.time_budget_s, options.seed)
+        report.before_secs, report.after_secs = before.plan.cost, best.plan.cost
+        steps = best.plan.steps.values()
+        report.conversions = sum(isinstance(step, Conversion) for step in steps)
+        imported.graph = best.graph
+        _replace(result, name, func, export_function(imported, best.plan, bool(options.rules)))
         report.search_secs = time.perf_counter() - start
     return result
 
 
-class _Search:
-    """The search for the best graph of one function."""
+def _measured(
+    mod: IRModule,
+    target: Target,
+    work_dir: Path,
+    options: _Options,
+    make_bench: Callable[..., Bench] | None,
+) -> Optimized:
+    """The fastest graph of ``main`` by measured prices, if it is faster than the input."""
+    if make_bench is None:
+        # Imported here because it needs Linux, which estimates do not.
+        from .workbench import Workbench
 
-    def __init__(
-        self,
-        imported: Imported,
-        price: Price,
-        rules: tuple[Rule, ...],
-        layouts: bool,
-        max_nodes: int,
-        report: FunctionReport,
-    ) -> None:
-        self.imported = imported
-        self.price = price
-        self.rules = rules
-        self.layouts = layouts
-        self.report = report
-        # What came in always fits: a limit below it would leave nothing to search.
-        graph = imported.graph
-        graph.limit = max(max_nodes, graph.size, graph.weight_size // WEIGHT_SHARE + 1)
+        make_bench = Workbench
+    start = time.monotonic()
+    stop = StopRequest(start + options.time_budget_s)
+    threads = int(target.attrs.get("num-cores", 1))
+    cpu = cpu_target(target, threads)
+    directory = open_work_dir(work_dir, cpu, threads)
+    set_worker_threads(threads)
+    set_own_threads(threads)
+    result = Optimized(mod.clone())
+    functions = _relax_functions(_prepared(mod))
+    names = [name.name_hint for name, _ in functions]
+    entry = names[0] if len(names) == 1 else "main"
+    for name, func in functions:
+        report = FunctionReport(name.name_hint)
+        result.reports.append(report)
+        try:
+            if name.name_hint != entry:
+                raise NotImported("only main can be run to compare graphs")
+            imported = import_function(func)
+        except NotImported as error:
+            report.note = str(error)
+            continue
+        # Without factors for layouts: rooflines have to be lower bounds.
+        price = MeasuredPrice(RooflinePrice(measure_machine(threads), layout_speeds={}))
+        search = options.search_of(imported, price, report)
+        bench = make_bench(directory, cpu, threads, report.notes.append, options.seed)
+        try:
+            with stop.on_interrupt():
+                run = MeasuredSearch(
+                    _with_main(mod, entry), imported, price, bench, cpu, stop, options.seed, report
+                )
+                new = run.run(search, options.search, bool(options.rules))
+        finally:
+            bench.close()
+        report.weight_bytes_before = report.weight_bytes_after = weight_bytes(func)
+        if new is not None:
+            _replace(result, name, func, new)
+        report.search_secs = time.monotonic() - start
+    return result
 
-    def run(self, search: str, time_budget_s: float, seed: int) -> Plan | None:
-        end = time.perf_counter() + time_budget_s
-        start = self.imported.graph
-        start.rebuild()
-        first: dict[int, Node] = {number: nodes[0] for number, nodes in start.classes()}
-        before = as_it_is(self._problem(start, layouts=False), dict(first))
-        if before is None:
-            self.report.note = "the graph that came in cannot be read back"
-            return None
-        self.report.before_secs = before.cost
-        grown, saturated = start.copy(), False
-        if search != "mcts":
-            saturation = saturate(grown, self.rules, time_limit=end - time.perf_counter())
-            self.report.rules, saturated = saturation.applied, saturation.complete
-            self.report.search = "saturated" if saturated else "saturated to the limit"
-        candidates = [grown]
-        if not saturated and search != "saturate":
-            self.report.search = "tree search"
-            candidates.append(self._tree_search(start, end, seed))
-        return self._best(candidates, before, saturated)
 
-    def _best(self, graphs: list[EGraph], before: Plan, saturated: bool) -> Plan:
-        best, self.report.nodes = before, graphs[0].size
-        found_in = self.imported.graph
-        for graph in graphs:
-            extraction = extract(self._problem(graph, self.layouts), FINAL_SECS)
-            if extraction.note:
-                self.report.note = extraction.note
-            if extraction.plan is not None and extraction.plan.cost < best.cost:
-                best, found_in, self.report.nodes = extraction.plan, graph, graph.size
-                self.report.optimal = saturated and best.optimal
-        if best is before:
-            self.report.optimal = saturated
-        self.imported.graph = found_in
-        self.report.after_secs = best.cost
-        steps = best.steps.values()
-        self.report.conversions = sum(isinstance(step, Conversion) for step in steps)
-        return best
-
-    def _problem(self, graph: EGraph, layouts: bool) -> Any:
-        return problem_of(graph, self.imported.roots, self.price, layouts)
-
-    def _tree_search(self, start: EGraph, end: float, seed: int) -> EGraph:
-        def cost(graph: EGraph) -> float:
-            plan = extract(self._problem(graph, self.layouts), REWARD_SECS).plan
-            return float("inf") if plan is None else plan.cost
-
-        environment = GraphEnvironment(self.rules, cost)
-        state = GraphState(start.copy(), start.count)
-        search = TreeSearch(environment, seed=seed)
-        found = search.run(state, time_limit=max(end - time.perf_counter(), 0.1))
-        self.report.rules = {name: found.best.path.count(name) for name in found.best.path}
-        return found.best.graph
+def _replace(result: Optimized, name: Any, old: relax.Function, new: relax.Function) -> None:
+    result.mod.update_func(result.mod.get_global_var(name.name_hint), new)
+    report = result.reports[-1]
+    report.weight_bytes_before, report.weight_bytes_after = weight_bytes(old), weight_bytes(new)
 
 
 def weight_bytes(func: relax.Function) -> int:

@@ -26,7 +26,7 @@ from .language import BINARY, ELEMENTWISE, LEAVES, Operator, Tensor, TupleType, 
 _BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4}
 _BYTES |= {"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}
 
-FREE = frozenset({"reshape", "expand_dims", "squeeze", "get", "tuple", "dropout", *LEAVES})
+FREE = frozenset({"same", "reshape", "expand_dims", "squeeze", "get", "tuple", "dropout", *LEAVES})
 """What moves and computes nothing."""
 
 LAYOUT_SPEEDS = {("conv2d", "NHWC"): 1.3, ("grouped", "NHWC"): 0.75, ("depthwise", "NHWC"): 2.0}

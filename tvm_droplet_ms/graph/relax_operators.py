@@ -17,156 +17,33 @@
 """Relax calls of the operators that rules name, read and written."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import relax, tirx
 
 from ..model.bindings import Expr, operator_name
 from .language import Operator, operator
-
-Operands = list[Expr]
-
-
-class _NotRead(Exception):
-    """A call in a form that rules do not know. It is kept whole."""
-
-
-def _ints(values: Any) -> tuple[int, ...]:
-    if isinstance(values, relax.Tuple):
-        values = values.fields
-    if not all(isinstance(value, int | tirx.IntImm) for value in values):
-        raise _NotRead
-    return tuple(int(value) for value in values)
-
-
-def _number(expr: Any) -> float:
-    if not isinstance(expr, tirx.IntImm | tirx.FloatImm | int | float):
-        raise _NotRead
-    return float(getattr(expr, "value", expr))
-
-
-def _positive(axis: Any, rank: int) -> int:
-    return int(axis) % rank
-
-
-def _axes(values: Any, rank: int) -> tuple[int, ...]:
-    return tuple(range(rank)) if values is None else tuple(v % rank for v in _ints(values))
-
-
-def _shape(expr: Expr) -> tuple[int, ...]:
-    return _ints(expr.ty.shape)
-
-
-def _rank(expr: Expr) -> int:
-    return len(_shape(expr))
-
-
-def _require(condition: bool) -> None:
-    if not condition:
-        raise _NotRead
-
-
-def _read_conv2d(call: relax.Call) -> Operator:
-    attrs = call.attrs
-    layouts = [attrs.data_layout, attrs.kernel_layout, attrs.out_layout]
-    _require(all(len(layout) == 4 and layout.isupper() for layout in layouts))
-    _require(attrs.data_layout == attrs.out_layout)
-    _require(not attrs.out_dtype or str(attrs.out_dtype) in ("void", str(call.args[0].ty.dtype)))
-    return operator(
-        "conv2d",
-        strides=_ints(attrs.strides),
-        padding=_ints(attrs.padding),
-        dilation=_ints(attrs.dilation),
-        groups=int(attrs.groups),
-        layout=str(attrs.data_layout),
-        kernel_layout=str(attrs.kernel_layout),
-    )
-
-
-def _write_conv2d(op: Operator, args: Operands) -> Expr:
-    return relax.op.nn.conv2d(
-        *args,
-        strides=op.get("strides"),
-        padding=op.get("padding"),
-        dilation=op.get("dilation"),
-        groups=op.get("groups"),
-        data_layout=op.get("layout"),
-        kernel_layout=op.get("kernel_layout"),
-        out_layout=op.get("layout"),
-    )
-
-
-def _read_pool(name: str) -> Callable[[relax.Call], Operator]:
-    def read(call: relax.Call) -> Operator:
-        attrs = call.attrs
-        _require(len(attrs.layout) == 4 and attrs.layout.isupper())
-        _require(attrs.layout == attrs.out_layout)
-        return operator(
-            name,
-            pool_size=_ints(attrs.pool_size),
-            strides=_ints(attrs.strides),
-            padding=_ints(attrs.padding),
-            dilation=_ints(attrs.dilation),
-            ceil_mode=bool(attrs.ceil_mode),
-            count_include_pad=bool(attrs.count_include_pad),
-            layout=str(attrs.layout),
-        )
-
-    return read
-
-
-def _write_pool(function: Callable[..., Expr]) -> Callable[[Operator, Operands], Expr]:
-    def write(op: Operator, args: Operands) -> Expr:
-        return function(
-            *args,
-            pool_size=op.get("pool_size"),
-            strides=op.get("strides"),
-            padding=op.get("padding"),
-            dilation=op.get("dilation"),
-            ceil_mode=op.get("ceil_mode"),
-            count_include_pad=op.get("count_include_pad"),
-            layout=op.get("layout"),
-            out_layout=op.get("layout"),
-        )
-
-    return write
-
-
-def _read_batch_norm(call: relax.Call) -> Operator:
-    attrs = call.attrs
-    return operator(
-        "batch_norm",
-        axis=_positive(attrs.axis, _rank(call.args[0])),
-        epsilon=float(attrs.epsilon),
-        center=bool(attrs.center),
-        scale=bool(attrs.scale),
-        momentum=float(attrs.momentum),
-        training=bool(attrs.training),
-    )
-
-
-def _write_batch_norm(op: Operator, args: Operands) -> Expr:
-    return relax.op.nn.batch_norm(*args, **dict(op.attributes))
-
-
-def _read_layer_norm(call: relax.Call) -> Operator:
-    attrs = call.attrs
-    # TVM's kernel scales and shifts whatever these two say.
-    _require(bool(attrs.center) and bool(attrs.scale))
-    axes = _axes(attrs.axes, _rank(call.args[0]))
-    return operator("layer_norm", axes=axes, epsilon=float(attrs.epsilon))
-
-
-def _write_layer_norm(op: Operator, args: Operands) -> Expr:
-    return relax.op.nn.layer_norm(*args, axes=list(op.get("axes")), epsilon=op.get("epsilon"))
+from .relax_attributes import (
+    NotRead,
+    Operands,
+    Reader,
+    Writer,
+    axes_in,
+    ints,
+    number,
+    positive,
+    rank_of,
+    require,
+    shape_of,
+)
+from .relax_layers import LAYERS
 
 
 def _read_strided_slice(call: relax.Call) -> Operator:
-    shape = _shape(call.args[0])
-    axes = _axes(call.args[1], len(shape))
-    strides = _ints(call.args[4]) if len(call.args) > 4 else (1,) * len(axes)
-    _require(min(strides, default=1) > 0 and not call.attrs.assume_inbound)
-    pieces = zip(axes, _ints(call.args[2]), _ints(call.args[3]), strides, strict=True)
+    shape = shape_of(call.args[0])
+    axes = axes_in(call.args[1], len(shape))
+    strides = ints(call.args[4]) if len(call.args) > 4 else (1,) * len(axes)
+    require(min(strides, default=1) > 0 and not call.attrs.assume_inbound)
+    pieces = zip(axes, ints(call.args[2]), ints(call.args[3]), strides, strict=True)
     bounds = [slice(b, e, s).indices(shape[axis]) for axis, b, e, s in pieces]
     return operator(
         "strided_slice",
@@ -185,14 +62,14 @@ def _write_strided_slice(op: Operator, args: Operands) -> Expr:
 
 
 def _read_split(call: relax.Call) -> Operator:
-    axis = _positive(call.attrs.axis, _rank(call.args[0]))
+    axis = positive(call.attrs.axis, rank_of(call.args[0]))
     sections = call.attrs.indices_or_sections
-    extent = _shape(call.args[0])[axis]
+    extent = shape_of(call.args[0])[axis]
     if isinstance(sections, int | tirx.IntImm):
-        _require(extent % int(sections) == 0)
+        require(extent % int(sections) == 0)
         step = extent // int(sections)
         return operator("split", axis=axis, sections=tuple(range(step, extent, step)))
-    return operator("split", axis=axis, sections=_ints(sections))
+    return operator("split", axis=axis, sections=ints(sections))
 
 
 def _write_split(op: Operator, args: Operands) -> Expr:
@@ -204,16 +81,16 @@ def _read_axis(name: str, result: bool = False) -> Callable[[relax.Call], Operat
 
     def read(call: relax.Call) -> Operator:
         first = call.args[0]
-        rank = _rank(first.fields[0] if isinstance(first, relax.Tuple) else first) + result
+        rank = rank_of(first.fields[0] if isinstance(first, relax.Tuple) else first) + result
         axis = 0 if call.attrs.axis is None else call.attrs.axis
-        return operator(name, axis=_positive(axis, rank))
+        return operator(name, axis=positive(axis, rank))
 
     return read
 
 
 def _read_reduction(name: str) -> Callable[[relax.Call], Operator]:
     def read(call: relax.Call) -> Operator:
-        axes = _axes(call.attrs.axis, _rank(call.args[0]))
+        axes = axes_in(call.attrs.axis, rank_of(call.args[0]))
         return operator(name, axis=axes, keepdims=bool(call.attrs.keepdims))
 
     return read
@@ -224,22 +101,22 @@ def _write_reduction(function: Callable[..., Expr]) -> Callable[[Operator, Opera
 
 
 def _read_squeeze(call: relax.Call) -> Operator:
-    shape = _shape(call.args[0])
+    shape = shape_of(call.args[0])
     ones = tuple(axis for axis, extent in enumerate(shape) if extent == 1)
-    axes = ones if call.attrs.axis is None else _axes(call.attrs.axis, len(shape))
+    axes = ones if call.attrs.axis is None else axes_in(call.attrs.axis, len(shape))
     return operator("squeeze", axis=axes)
 
 
 def _read_permute(call: relax.Call) -> Operator:
-    rank = _rank(call.args[0])
+    rank = rank_of(call.args[0])
     axes = call.attrs.axes
-    return operator("permute_dims", axes=_axes(range(rank)[::-1] if axes is None else axes, rank))
+    return operator("permute_dims", axes=axes_in(range(rank)[::-1] if axes is None else axes, rank))
 
 
 def _read_pad(call: relax.Call) -> Operator:
-    _require(str(call.attrs.pad_mode) == "constant")
-    flat = _ints(call.attrs.pad_width)
-    _require(min(flat) >= 0)
+    require(str(call.attrs.pad_mode) == "constant")
+    flat = ints(call.attrs.pad_width)
+    require(min(flat) >= 0)
     widths = tuple(zip(flat[::2], flat[1::2], strict=True))
     return operator("pad", widths=widths, value=float(call.attrs.pad_value))
 
@@ -251,12 +128,12 @@ def _write_pad(op: Operator, args: Operands) -> Expr:
 
 def _read_matmul(call: relax.Call) -> Operator:
     out = str(call.attrs.out_dtype or "")
-    _require(out in ("", "void", str(call.args[0].ty.dtype)))
+    require(out in ("", "void", str(call.args[0].ty.dtype)))
     return operator("matmul")
 
 
 def _read_clip(call: relax.Call) -> Operator:
-    return operator("clip", min=_number(call.args[1]), max=_number(call.args[2]))
+    return operator("clip", min=number(call.args[1]), max=number(call.args[2]))
 
 
 def _plain(name: str) -> Callable[[relax.Call], Operator]:
@@ -270,9 +147,6 @@ def _on_all(function: Callable[..., Expr]) -> Callable[[Operator, Operands], Exp
 def _with_axis(function: Callable[..., Expr]) -> Callable[[Operator, Operands], Expr]:
     return lambda op, args: function(args[0], axis=op.get("axis"))
 
-
-Reader = Callable[[relax.Call], Operator]
-Writer = Callable[[Operator, Operands], Expr]
 
 _ELEMENTWISE: dict[str, Callable[..., Expr]] = {
     "add": relax.op.add,
@@ -294,19 +168,7 @@ _ELEMENTWISE: dict[str, Callable[..., Expr]] = {
 }
 
 _TABLE: dict[str, tuple[str, Reader, Writer]] = {
-    "conv2d": ("relax.nn.conv2d", _read_conv2d, _write_conv2d),
-    "max_pool2d": (
-        "relax.nn.max_pool2d",
-        _read_pool("max_pool2d"),
-        _write_pool(relax.op.nn.max_pool2d),
-    ),
-    "avg_pool2d": (
-        "relax.nn.avg_pool2d",
-        _read_pool("avg_pool2d"),
-        _write_pool(relax.op.nn.avg_pool2d),
-    ),
-    "batch_norm": ("relax.nn.batch_norm", _read_batch_norm, _write_batch_norm),
-    "layer_norm": ("relax.nn.layer_norm", _read_layer_norm, _write_layer_norm),
+    **LAYERS,
     "softmax": ("relax.nn.softmax", _read_axis("softmax"), _with_axis(relax.op.nn.softmax)),
     "dropout": (
         "relax.nn.dropout",
@@ -335,7 +197,7 @@ _TABLE: dict[str, tuple[str, Reader, Writer]] = {
     "split": ("relax.split", _read_split, _write_split),
     "reshape": (
         "relax.reshape",
-        lambda call: operator("reshape", shape=_shape(call)),
+        lambda call: operator("reshape", shape=shape_of(call)),
         lambda op, args: relax.op.reshape(args[0], op.get("shape")),
     ),
     "permute_dims": (
@@ -345,7 +207,7 @@ _TABLE: dict[str, tuple[str, Reader, Writer]] = {
     ),
     "expand_dims": (
         "relax.expand_dims",
-        lambda call: operator("expand_dims", axis=_axes(call.attrs.axis, _rank(call))),
+        lambda call: operator("expand_dims", axis=axes_in(call.attrs.axis, rank_of(call))),
         lambda op, args: relax.op.expand_dims(args[0], list(op.get("axis"))),
     ),
     "squeeze": (
@@ -355,7 +217,7 @@ _TABLE: dict[str, tuple[str, Reader, Writer]] = {
     ),
     "broadcast_to": (
         "relax.broadcast_to",
-        lambda call: operator("broadcast_to", shape=_shape(call)),
+        lambda call: operator("broadcast_to", shape=shape_of(call)),
         lambda op, args: relax.op.broadcast_to(args[0], op.get("shape")),
     ),
     "pad": ("relax.nn.pad", _read_pad, _write_pad),
@@ -395,7 +257,7 @@ def read_call(call: relax.Call) -> Operator | None:
         return None
     try:
         return reader(call)
-    except _NotRead:
+    except NotRead:
         return None
 
 

@@ -19,6 +19,101 @@
 from dataclasses import dataclass, field
 
 
+@dataclass(frozen=True)
+class GraphTimes:
+    """What one whole graph was expected to take, and took.
+
+    Parameters
+    ----------
+    name : str
+        The graph.
+    estimate_secs : float
+        The sum of the prices of its e-nodes.
+    kernels_secs : float
+        The sum of the best times of its fused kernels, each alone.
+    whole_secs : float
+        The median time of the whole graph; 0 where its outputs were refused.
+    deviation : float
+        How far its outputs differ from the untouched model's, relative to the largest.
+    """
+
+    name: str
+    estimate_secs: float
+    kernels_secs: float
+    whole_secs: float
+    deviation: float
+
+    def __str__(self) -> str:
+        whole = f"{self.whole_secs * 1e6:.1f} us" if self.whole_secs else "refused"
+        return (
+            f"{self.name}: whole {whole}, estimate {self._compared(self.estimate_secs)}, kernels "
+            f"{self._compared(self.kernels_secs)}, outputs off by {self.deviation:.1e}"
+        )
+
+    def _compared(self, secs: float) -> str:
+        """Seconds, and how far they are from the time of the whole graph."""
+        error = f" ({secs / self.whole_secs - 1:+.0%})" if self.whole_secs else ""
+        return f"{secs * 1e6:.1f} us{error}"
+
+
+@dataclass
+class Measured:
+    """What was measured for a function.
+
+    Attributes
+    ----------
+    kernels : int
+        The kernels whose prices were asked for.
+    unpriced : int
+        Those of them that could not be timed: their rooflines are their prices.
+    untimed : int
+        The kernels of the cheapest graph that there was no time for.
+    trials : int
+        The schedules that were measured, in all.
+    pricing_secs, verifying_secs : float
+        The seconds of pricing, and of whole graphs.
+    secs_of : dict[str, float]
+        Those by part.
+    graphs : list[GraphTimes]
+        The graphs that were run, the input first.
+    taken : str
+        The name of the graph that was taken.
+    verdict : str
+        Why.
+    limits : list[str]
+        What the cheapest graph's time goes to.
+    """
+
+    kernels: int = 0
+    unpriced: int = 0
+    untimed: int = 0
+    trials: int = 0
+    pricing_secs: float = 0.0
+    verifying_secs: float = 0.0
+    secs_of: dict[str, float] = field(default_factory=dict)
+    graphs: list[GraphTimes] = field(default_factory=list)
+    taken: str = "the input"
+    verdict: str = ""
+    limits: list[str] = field(default_factory=list)
+
+    def whole_secs(self, name: str) -> float:
+        """The median time of a whole graph; 0 where it was not run, or refused."""
+        return next((graph.whole_secs for graph in self.graphs if graph.name == name), 0.0)
+
+    def lines(self) -> list[str]:
+        """The lines of a report."""
+        parts = ", ".join(f"{part} {secs:.1f}" for part, secs in self.secs_of.items())
+        return [
+            f"  {self.kernels} kernels were priced ({self.unpriced} by their rooflines, "
+            f"{self.untimed} wanted and not timed), {self.trials} trials; pricing "
+            f"{self.pricing_secs:.1f} s, whole graphs {self.verifying_secs:.1f} s",
+            *([f"  seconds: {parts}"] if parts else []),
+            *(f"  {graph}" for graph in self.graphs),
+            f"  taken: {self.taken}; {self.verdict}",
+            *(f"  limit: {limit}" for limit in self.limits),
+        ]
+
+
 @dataclass
 class FunctionReport:
     """What became of one function.
@@ -46,6 +141,10 @@ class FunctionReport:
         Bytes of the constants.
     search_secs : float
         Seconds of everything.
+    measured : Measured or None
+        What was measured; None where prices are estimates.
+    notes : list[str]
+        What else the user should know, each once.
     """
 
     name: str
@@ -60,10 +159,12 @@ class FunctionReport:
     weight_bytes_before: int = 0
     weight_bytes_after: int = 0
     search_secs: float = 0.0
+    measured: Measured | None = None
+    notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         if self.search == "none":
-            return f"{self.name}: left alone, {self.note}"
+            return "\n".join([f"{self.name}: left alone, {self.note}", *self._notes()])
         proof = "no cheaper graph under these rules and prices" if self.optimal else self.search
         lines = [
             f"{self.name}: estimated {self.before_secs * 1e6:.1f} us before, "
@@ -72,5 +173,9 @@ class FunctionReport:
             f"{self.search_secs:.2f} s, weights {self.weight_bytes_before} bytes before, "
             f"{self.weight_bytes_after} after",
         ]
+        lines += self.measured.lines() if self.measured else []
         lines += [f"  {name}: {count}" for name, count in self.rules.items()]
-        return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
+        return "\n".join([*lines, *([f"  {self.note}"] if self.note else []), *self._notes()])
+
+    def _notes(self) -> list[str]:
+        return [f"  note: {note}" for note in dict.fromkeys(self.notes)]

@@ -192,6 +192,7 @@ class KernelTuner:
         kernels: ModelKernels,
         stop: StopRequest,
         trials: int | None,
+        batch: int | None = None,
     ) -> None:
         """Measure until the clock runs out.
 
@@ -205,6 +206,8 @@ class KernelTuner:
             When to end.
         trials : int | None
             The most schedules to measure; None for no limit.
+        batch : int | None
+            The most trials of a batch; None for ``batch_size`` of the time that is left.
         """
         self._know(tasks)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
@@ -236,7 +239,7 @@ class KernelTuner:
                     strategy=strategy,
                     deadline=stop.deadline,
                     max_trials=trials,
-                    num_trials_per_iter=batch_size(stop.left, max(1, len(tasks))),
+                    num_trials_per_iter=batch or batch_size(stop.left, max(1, len(tasks))),
                     rates=self.rates,
                     should_stop=lambda: stop.is_asked or self.watch.is_spent,
                     make_priorities=self._make_priorities,

@@ -18,7 +18,7 @@
 
 from ..cases import CaseMaker
 from ..language import Term
-from .terms import axes_of, call
+from .terms import Part, axes_of, call, sliced
 
 
 def random_convolution(
@@ -83,3 +83,14 @@ def random_pool(make: CaseMaker, name: str, data: Term, layout: str, **changes: 
         "layout": layout,
     }
     return call(name, data, **(attributes | changes))
+
+
+def random_slice(make: CaseMaker, part: Part, shape: tuple[int, ...]) -> Term:
+    """A random slice."""
+    axes = sorted(make.rng.choice(len(shape), make.integer(1, len(shape)), replace=False))
+    pieces = []
+    for axis in axes:
+        begin = make.integer(0, shape[axis] - 1)
+        end = make.integer(begin + 1, shape[axis])
+        pieces.append((int(axis), begin, end, make.pick([1, 1, 2])))
+    return sliced(part, pieces)

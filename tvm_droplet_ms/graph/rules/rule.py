@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..cases import Case, CaseMaker
-from ..egraph import EGraph, IllegalTerm, NodeLimit
+from ..egraph import EGraph
+from ..facts import IllegalTerm, NodeLimit
 from ..language import Term
 
 

@@ -133,3 +133,15 @@ def per_axis(part: Part, shape: tuple[int, ...], extent: int, type_shape: tuple[
     if count == 1:
         return reshape(part, *[1] * len(type_shape))
     return reshape(part, *type_shape)
+
+
+def pieces_of(op: Operator) -> list[tuple[int, int, int, int]]:
+    """The axes of a slice with begin, end and stride."""
+    values = (op.get(name) for name in ("axes", "begin", "end", "strides"))
+    return list(zip(*values, strict=True))
+
+
+def sliced(part: Part, pieces: list[tuple[int, int, int, int]]) -> Term:
+    """A slice by axes with begin, end and stride."""
+    axes, begin, end, strides = zip(*pieces, strict=True)
+    return call("strided_slice", part, axes=axes, begin=begin, end=end, strides=strides)

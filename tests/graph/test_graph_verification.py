@@ -1,0 +1,212 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Whole graphs are compared with the input before one of them is taken."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import small_models
+import stub_bench
+import tvm_ffi
+from small_models import inputs_of, run
+from stub_bench import StubBench, operators, run_with
+
+import tvm
+from tvm import relax
+from tvm_droplet_ms.graph import optimizer
+from tvm_droplet_ms.graph.verification import INPUT, verify
+from tvm_droplet_ms.tuning.frontends.imported import Reference
+from tvm_droplet_ms.tuning.output_check import OutputCheck
+
+
+@pytest.fixture(autouse=True)
+def fixed_machine(monkeypatch):
+    monkeypatch.setattr(optimizer, "measure_machine", lambda threads=1: stub_bench.RATES)
+
+
+def price(kernel):
+    """A price by arithmetic alone, so that merged branches win."""
+    return 1e-9 * max(type_.size for type_ in kernel.operands)
+
+
+def whole(slow, fast):
+    """The time of a RepVGG block with its branches, and of one convolution."""
+    return lambda mod: fast if operators(mod)["conv2d"] == 1 else slow
+
+
+def test_a_faster_graph_of_equal_outputs_is_taken(tmp_path):
+    before = small_models.repvgg_block()
+    result = run_with(StubBench(price, whole(2e-3, 1e-3)), before, tmp_path)
+    assert operators(result.mod)["conv2d"] == 1
+    arrays = inputs_of(before)
+    (expected,), (actual,) = run(before, arrays), run(result.mod, arrays)
+    np.testing.assert_allclose(actual, expected, atol=2e-6 * np.abs(expected).max())
+    report = result.reports[0]
+    times = {graph.name: graph.whole_secs for graph in report.measured.graphs}
+    assert times[INPUT] == 2e-3 and times["graph 1"] == 1e-3
+    assert "the input: whole 2000.0 us" in str(report) and "kernels 0.0 us (-100%)" in str(report)
+    assert "taken: graph 1" in str(result) and "2.00 times as fast" in str(result)
+    assert report.weight_bytes_after < report.weight_bytes_before
+
+
+def check_input_is_kept(result, before):
+    assert tvm_ffi.structural_equal(result.mod, before)
+    report = result.reports[0]
+    assert report.weight_bytes_after == report.weight_bytes_before
+
+
+def test_wrong_outputs_are_refused_however_fast(tmp_path):
+    before = small_models.repvgg_block()
+    bench = StubBench(price, whole(2e-3, 1e-3), error=1e-2)
+    result = run_with(bench, before, tmp_path)
+    check_input_is_kept(result, before)
+    assert "refused for other outputs: graph 1 (1.0e-02" in str(result)
+
+
+@pytest.mark.parametrize("fast", [1e-3, 0.995e-3, 1.5e-3], ids=["equal", "noise", "slower"])
+def test_a_tie_is_the_inputs(fast, tmp_path):
+    before = small_models.repvgg_block()
+    result = run_with(StubBench(price, whole(1e-3, fast)), before, tmp_path)
+    check_input_is_kept(result, before)
+    assert "taken: the input" in str(result) and "a tie, or slower" in str(result)
+
+
+def test_an_interrupt_gives_the_input_back(tmp_path):
+    before = small_models.repvgg_block()
+    handler = signal.getsignal(signal.SIGINT)
+    bench = StubBench(price, whole(2e-3, 1e-3), asking=lambda: os.kill(os.getpid(), signal.SIGINT))
+    result = run_with(bench, before, tmp_path)
+    check_input_is_kept(result, before)
+    assert "interrupted" in result.reports[0].measured.verdict
+    assert bench.is_closed and not bench.ran
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
+    bench = StubBench(price, whole(2e-3, 1e-3))
+    run_with(bench, small_models.repvgg_block(), tmp_path)
+    graphs = list(dict.fromkeys(graph for graph, _, _ in bench.tuned))
+    common = set.intersection(*(graph.workloads for graph in graphs))
+    assert len(graphs) > 1 and {"conv2d", "relu"} <= common < graphs[0].workloads
+    assert {(trials, frozenset(left)) for _, trials, left in bench.tuned} == {
+        (8, frozenset()),
+        (16, frozenset(common)),
+        (32, frozenset(common)),
+    }
+
+
+def test_without_time_the_input_and_the_cheapest_graph_are_compared(tmp_path):
+    bench = StubBench(price, whole(2e-3, 1e-3))
+    bench.has_time = False
+    result = run_with(bench, small_models.repvgg_block(), tmp_path)
+    assert {trials for _, trials, _ in bench.tuned} == {8}
+    assert [graph.name for graph in result.reports[0].measured.graphs] == [INPUT, "graph 1"]
+
+
+def test_a_graph_that_does_not_compile_is_left_out(tmp_path):
+    class Failing(StubBench):
+        def compile(self, graph, check):
+            if graph.mod is not self.ran[0]:
+                raise tvm.error.InternalError("no such kernel")
+            return super().compile(graph, check)
+
+    before = small_models.repvgg_block()
+    result = run_with(Failing(price, whole(2e-3, 1e-3)), before, tmp_path)
+    check_input_is_kept(result, before)
+    assert "graph 1 was left out, TVM raised: no such kernel" in str(result)
+
+
+def test_other_functions_than_main_are_left_alone(tmp_path):
+    before = small_models.repvgg_block()
+    before["other"] = before["main"].with_attr("global_symbol", "other")
+    result = run_with(StubBench(price, whole(2e-3, 1e-3)), before, tmp_path)
+    assert tvm_ffi.structural_equal(result.mod["other"], before["other"])
+    notes = {report.name: report.note for report in result.reports}
+    assert notes["other"] == "only main can be run to compare graphs"
+
+
+def test_weights_that_are_parameters_stay_parameters(tmp_path):
+    def body(emit, x, w, s):
+        y = emit(relax.op.matmul(x, w))
+        return emit(relax.op.multiply(y, s))
+
+    mod = small_models.module([(64, 16), (16, 16), (16,)], body, attrs={"num_input": 1})
+    bench = StubBench(price)
+    bench.whole = lambda mod: 1e-3 if mod is not bench.ran[0] else 2e-3
+    result = run_with(bench, mod, tmp_path)
+    assert len(result.mod["main"].params) == 3
+    arrays = inputs_of(mod)
+    for one, other in zip(run(mod, arrays), run(result.mod, arrays), strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5 * np.abs(one).max())
+
+
+def test_what_cannot_be_compared_is_left_alone(tmp_path):
+    w = small_models.Weights()
+
+    def body(emit, x):
+        return emit(relax.op.matmul(x, w(4, 4, dtype="float16")))
+
+    before = small_models.module([(3, 4)], body, "float16")
+    bench = StubBench(price)
+    result = run_with(bench, before, tmp_path)
+    check_input_is_kept(result, before)
+    assert "it cannot be run to compare graphs" in str(result) and not bench.asked
+
+
+def test_a_directory_of_another_target_is_refused(tmp_path):
+    run_with(StubBench(price), small_models.attention(), tmp_path, rules=(), layouts=False)
+    with pytest.raises(ValueError, match="was made for target"):
+        optimizer.optimize(
+            small_models.attention(),
+            {"kind": "llvm", "mcpu": "x86-64-v2"},
+            work_dir=tmp_path,
+            make_bench=StubBench(price).make,
+        )
+
+
+def test_a_price_and_a_directory_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="price and work_dir are both given"):
+        optimizer.optimize(
+            small_models.attention(), "llvm", price=stub_bench.BOUND, work_dir=tmp_path
+        )
+
+
+def test_the_fastest_of_three_is_taken_and_noise_is_no_gain():
+    """Made-up times of seven rounds: one graph is faster in all, one on average only."""
+
+    class Made:
+        def __init__(self, secs, offset=0.0):
+            self.secs, self.offset = secs, offset
+
+        def __call__(self, inputs):
+            return [np.ones(3) + self.offset]
+
+        def timer(self, inputs):
+            calls = iter(range(1000))
+            return lambda: self.secs[next(calls) % len(self.secs)]
+
+    check = OutputCheck(Reference("NumPy", Made([1.0])), ((),), ([np.ones(3)],), 1e-4)
+    graphs = {INPUT: Made([1.0]), "noisy": Made([0.7, 1.2, 1.1, 0.6]), "sure": Made([0.95])}
+    verdict = verify(graphs, check)
+    assert verdict.winner == "sure" and verdict.median_secs("sure") == 0.95
+    graphs["sure"] = Made([0.5], offset=2e-4)
+    verdict = verify(graphs, check)
+    assert verdict.winner == INPUT and "sure" not in verdict.secs
+    graphs[INPUT] = Made([1.0], offset=1.0)
+    assert "nothing can be compared" in verify(graphs, check).reason

@@ -1,0 +1,218 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Measured prices: what is asked for, what they change, and what the loop finds."""
+
+import random
+
+import pytest
+import small_models
+import stub_bench
+from small_models import Weights, module
+from stub_bench import BOUND, StubBench, operators, run_with
+
+from tvm import relax
+from tvm_droplet_ms.graph import optimizer, rules_of
+from tvm_droplet_ms.graph.extract import extract
+from tvm_droplet_ms.graph.importer import import_function
+from tvm_droplet_ms.graph.kernels import conversion_kernel, kernel_of
+from tvm_droplet_ms.graph.measured_prices import FoundPlan, MeasuredPrice, time_what_is_wanted
+from tvm_droplet_ms.graph.problem import problem_of
+from tvm_droplet_ms.graph.rules import ALL_RULES
+from tvm_droplet_ms.graph.saturate import saturate
+
+
+@pytest.fixture(autouse=True)
+def fixed_machine(monkeypatch):
+    monkeypatch.setattr(optimizer, "measure_machine", lambda threads=1: stub_bench.RATES)
+
+
+def transition():
+    """A 1x1 convolution that halves the channels, then a pool that quarters the image."""
+    w = Weights()
+
+    def body(emit, x):
+        y = emit(relax.op.nn.conv2d(x, w(32, 64, 1, 1)))
+        return emit(relax.op.nn.avg_pool2d(y, (2, 2), (2, 2)))
+
+    return module([(1, 64, 28, 28)], body)
+
+
+def bound_of(kernel):
+    """The roofline of a kernel: its bytes and arithmetic, counted by hand for the transition."""
+    (first, *rest) = kernel.operands
+    channels = {"conv2d": 32, "avg_pool2d": first.shape[1]}[kernel.operator.name]
+    pixels = first.shape[2] * first.shape[3] // (1 if kernel.operator.name == "conv2d" else 4)
+    moved = 4 * (first.size + channels * pixels + sum(each.size for each in rest))
+    flops = channels * pixels * (2 * first.shape[1] if rest else 4)
+    return max(flops / 1e11, moved / stub_bench.RATES.bandwidth(moved))
+
+
+def order(mod):
+    return list(operators(mod))
+
+
+def whole_of(price):
+    """The time of a whole graph: that of its first operator."""
+
+    def whole(mod):
+        return price[order(mod)[0]]
+
+    return whole
+
+
+def test_prices_that_invert_the_roofline_change_the_plan(tmp_path):
+    """By rooflines the pool comes first; with a pool that is slow on many channels it does not."""
+    dear = {"conv2d": 1e-6, "avg_pool2d": 1e-3}
+
+    def price(kernel):
+        wide = kernel.operands[0].shape[1] == 64
+        return dear[kernel.operator.name] if wide else 1e-6
+
+    bench = StubBench(price, whole_of(dear))
+    result = run_with(bench, transition(), tmp_path, layouts=False)
+    assert order(result.mod) == ["conv2d", "avg_pool2d"]
+    assert bench.is_closed and not bench.ran
+    assert "no graph is cheaper" in result.reports[0].measured.verdict
+
+    cheap = {"conv2d": 1e-3, "avg_pool2d": 1e-6}
+    by_size = StubBench(lambda k: cheap[k.operator.name] * k.operands[0].size, whole_of(cheap))
+    result = run_with(by_size, transition(), tmp_path, layouts=False)
+    assert order(result.mod) == ["avg_pool2d", "conv2d"]
+    assert result.reports[0].measured.graphs[0].name == "the input"
+
+
+def test_layouts_follow_prices(tmp_path):
+    """A convolution that is a hundred times faster in NHWC is worth two conversions."""
+    w = Weights()
+
+    def body(emit, x):
+        return emit(relax.op.nn.conv2d(x, w(16, 16, 3, 3), padding=1))
+
+    mod = module([(1, 16, 28, 28)], body)
+    secs = {"NCHW": 1e-2, "NHWC": 1e-4}
+
+    def price(kernel):
+        return secs.get(dict(kernel.operator.attributes).get("layout"), 1e-5)
+
+    def whole(mod):
+        return 1e-2 if operators(mod)["permute_dims"] == 0 else 1e-4
+
+    result = run_with(StubBench(price, whole), mod, tmp_path)
+    assert operators(result.mod)["permute_dims"] == 2
+    assert result.reports[0].measured.graphs[0].whole_secs == 1e-2
+
+
+def test_kernels_that_cannot_win_are_never_timed(tmp_path):
+    """At its roofline NCHW cannot lose to NHWC and two conversions: neither is asked for."""
+    bench = StubBench(bound_of)
+    run_with(bench, transition(), tmp_path)
+    names = {kernel.operator.name for kernel in bench.asked}
+    assert names == {"conv2d", "avg_pool2d"}
+    assert {k.operator.get("layout") for k in bench.asked} == {"NCHW"}
+    assert len(bench.asked) == len(set(bench.asked)) == 4
+
+
+class TruePrice:
+    """Every kernel at a random multiple of its roofline."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.price = MeasuredPrice(BOUND)
+
+    def secs(self, kernel):
+        factor = random.Random(f"{self.seed} {kernel}").choice([1.0, 1.2, 3.0])
+        return self.price.bound_of(kernel) * factor + 1e-9
+
+    def kernel(self, graph, number, way):
+        self.price.kernel(graph, number, way)
+        self._learn(kernel_of(graph, number, way))
+        return self.price.kernel(graph, number, way)
+
+    def conversion(self, type_, source, target):
+        self.price.conversion(type_, source, target)
+        self._learn(conversion_kernel(type_, source, target))
+        return self.price.conversion(type_, source, target)
+
+    def _learn(self, kernel):
+        if kernel is not None:
+            self.price.learn({kernel: self.secs(kernel)})
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", ["network", "attention"])
+def test_the_loop_finds_what_timing_everything_finds(name, seed):
+    mod = optimizer._prepared(getattr(small_models, name)())
+    imported = import_function(mod["main"])
+    graph = imported.graph
+    graph.limit = 400
+    graph.rebuild()
+    saturate(graph, ALL_RULES, max_rounds=3)
+    truth, price = TruePrice(seed), MeasuredPrice(BOUND)
+    best = extract(problem_of(graph, imported.roots, truth), 20.0).plan
+
+    def extracted():
+        return FoundPlan(graph, extract(problem_of(graph, imported.roots, price), 20.0).plan)
+
+    found = time_what_is_wanted(
+        price, extracted, lambda kernels: {k: truth.secs(k) for k in kernels}, lambda: False
+    )
+    assert found[-1].plan.cost == pytest.approx(best.cost, rel=1e-6)
+    assert 0 < len(price.timed) < len(truth.price.timed)
+
+
+def test_what_was_not_timed_is_as_far_from_its_roofline_as_the_rest():
+    """With no time to price NHWC, it must not win because nobody has timed it."""
+    imported = import_function(optimizer._prepared(transition())["main"])
+    imported.graph.rebuild()
+    price = MeasuredPrice(BOUND)
+
+    def extracted():
+        plan = extract(problem_of(imported.graph, imported.roots, price), 20.0).plan
+        return FoundPlan(imported.graph, plan)
+
+    found = time_what_is_wanted(
+        price,
+        extracted,
+        lambda kernels: {kernel: 500 * bound_of(kernel) for kernel in kernels},
+        is_due=lambda: len(price.timed) > 0,
+    )
+    first, second = found
+    assert not price.unknown([first]) and price.unknown([second])
+    price.settle()
+    assert price.share == pytest.approx(500, rel=1e-3)
+    assert not price.unknown([extracted()])
+
+
+def test_unpriced_kernels_stay_at_their_rooflines(tmp_path):
+    bench = StubBench(lambda kernel: None)
+    mod = transition()
+    result = run_with(bench, mod, tmp_path)
+    report = result.reports[0]
+    assert report.measured.unpriced == len(bench.asked) > 0
+    assert report.after_secs < report.before_secs
+
+
+def test_without_rules_and_layouts_only_the_input_is_timed(tmp_path):
+    bench = StubBench(lambda kernel: 1e-3)
+    run_with(bench, transition(), tmp_path, rules=(), layouts=False)
+    assert len(bench.asked) == 2 and not bench.ran
+
+
+def test_families_of_rules_can_be_measured_alone(tmp_path):
+    bench = StubBench(lambda kernel: 1e-3)
+    result = run_with(bench, small_models.steps(), tmp_path, rules=rules_of("merge"))
+    assert set(result.reports[0].rules) <= {rule.name for rule in rules_of("merge")}

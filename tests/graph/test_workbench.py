@@ -1,0 +1,254 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The workbench: real lowering, a real database, and a tuner that makes its times up."""
+
+import json
+
+import pytest
+from tvm_ffi import structural_hash
+
+from tvm import relax
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
+from tvm.target import Target
+from tvm_droplet_ms.graph.equal_trials import OneBatchEach
+from tvm_droplet_ms.graph.kernel_module import kernel_module, workloads_of
+from tvm_droplet_ms.graph.kernels import Kernel
+from tvm_droplet_ms.graph.language import Tensor, operator
+from tvm_droplet_ms.graph.price_file import FILE_NAME, PriceFile, StoredPrice
+from tvm_droplet_ms.graph.workbench import TRIALS, Workbench
+from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.priorities import Stake
+from tvm_droplet_ms.tuning.stop import StopRequest
+
+TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
+
+
+def f32(*shape):
+    return Tensor(shape, "float32")
+
+
+def convolution(channels, layout="NHWC"):
+    kernel_layout, image = {
+        "NHWC": ("HWIO", f32(1, 8, 8, channels)),
+        "NCHW": ("OIHW", f32(1, channels, 8, 8)),
+    }[layout]
+    shape = {"HWIO": (3, 3, channels, 16), "OIHW": (16, channels, 3, 3)}[kernel_layout]
+    op = operator(
+        "conv2d",
+        strides=(1, 1),
+        padding=(1, 1, 1, 1),
+        dilation=(1, 1),
+        groups=1,
+        layout=layout,
+        kernel_layout=kernel_layout,
+    )
+    return Kernel(op, (image, f32(*shape)), (False, True))
+
+
+SOFTMAX = Kernel(operator("softmax", axis=1), (f32(4, 8),), (False,))
+TRANSPOSE = Kernel(operator("permute_dims", axes=(1, 0)), (f32(4, 8),), (False,))
+
+
+class FakeTuner:
+    """A ``KernelTuner`` that measures nothing: it files times from a table."""
+
+    def __init__(self, target, threads, directory, database, parts, note, seed, experience, **_):
+        self.target, self.database, self.note = target, database, note
+        self.trials = 0
+        self.tuned = []
+        self.unscheduled = ()
+        self.secs = lambda task: 1e-3
+        made.append(self)
+
+    def kernels(self, graph):
+        return ModelKernels(graph, self.target, self.database)
+
+    def pick(self, kernels, stop):
+        for task in kernels.tasks:
+            if any(task.task_name.startswith(name) for name in self.unscheduled):
+                kernels.picks.unscheduled[task.task_name] = "made up"
+
+    def tune(self, tasks, kernels, stop, trials, batch):
+        for task in tasks:
+            if task.task_name in kernels.picks.unscheduled:
+                continue
+            self.tuned.append(str(task.task_name))
+            workload = self.database.commit_workload(task.dispatched[0])
+            trace = Schedule(task.dispatched[0]).trace
+            for index in range(batch):
+                secs = self.secs(task) * (batch - index)
+                self.database.commit_tuning_record(
+                    TuningRecord(trace, workload, [secs], self.target)
+                )
+            self.trials += batch
+
+    def close(self):
+        pass
+
+
+made = []
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Opens the directory anew with each call, as another process would."""
+    notes = []
+
+    def open_bench(target=TARGET):
+        opened = Workbench(tmp_path, target, 1, notes.append, 0, make_tuner=FakeTuner)
+        return opened, made[-1], notes
+
+    return open_bench
+
+
+def test_a_price_is_the_best_of_equal_trials_and_is_kept(bench):
+    first, tuner, _ = bench()
+    tuner.secs = lambda task: 3e-3 if "conv2d" in task.task_name else 1e-3
+    kernels = [convolution(8), SOFTMAX]
+    assert first.time(kernels, StopRequest()) == {kernels[0]: 3e-3, SOFTMAX: 1e-3}
+    assert first.trials == 2 * TRIALS
+
+    second, tuner, _ = bench()
+    assert second.time([SOFTMAX, kernels[0]], StopRequest()) == {kernels[0]: 3e-3, SOFTMAX: 1e-3}
+    assert second.trials == 0 and not tuner.tuned
+
+    # What is new is timed, and only that.
+    wanted = [*kernels, convolution(8, "NCHW")]
+    assert len(second.time(wanted, StopRequest())) == 3
+    assert len(tuner.tuned) == 1 and second.trials == TRIALS
+
+
+def test_kernels_have_prices_of_their_own(bench):
+    """Layout, extents, and whether an operand is a weight each make another kernel."""
+    one, opened = convolution(8), bench()[0]
+    others = [
+        convolution(8, "NCHW"),
+        convolution(16),
+        one._replace(weights=(False, False)),
+        TRANSPOSE,
+    ]
+    opened.time([one, *others], StopRequest())
+    assert made[-1].trials == 5 * TRIALS
+
+
+def test_what_is_timed_is_the_kernel_of_the_model():
+    """The hash of a kernel alone is that of the same call in a model with constants."""
+    kernel = convolution(8)
+    alone = lower(kernel_module([kernel]), TARGET)
+    (workloads,) = workloads_of(alone, 1)
+    image = relax.Var("image", relax.TensorType((1, 8, 8, 8), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [image]):
+        with builder.dataflow():
+            weight = relax.const([[[[0.5] * 16] * 8] * 3] * 3, "float32")
+            call = relax.op.nn.conv2d(
+                image, weight, padding=1, data_layout="NHWC", kernel_layout="HWIO"
+            )
+            result = builder.emit_output(call)
+        builder.emit_func_output(result)
+    tasks = ModelKernels(builder.get(), TARGET, MemoryDatabase()).tasks
+    assert [structural_hash(task.dispatched[0]) for task in tasks] == workloads
+
+
+def test_the_roofline_stays_where_nothing_can_be_scheduled(bench):
+    first, tuner, notes = bench()
+    tuner.unscheduled = ("softmax",)
+    assert first.time([SOFTMAX, TRANSPOSE], StopRequest()) == {SOFTMAX: None, TRANSPOSE: 1e-3}
+    assert any("softmax of 4x8 has no schedule" in note for note in notes)
+    second, tuner, _ = bench()
+    assert second.time([SOFTMAX], StopRequest()) == {SOFTMAX: None}
+    assert not tuner.tuned
+
+
+def test_one_kernel_that_tvm_refuses_does_not_take_the_others_with_it(bench):
+    """A permutation of three axes of a matrix has no type."""
+    refused = TRANSPOSE._replace(operator=operator("permute_dims", axes=(0, 1, 2)))
+    opened, _, notes = bench()
+    assert opened.time([refused, SOFTMAX], StopRequest()) == {refused: None, SOFTMAX: 1e-3}
+    assert any("is no kernel of TVM's" in note for note in notes)
+
+
+def test_failed_trials_are_no_price(bench):
+    first, tuner, _ = bench()
+    tuner.secs = lambda task: 1e10
+    assert first.time([SOFTMAX], StopRequest()) == {SOFTMAX: None}
+    assert bench()[0].time([SOFTMAX], StopRequest()) == {SOFTMAX: None}
+    assert not made[-1].tuned
+
+
+def test_without_time_only_known_prices_come_back(bench):
+    opened, tuner, _ = bench()
+    opened.time([SOFTMAX], StopRequest())
+    late = StopRequest(deadline=0.0)
+    assert opened.time([SOFTMAX, TRANSPOSE], late) == {SOFTMAX: 1e-3}
+    # It was not found to be without a schedule: another call times it.
+    assert bench()[0].time([TRANSPOSE], StopRequest()) == {TRANSPOSE: 1e-3}
+
+
+def test_another_targets_prices_and_records_are_not_used(bench):
+    bench()[0].time([SOFTMAX], StopRequest())
+    other = Target({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
+    opened, tuner, notes = bench(other)
+    tuner.secs = lambda task: 7e-3
+    assert opened.time([SOFTMAX], StopRequest()) == {SOFTMAX: 7e-3}
+    assert any("1 prices of" in note and "other targets" in note for note in notes)
+
+
+def test_trials_of_whole_graphs_are_topped_up(bench):
+    opened, tuner, _ = bench()
+    (graph,) = opened.graphs([kernel_module([SOFTMAX, TRANSPOSE])], StopRequest())
+    opened.time([SOFTMAX], StopRequest())
+    tuner.tuned.clear()
+    assert opened.tune(graph, TRIALS, StopRequest())
+    assert [name.rstrip("0123456789") for name in tuner.tuned] == ["transpose"]
+    left_out = {w for w in graph.workloads if w not in workloads_of_softmax()}
+    opened.tune(graph, 3 * TRIALS, StopRequest(), left_out)
+    assert opened.trials == (1 + 1 + 2) * TRIALS
+    assert opened.kernel_secs(graph) == pytest.approx(2e-3)
+
+
+def workloads_of_softmax():
+    return workloads_of(lower(kernel_module([SOFTMAX]), TARGET), 1)[0]
+
+
+def test_torn_and_foreign_lines_are_skipped(tmp_path):
+    file = PriceFile(tmp_path, "a")
+    file.add("1", StoredPrice(8, 0.5))
+    file.add("2", StoredPrice(0, None))
+    with (tmp_path / FILE_NAME).open("a") as raw:
+        raw.write(json.dumps({"key": "3", "target": "a", "trials": 8, "secs": -1.0}) + "\n")
+        raw.write(json.dumps({"key": "4", "target": "b", "trials": 8, "secs": 1.0}) + "\n")
+        raw.write('{"key": "5", "tar')
+    again = PriceFile(tmp_path, "a")
+    assert again.prices == {"1": StoredPrice(8, 0.5), "2": StoredPrice(0, None)}
+    assert again.foreign == 1
+    again.add("6", StoredPrice(8, 0.25))
+    assert PriceFile(tmp_path, "a").prices["6"].secs == 0.25
+
+
+def test_every_task_has_one_batch():
+    rule = OneBatchEach([Stake(1, 1.0), Stake(1, 3.0), Stake(1, 2.0)])
+    rule.know(1, 0.1)
+    assert rule.next() == 1
+    assert rule.next(busy=[1]) == 2
+    rule.tell(1, 1.0, 5.0)
+    rule.end(0)
+    assert rule.next(secs_left=0.1) == 2
+    rule.tell(2, 1.0, 5.0)
+    assert rule.next() is None

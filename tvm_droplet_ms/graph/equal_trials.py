@@ -1,0 +1,39 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Gives every kernel that is compared the same number of trials. Imports no TVM."""
+
+import math
+from collections.abc import Collection
+
+from ..tuning.priorities import Priorities
+
+
+class OneBatchEach(Priorities):
+    """One batch for every task, the one with the largest stake first, and then the end.
+
+    A kernel with a hundred trials looks better than one with eight: what is to be compared gets as
+    many. What earlier runs know makes no difference. A batch begins where any time is left.
+    """
+
+    def next(self, secs_left: float = math.inf, busy: Collection[int] = ()) -> int | None:
+        """Choose the task of the next batch; see ``Priorities.next``."""
+        waiting = [
+            task
+            for task, progress in enumerate(self._tasks)
+            if not progress.batches and not progress.ended and task not in busy
+        ]
+        return max(waiting, key=lambda task: (self._tasks[task].stake.secs, -task), default=None)

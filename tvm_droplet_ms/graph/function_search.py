@@ -1,0 +1,214 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The search for the cheapest graphs of one function. Imports no TVM."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from .egraph import WEIGHT_SHARE, EGraph
+from .environment import GraphEnvironment, GraphState
+from .extract import extract
+from .greedy import as_it_is
+from .kernels import Kernel
+from .mcts import TreeSearch
+from .measured_prices import FoundPlan, MeasuredPrice, time_what_is_wanted
+from .prices import Price
+from .problem import Problem, problem_of
+from .report import FunctionReport
+from .rules import Rule
+from .saturate import saturate
+
+REWARD_SECS, FINAL_SECS = 2.0, 20.0
+"""How long one extraction may take, within a tree search and at the end."""
+
+Timer = Callable[[Sequence[Kernel]], Mapping[Kernel, float | None]]
+"""Times kernels; None for one that cannot be timed. Those that it has no time for are missing."""
+
+
+class FunctionSearch:
+    """The search for the best graphs of one function.
+
+    Parameters
+    ----------
+    graph : EGraph
+        The e-graph of the function as it came.
+    roots : Sequence[int]
+        The classes of its results.
+    price : Price
+        Prices kernels.
+    rules : Sequence[Rule]
+        The rules.
+    layouts : bool
+        Whether layouts may change.
+    max_nodes : int
+        The limit of the e-graph.
+    report : FunctionReport
+        Is told what was done.
+    """
+
+    def __init__(
+        self,
+        graph: EGraph,
+        roots: Sequence[int],
+        price: Price,
+        rules: Sequence[Rule],
+        layouts: bool,
+        max_nodes: int,
+        report: FunctionReport,
+    ) -> None:
+        self._start = graph
+        self._roots = roots
+        self._price = price
+        self._rules = rules
+        self._layouts = layouts
+        self._report = report
+        self._saturated = False
+        self._grown_size = 0
+        # What came in always fits: a limit below it would leave nothing to search.
+        graph.limit = max(max_nodes, graph.size, graph.weight_size // WEIGHT_SHARE + 1)
+
+    def as_it_came(self) -> FoundPlan | None:
+        """The plan that computes the function as it came; None if it cannot be read back."""
+        self._start.rebuild()
+        first = {number: nodes[0] for number, nodes in self._start.classes()}
+        plan = as_it_is(self._problem(self._start, layouts=False), first)
+        return None if plan is None else FoundPlan(self._start, plan)
+
+    def best(self, before: FoundPlan, search: str, time_limit: float, seed: int) -> FoundPlan:
+        """The cheapest plan by prices that do not change.
+
+        Parameters
+        ----------
+        before : FoundPlan
+            The plan as it came, which is kept where nothing is cheaper.
+        search : str
+            "auto", "saturate" or "mcts".
+        time_limit : float
+            Seconds; what is under way is finished.
+        seed : int
+            The seed of the tree search.
+        """
+        end = time.perf_counter() + time_limit
+        graphs = [self._grown(search, time_limit)]
+        if self._needs_tree(search):
+            graphs.append(self._tree_search(end - time.perf_counter(), seed))
+        return self._cheapest([before, *filter(None, map(self._extracted, graphs))])
+
+    def best_timed(
+        self,
+        before: FoundPlan,
+        search: str,
+        time_limit: float,
+        seed: int,
+        price: MeasuredPrice,
+        timer: Timer,
+        is_due: Callable[[], bool],
+    ) -> list[FoundPlan]:
+        """The cheapest plans by prices that are measured while they are asked for.
+
+        Parameters
+        ----------
+        before : FoundPlan
+            The plan as it came.
+        search : str
+            "auto", "saturate" or "mcts".
+        time_limit : float
+            Seconds of the saturation and of the tree search.
+        seed : int
+            The seed of the tree search.
+        price : MeasuredPrice
+            The prices; the same as that of the constructor.
+        timer : Timer
+            Times kernels.
+        is_due : Callable[[], bool]
+            Whether no more is to be timed.
+
+        Returns
+        -------
+        found : list[FoundPlan]
+            Plans of different kernels, the cheapest first, with their last prices. The plan as it
+            came is among them.
+        """
+        start = time.perf_counter()
+        graphs = [self._grown(search, time_limit)]
+        left = time_limit - (time.perf_counter() - start)
+        found = [before]
+
+        def settle(graph: EGraph) -> None:
+            def extracted() -> FoundPlan | None:
+                return self._extracted(graph)
+
+            found.extend(time_what_is_wanted(price, extracted, timer, is_due, [before]))
+
+        settle(graphs[0])
+        if self._needs_tree(search) and not is_due():
+            # The tree search has the prices of what was timed by now.
+            graphs.append(self._tree_search(left, seed))
+            settle(graphs[1])
+        if price.unknown(found):
+            price.settle()
+            found += filter(None, map(self._extracted, graphs))
+        if self._layouts:
+            found += filter(None, [self._extracted(graph, layouts=False) for graph in graphs])
+        ranked = sorted(map(price.repriced, found), key=lambda each: each.plan.cost)
+        self._tell(self._cheapest([price.repriced(before), *ranked]))
+        return ranked
+
+    def _grown(self, search: str, time_limit: float) -> EGraph:
+        grown = self._start.copy()
+        if search != "mcts":
+            saturation = saturate(grown, self._rules, time_limit=time_limit)
+            self._report.rules, self._saturated = saturation.applied, saturation.complete
+            self._report.search = "saturated" if self._saturated else "saturated to the limit"
+        self._grown_size = grown.size
+        return grown
+
+    def _needs_tree(self, search: str) -> bool:
+        return not self._saturated and search != "saturate"
+
+    def _tree_search(self, time_limit: float, seed: int) -> EGraph:
+        def cost(graph: EGraph) -> float:
+            plan = extract(self._problem(graph, self._layouts), REWARD_SECS).plan
+            return float("inf") if plan is None else plan.cost
+
+        self._report.search = "tree search"
+        environment = GraphEnvironment(self._rules, cost)
+        state = GraphState(self._start.copy(), self._start.count)
+        search = TreeSearch(environment, seed=seed)
+        found = search.run(state, time_limit=max(time_limit, 0.1))
+        self._report.rules = {name: found.best.path.count(name) for name in found.best.path}
+        return found.best.graph
+
+    def _extracted(self, graph: EGraph, layouts: bool | None = None) -> FoundPlan | None:
+        layouts = self._layouts if layouts is None else layouts
+        extraction = extract(self._problem(graph, layouts), FINAL_SECS)
+        if extraction.note:
+            self._report.note = extraction.note
+        return None if extraction.plan is None else FoundPlan(graph, extraction.plan)
+
+    def _cheapest(self, found: Sequence[FoundPlan]) -> FoundPlan:
+        best = min(found, key=lambda each: each.plan.cost)
+        self._tell(best)
+        return best
+
+    def _tell(self, best: FoundPlan) -> None:
+        is_start = best.graph is self._start
+        self._report.nodes = self._grown_size if is_start else best.graph.size
+        self._report.optimal = self._saturated and (is_start or best.plan.optimal)
+
+    def _problem(self, graph: EGraph, layouts: bool) -> Problem:
+        return problem_of(graph, list(self._roots), self._price, layouts)

@@ -1,0 +1,92 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Kernels as a Relax module: what `tune` would make of them is what is timed."""
+
+from collections.abc import Sequence
+
+from tvm_ffi import get_global_func, structural_hash
+
+from tvm import relax
+from tvm.ir import GlobalVar, IRModule
+from tvm.tirx import PrimFunc
+
+from .kernels import Kernel
+from .relax_operators import write_call
+from .relax_types import relax_type
+
+
+def kernel_module(kernels: Sequence[Kernel]) -> IRModule:
+    """Make a module of one function for each kernel.
+
+    Parameters
+    ----------
+    kernels : Sequence[Kernel]
+        The kernels.
+
+    Returns
+    -------
+    mod : IRModule
+        The functions are named by their numbers, ``kernel_0`` and so on. Weights are their last
+        parameters (``num_input``), so that they are marked as those of a model are.
+    """
+    builder = relax.BlockBuilder()
+    for index, kernel in enumerate(kernels):
+        operands = [relax.Var(f"x{i}", relax_type(t)) for i, t in enumerate(kernel.operands)]
+        pairs = list(zip(operands, kernel.weights, strict=True))
+        inputs = [operand for operand, is_weight in pairs if not is_weight]
+        weights = [operand for operand, is_weight in pairs if is_weight]
+        attrs = {"num_input": len(inputs)}
+        with builder.function(f"kernel_{index}", [*inputs, *weights], attrs=attrs):
+            with builder.dataflow():
+                result = builder.emit_output(write_call(kernel.operator, list(operands)))
+            builder.emit_func_output(result)
+    return builder.get()
+
+
+def workloads_of(lowered: IRModule, count: int) -> list[list[int] | None]:
+    """What each function of a lowered ``kernel_module`` runs.
+
+    Parameters
+    ----------
+    lowered : IRModule
+        The module, its operators as kernels.
+    count : int
+        The number of functions.
+
+    Returns
+    -------
+    workloads : list[list[int] | None]
+        For each the structural hashes of the TIR functions that it calls, one for each call; None
+        where it calls something else, which cannot be scheduled.
+    """
+    return [_calls(lowered, lowered[f"kernel_{index}"]) for index in range(count)]
+
+
+def _calls(lowered: IRModule, function: relax.Function) -> list[int] | None:
+    normalize = get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
+    hashes: list[int] = []
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if not isinstance(call, relax.Call):
+                continue
+            callee = call.args[0] if call.args else None
+            target = lowered[callee] if isinstance(callee, GlobalVar) else None
+            if not isinstance(target, PrimFunc):
+                return None
+            hashes.append(structural_hash(normalize(target)))
+    return hashes or None

@@ -1,0 +1,331 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The search of one function with prices that are measured, and the check of what it finds."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from tvm_ffi import structural_equal
+
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.target import Target
+
+from ..tuning.errors import ModelError
+from ..tuning.frontends.imported import ImportedModel, check_inputs
+from ..tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check
+from ..tuning.picks import last_line
+from ..tuning.stop import StopRequest
+from .exporter import export_function
+from .function_search import FunctionSearch
+from .importer import Imported
+from .kernels import Kernel, kernels_of
+from .measured_prices import FoundPlan, MeasuredPrice
+from .problem import Conversion
+from .report import FunctionReport, GraphTimes, Measured
+from .verification import INPUT, TIMED_SECS, Runnable, verify
+
+SEARCH_SHARE, PRICING_SHARE, TUNING_SHARE = 0.2, 0.55, 0.7
+"""Shares of the time: of a search without the timing of kernels; of a search with it; and of what
+is left then, the share until whole graphs are compiled."""
+
+MOST_GRAPHS = 3
+"""The most graphs that are run beside the input."""
+
+LEVELS = (8, 16, 32)
+"""Trials of the kernels of whole graphs: all get the first, those that not all graphs have get
+more while there is time."""
+
+LISTED = 3
+"""The most kernels that a report names as what limits the gain."""
+
+
+class Graph(Protocol):
+    """A whole graph with its kernels; ``workbench.WholeGraph`` is one."""
+
+    @property
+    def workloads(self) -> set[int]:
+        """The structural hashes of its tasks."""
+
+
+class Bench(Protocol):
+    """Times kernels and whole graphs; ``workbench.Workbench`` is one."""
+
+    @property
+    def trials(self) -> int:
+        """The schedules that were measured."""
+
+    @property
+    def secs_of(self) -> Mapping[str, float]:
+        """Where the seconds went, by part."""
+
+    def time(self, kernels: Sequence[Kernel], stop: StopRequest) -> Mapping[Kernel, float | None]:
+        """Time kernels alone; None for one that cannot be timed."""
+
+    def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> Sequence[Any]:
+        """The kernels of whole graphs."""
+
+    def tune(self, graph: Any, trials: int, stop: StopRequest, left_out: set[int]) -> bool:
+        """Give the kernels of a graph so many trials; whether there was time for all."""
+
+    def compile(self, graph: Any, check: OutputCheck) -> Runnable:
+        """Compile a graph with the best schedules."""
+
+    def kernel_secs(self, graph: Any) -> float:
+        """The sum of the best times of a graph's kernels, each alone."""
+
+    def close(self) -> None:
+        """End what was started."""
+
+
+class MeasuredSearch:
+    """The search of ``main`` with measured prices.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The module.
+    imported : Imported
+        Its function ``main``.
+    price : MeasuredPrice
+        The prices, which learn.
+    bench : Bench
+        Times kernels and graphs.
+    target : Target
+        The target.
+    stop : StopRequest
+        When to end; what was begun is finished.
+    seed : int
+        Seed of all random choices.
+    report : FunctionReport
+        Is told what was done.
+    """
+
+    def __init__(
+        self,
+        mod: IRModule,
+        imported: Imported,
+        price: MeasuredPrice,
+        bench: Bench,
+        target: Target,
+        stop: StopRequest,
+        seed: int,
+        report: FunctionReport,
+    ) -> None:
+        self._mod = mod
+        self._imported = imported
+        self._price = price
+        self._bench = bench
+        self._target = target
+        self._stop = stop
+        self._seed = seed
+        self._report = report
+        self._measured = report.measured = Measured()
+
+    def run(self, search: FunctionSearch, kind: str, fold: bool) -> relax.Function | None:
+        """Search, and compare what was found with the input.
+
+        Parameters
+        ----------
+        search : FunctionSearch
+            The search.
+        kind : str
+            "auto", "saturate" or "mcts".
+        fold : bool
+            Whether what depends on constants alone is computed now.
+
+        Returns
+        -------
+        function : relax.Function or None
+            None where the input is kept.
+        """
+        try:
+            bound = self._with_weights(self._mod)
+            model = ImportedModel(bound, check_inputs(bound))
+        except ModelError as error:
+            self._leave(f"it cannot be run to compare graphs: {error}")
+            return None
+        before = search.as_it_came()
+        if before is None:
+            self._leave("the graph that came in cannot be read back")
+            return None
+        found = self._found(search, kind, before)
+        before = self._price.repriced(before)
+        self._report.before_secs = before.plan.cost
+        self._report.after_secs = found[0].plan.cost
+        self._measured.untimed = len(self._price.unknown([found[0]]))
+        steps = found[0].plan.steps.values()
+        self._report.conversions = sum(isinstance(step, Conversion) for step in steps)
+        self._measured.limits = self._limits(before, found[0])
+        functions = self._functions(found, before, fold)
+        self._count()
+        if not functions:
+            self._measured.verdict = "no graph is cheaper by its estimate"
+            return None
+        start = time.monotonic()
+        chosen = None if self._stop.is_asked else self._verified(model, before, functions)
+        self._measured.verifying_secs = time.monotonic() - start
+        self._count()
+        if self._stop.is_asked and chosen is None:
+            self._measured.verdict = "the search was interrupted"
+        return chosen
+
+    def _count(self) -> None:
+        self._measured.trials = self._bench.trials
+        self._measured.secs_of = dict(self._bench.secs_of)
+
+    def _leave(self, note: str) -> None:
+        self._report.search, self._report.note, self._report.measured = "none", note, None
+
+    def _with_weights(self, mod: IRModule) -> IRModule:
+        """The module with random values of those parameters that are weights."""
+        params = mod["main"].params
+        first = int((mod["main"].attrs or {}).get("num_input", len(params)))
+        generator = np.random.default_rng(self._seed)
+        values = {}
+        for param in params[first:]:
+            shape = [int(extent) for extent in param.ty.shape]
+            values[param.name] = generator.standard_normal(shape).astype(str(param.ty.dtype))
+        return relax.transform.BindParams("main", values)(mod) if values else mod
+
+    def _found(self, search: FunctionSearch, kind: str, before: FoundPlan) -> list[FoundPlan]:
+        start, left = time.monotonic(), self._stop.left
+        pricing = self._stop.earlier((1 - PRICING_SHARE) * left)
+
+        def timed(kernels: Sequence[Kernel]) -> Mapping[Kernel, float | None]:
+            secs = self._bench.time(kernels, pricing)
+            self._measured.kernels += len(secs)
+            self._measured.unpriced += sum(each is None for each in secs.values())
+            return secs
+
+        limit = SEARCH_SHARE * left
+        found = search.best_timed(
+            before, kind, limit, self._seed, self._price, timed, lambda: pricing.is_due
+        )
+        self._measured.pricing_secs = time.monotonic() - start
+        return found
+
+    def _functions(
+        self, found: Sequence[FoundPlan], before: FoundPlan, fold: bool
+    ) -> list[tuple[relax.Function, float]]:
+        """The cheapest different functions, with their estimates."""
+        functions: list[tuple[relax.Function, float]] = []
+        start = self._imported.graph
+        for graph, plan in found:
+            if plan.cost >= before.plan.cost or len(functions) == MOST_GRAPHS:
+                break
+            self._imported.graph = graph
+            function = export_function(self._imported, plan, fold)
+            if not any(structural_equal(function, other) for other, _ in functions):
+                functions.append((function, plan.cost))
+        self._imported.graph = start
+        return functions
+
+    def _verified(
+        self,
+        model: ImportedModel,
+        before: FoundPlan,
+        functions: Sequence[tuple[relax.Function, float]],
+    ) -> relax.Function | None:
+        names = {f"graph {i}": function for i, (function, _) in enumerate(functions, 1)}
+        estimates = dict(zip(names, (cost for _, cost in functions), strict=True))
+        estimates[INPUT] = before.plan.cost
+        mods = {INPUT: model.mod} | {n: self._whole(function) for n, function in names.items()}
+        check = self._guarded(
+            INPUT, lambda: make_check(model, self._target, EXACT_TOLERANCE, self._seed)
+        )
+        if check is None:
+            self._measured.verdict = "the input cannot be compiled"
+            return None
+        graphs = self._tuned(mods)
+        if self._stop.is_asked:
+            return None
+        compiled: dict[str, Runnable] = {}
+        for name, graph in graphs.items():
+            built = self._guarded(name, partial(self._bench.compile, graph, check))
+            if built is not None:
+                compiled[name] = built
+        if INPUT not in compiled or len(compiled) == 1:
+            self._measured.verdict = "there is nothing to compare it with"
+            return None
+        verdict = verify(compiled, check)
+        self._measured.taken, self._measured.verdict = verdict.winner, verdict.reason
+        self._measured.graphs = [
+            GraphTimes(
+                name,
+                estimates[name],
+                self._bench.kernel_secs(graphs[name]),
+                verdict.median_secs(name),
+                verdict.deviations[name],
+            )
+            for name in compiled
+        ]
+        return names.get(verdict.winner)
+
+    def _whole(self, function: relax.Function) -> IRModule:
+        mod = self._mod.clone()
+        main = function.with_attr("global_symbol", "main")
+        mod.update_func(mod.get_global_var("main"), main)
+        return self._with_weights(mod)
+
+    def _tuned(self, mods: Mapping[str, IRModule]) -> dict[str, Any]:
+        """The graphs with schedules of equal trials; without those that there is no time for."""
+        tuning = self._stop.earlier(max((1 - TUNING_SHARE) * self._stop.left, TIMED_SECS))
+        graphs = dict(zip(mods, self._bench.graphs(list(mods.values()), tuning), strict=True))
+        common: set[int] = set()
+        for level in LEVELS:
+            complete = [self._bench.tune(graph, level, tuning, common) for graph in graphs.values()]
+            if not all(complete):
+                # What got no trials cannot win: it need not be compiled.
+                kept = max(2, sum(complete)) if level == LEVELS[0] else len(graphs)
+                return dict(list(graphs.items())[:kept])
+            common = set.intersection(*(set(graph.workloads) for graph in graphs.values()))
+        return graphs
+
+    def _guarded(self, name: str, make: Callable[[], Any]) -> Any:
+        # What TVM cannot compile fails with errors of many types. The others are not to suffer.
+        try:
+            return make()
+        except Exception as error:
+            self._report.notes.append(f"{name} was left out, TVM raised: {last_line(error)}")
+            return None
+
+    def _limits(self, before: FoundPlan, best: FoundPlan) -> list[str]:
+        """What the cheapest graph's time goes to."""
+        total = best.plan.cost
+        if total <= 0:
+            return []
+        old = Counter(kernel for _, kernel in kernels_of(*before) if kernel is not None)
+        new = [(step.price, kernel) for step, kernel in kernels_of(*best) if kernel is not None]
+        kept, rest = 0.0, old.copy()
+        for price, kernel in new:
+            if rest[kernel]:
+                rest[kernel] -= 1
+                kept += price
+        lines = [f"{kept / total:.0%} of the estimate is in kernels that the input has too"]
+        shares: dict[Kernel, float] = {}
+        for price, kernel in new:
+            shares[kernel] = shares.get(kernel, 0.0) + price
+        for kernel, price in sorted(shares.items(), key=lambda item: -item[1])[:LISTED]:
+            secs, bound = self._price.timed.get(kernel), self._price.bound_of(kernel)
+            how = f"at {bound / secs:.0%} of its roofline" if secs else "not timed"
+            lines.append(f"{price / total:.0%} {kernel}, {how}")
+        return lines

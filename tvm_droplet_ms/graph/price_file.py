@@ -1,0 +1,104 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The prices of kernels in a work directory: a line of JSON each. Imports no TVM."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+FILE_NAME = "graph_prices.jsonl"
+
+
+class StoredPrice(NamedTuple):
+    """What is known of a kernel.
+
+    Attributes
+    ----------
+    trials : int
+        The trials that it had; 0 where it could not be scheduled.
+    secs : float or None
+        The best of them in seconds; None where none succeeded.
+    """
+
+    trials: int
+    secs: float | None
+
+
+class PriceFile:
+    """The file of prices.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        Its directory.
+    target : str
+        The target's text: what was timed for another one is not read.
+
+    Attributes
+    ----------
+    prices : dict[str, StoredPrice]
+        By the key of a kernel; the last of a key.
+    foreign : int
+        Lines of other targets.
+    """
+
+    def __init__(self, work_dir: str | os.PathLike[str], target: str) -> None:
+        self.path = Path(work_dir) / FILE_NAME
+        self.prices: dict[str, StoredPrice] = {}
+        self.foreign = 0
+        self._target = target
+        self._read()
+
+    def _read(self) -> None:
+        if not self.path.exists():
+            return
+        for line in self.path.read_bytes().splitlines():
+            # A line may be torn where a run was killed: its kernel is timed anew.
+            try:
+                entry = json.loads(line.decode("utf-8"))
+                key, target = str(entry["key"]), entry["target"]
+                price = _checked(entry["trials"], entry["secs"])
+            except (ValueError, TypeError, KeyError):
+                continue
+            if target == self._target:
+                self.prices[key] = price
+            else:
+                self.foreign += 1
+
+    def add(self, key: str, price: StoredPrice) -> None:
+        """Keep the price of a kernel."""
+        self.prices[key] = price
+        entry = {"key": key, "target": self._target, **price._asdict()}
+        with self.path.open("ab+") as file:
+            text = json.dumps(entry) + "\n"
+            # A torn last line must not swallow this one.
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                text = text if file.read(1) == b"\n" else "\n" + text
+            file.write(text.encode("utf-8"))
+
+
+def _checked(trials: object, secs: object) -> StoredPrice:
+    if not isinstance(trials, int) or trials < 0:
+        raise ValueError(f"trials is {trials!r}")
+    if secs is None:
+        return StoredPrice(trials, None)
+    if not isinstance(secs, float) or not (0 < secs < math.inf):
+        raise ValueError(f"secs is {secs!r}")
+    return StoredPrice(trials, secs)

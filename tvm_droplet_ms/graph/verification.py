@@ -1,0 +1,136 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Whole graphs against the input: outputs first, then the clock. A tie is the input's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+import numpy as np
+
+from ..tuning.alternation import Timer, time_in_alternation
+from ..tuning.frontends.imported import Arrays
+from ..tuning.output_check import OutputCheck
+
+INPUT = "the input"
+"""The name of the graph that came in."""
+
+MOST_ROUNDS, FEWEST_ROUNDS, TIMED_SECS = 31, 7, 4.0
+"""Rounds that graphs are timed in, in turns: fewer of slow ones."""
+
+LEAST_GAIN = 0.01
+"""What a graph must save in three of four rounds, or it is a tie."""
+
+
+class Runnable(Protocol):
+    """A compiled graph; ``tuning.compiled_model.CompiledModel`` is one."""
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
+        """Run it."""
+
+    def timer(self, inputs: Sequence[np.ndarray]) -> Callable[[], float]:
+        """A function that runs it once and returns the seconds."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a comparison.
+
+    Parameters
+    ----------
+    winner : str
+        The name of the graph to take: the input's, where no other is surely faster.
+    secs : dict[str, list[float]]
+        The seconds of each graph in each round; without those that were refused.
+    deviations : dict[str, float]
+        How far the outputs of each differ from the untouched model's, relative to the largest.
+    reason : str
+        Why, in words.
+    """
+
+    winner: str
+    secs: dict[str, list[float]]
+    deviations: dict[str, float]
+    reason: str
+
+    def median_secs(self, name: str) -> float:
+        """The median seconds of a graph; 0 for one that was refused."""
+        return median(self.secs[name]) if name in self.secs else 0.0
+
+
+def verify(graphs: Mapping[str, Runnable], check: OutputCheck) -> Verdict:
+    """Compare compiled graphs.
+
+    Parameters
+    ----------
+    graphs : Mapping[str, Runnable]
+        By name; ``INPUT`` is the graph that came in.
+    check : OutputCheck
+        The inputs, and the outputs that each graph must have.
+
+    Returns
+    -------
+    verdict : Verdict
+        The fastest graph of the right outputs that is faster than the input by ``LEAST_GAIN`` in
+        three of four rounds.
+    """
+    deviations = {name: check.deviation(graph) for name, graph in graphs.items()}
+    right = {name: graphs[name] for name, off in deviations.items() if off <= check.tolerance}
+    refused = [name for name in graphs if name not in right]
+    if INPUT not in right:
+        return Verdict(
+            INPUT,
+            {},
+            deviations,
+            f"the input as it is compiled differs from {check.reference.name} by "
+            f"{deviations[INPUT]:.1e} of the largest output: nothing can be compared with it",
+        )
+    secs = _times({name: graph.timer(check.inputs[0]) for name, graph in right.items()})
+    winner, reason = _fastest(secs)
+    if refused:
+        reason += "; refused for other outputs: " + ", ".join(
+            f"{name} ({deviations[name]:.1e} of the largest)" for name in refused
+        )
+    return Verdict(winner, secs, deviations, reason)
+
+
+def _times(timers: Mapping[str, Timer]) -> dict[str, list[float]]:
+    once = time_in_alternation(timers, 1)
+    each = sum(secs for (secs,) in once.values())
+    rounds = int(TIMED_SECS / each) if each > 0 else MOST_ROUNDS
+    return time_in_alternation(timers, max(FEWEST_ROUNDS, min(MOST_ROUNDS, rounds)))
+
+
+def _fastest(secs: Mapping[str, Sequence[float]]) -> tuple[str, str]:
+    others = [name for name in secs if name != INPUT]
+    if not others:
+        return INPUT, "there is no other graph to compare"
+    before = secs[INPUT]
+    faster = [name for name in others if _is_faster(secs[name], before)]
+    if faster:
+        winner = min(faster, key=lambda name: median(secs[name]))
+        ratio = median(b / a for a, b in zip(secs[winner], before, strict=True))
+        return winner, f"{winner} is {ratio:.2f} times as fast as the input"
+    best = min(others, key=lambda name: median(secs[name]))
+    ratio = median(b / a for a, b in zip(secs[best], before, strict=True))
+    return INPUT, f"{best} is {ratio:.2f} times as fast as the input: a tie, or slower"
+
+
+def _is_faster(secs: Sequence[float], before: Sequence[float]) -> bool:
+    ratios = [a / b for a, b in zip(secs, before, strict=True)]
+    return float(np.quantile(ratios, 0.75)) < 1 - LEAST_GAIN

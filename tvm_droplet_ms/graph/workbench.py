@@ -1,0 +1,341 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Times kernels and whole graphs on this machine, with the parts that ``tune`` has."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tvm_ffi import structural_hash
+
+import tvm
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.target import Target
+
+from ..cost_model.training.training_data import target_text
+from ..database import open_database
+from ..model.kernels.registration import register_schedule_rules
+from ..search_strategy import DropletStrategy
+from ..search_strategy.history import is_for_target
+from ..tuning.application import best_records
+from ..tuning.compiled_model import CompiledModel
+from ..tuning.experience import Experience
+from ..tuning.kernel_tuner import KernelTuner
+from ..tuning.model_kernels import ModelKernels
+from ..tuning.output_check import OutputCheck
+from ..tuning.parts import Parts
+from ..tuning.picks import last_line
+from ..tuning.stop import StopRequest
+from ..tuning.strategy import model_strategy
+from ..tuning.torn_database import mend_torn_end
+from .equal_trials import OneBatchEach
+from .kernel_module import kernel_module, workloads_of
+from .kernels import Kernel
+from .price_file import PriceFile, StoredPrice
+
+TRIALS = 8
+"""The trials of a kernel that is timed: what these reach is near what more would reach, and they
+take some seconds."""
+
+
+@dataclass
+class WholeGraph:
+    """A graph with its kernels.
+
+    Parameters
+    ----------
+    kernels : ModelKernels
+        Its kernels.
+    """
+
+    kernels: ModelKernels
+
+    @property
+    def workloads(self) -> set[int]:
+        """The structural hashes of its tasks."""
+        return {structural_hash(task.dispatched[0]) for task in self.kernels.tasks}
+
+
+class Workbench:
+    """Times kernels alone and in whole graphs. Close it after use.
+
+    Parameters
+    ----------
+    directory : Path
+        The work directory, with the database of all trials and the file of prices.
+    target : Target
+        The target, with ``num-cores``.
+    threads : int
+        Threads of the kernels.
+    note : Callable[[str], None]
+        Is told what the user should know.
+    seed : int
+        Seed of all random choices.
+    make_tuner : Callable[..., KernelTuner]
+        Makes what tunes the kernels; called as ``KernelTuner``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        target: Target,
+        threads: int,
+        note: Callable[[str], None],
+        seed: int,
+        *,
+        make_tuner: Callable[..., KernelTuner] = KernelTuner,
+    ) -> None:
+        register_schedule_rules()
+        for name in mend_torn_end(directory):
+            note(f"the last line of {name} was torn, as a killed run leaves it, and is cut off")
+        self._target = target
+        self._note = note
+        self._prices = PriceFile(directory, f"TVM {tvm.__version__} {target_text(target)}")
+        if self._prices.foreign:
+            note(
+                f"{self._prices.foreign} prices of {self._prices.path} are of other targets or "
+                "versions of TVM and are not used"
+            )
+        self._parts = Parts()
+        self._seen: dict[int, ExtractedTask] = {}
+        self._database = open_database(directory)
+        self._tuner = make_tuner(
+            target,
+            threads,
+            directory,
+            self._database,
+            self._parts,
+            note,
+            seed,
+            Experience(),
+            make_strategy=self._strategy,
+            make_priorities=OneBatchEach,
+        )
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._tuner.close()
+
+    @property
+    def trials(self) -> int:
+        """The schedules that were measured."""
+        return self._tuner.trials
+
+    @property
+    def secs_of(self) -> dict[str, float]:
+        """Where the seconds went, by part."""
+        return dict(self._parts.secs)
+
+    def time(
+        self, kernels: Sequence[Kernel], stop: StopRequest, trials: int = TRIALS
+    ) -> dict[Kernel, float | None]:
+        """Time kernels, each alone, with the same number of trials.
+
+        Parameters
+        ----------
+        kernels : Sequence[Kernel]
+            The kernels.
+        stop : StopRequest
+            When to end; what was begun is finished.
+        trials : int
+            The trials of each.
+
+        Returns
+        -------
+        secs : dict[Kernel, float | None]
+            The seconds of the best schedule; None for a kernel that cannot be scheduled. Kernels
+            that there was no time for are missing. What the directory knows is not timed again.
+        """
+        known, missing = self._known(kernels, trials)
+        if missing and not stop.is_due:
+            known |= self._measured(missing, stop, trials)
+        return known
+
+    def _known(
+        self, kernels: Sequence[Kernel], trials: int
+    ) -> tuple[dict[Kernel, float | None], list[Kernel]]:
+        known: dict[Kernel, float | None] = {}
+        missing = []
+        for kernel, workloads in zip(kernels, self._workloads(kernels), strict=True):
+            if workloads is None:
+                self._note(f"{kernel} is no kernel of TVM's: its roofline is its price")
+                known[kernel] = None
+                continue
+            stored = self._prices.prices.get(_key(workloads))
+            if stored is None or 0 < stored.trials < trials:
+                missing.append(kernel)
+            else:
+                known[kernel] = stored.secs
+                if stored.secs is None:
+                    self._note_unpriced(kernel)
+        return known, missing
+
+    def _workloads(self, kernels: Sequence[Kernel]) -> list[list[int] | None]:
+        # TVM has no legalisation for some calls that it accepts, and fails with errors of many
+        # types. One such kernel is not to take the others with it.
+        try:
+            lowered = self._tuner.kernels(kernel_module(kernels)).lowered
+            return workloads_of(lowered, len(kernels))
+        except Exception as error:
+            if len(kernels) == 1:
+                self._note(f"{kernels[0]}: {last_line(error)}")
+                return [None]
+            return [self._workloads([kernel])[0] for kernel in kernels]
+
+    def _measured(
+        self, kernels: Sequence[Kernel], stop: StopRequest, trials: int
+    ) -> dict[Kernel, float | None]:
+        batch = self._tuner.kernels(kernel_module(kernels))
+        self._tuner.pick(batch, stop)
+        self._tune(batch, trials, stop)
+        counts, best = self._counts(), best_records(self._database, self._target)
+        naive = {
+            structural_hash(task.dispatched[0])
+            for task in batch.tasks
+            if task.task_name in batch.picks.unscheduled
+        }
+        secs: dict[Kernel, float | None] = {}
+        for kernel, workloads in zip(kernels, workloads_of(batch.lowered, len(kernels))):
+            assert workloads is not None, "it is known that it cannot be scheduled"
+            least = min(counts.get(workload, 0) for workload in workloads)
+            is_naive = not naive.isdisjoint(workloads)
+            if least == 0 and not is_naive and stop.is_due:
+                continue
+            is_timed = not is_naive and all(workload in best for workload in workloads)
+            secs[kernel] = sum(best[each][1] for each in workloads) if is_timed else None
+            if not is_timed:
+                self._note_unpriced(kernel)
+            self._prices.add(_key(workloads), StoredPrice(trials if least else 0, secs[kernel]))
+        return secs
+
+    def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> list[WholeGraph]:
+        """The kernels of whole graphs, each with a first schedule.
+
+        Parameters
+        ----------
+        mods : Sequence[IRModule]
+            The graphs.
+        stop : StopRequest
+            When first schedules are to be picked in a hurry.
+
+        Returns
+        -------
+        graphs : list[WholeGraph]
+            In the same order.
+        """
+        made = []
+        for mod in mods:
+            kernels = self._tuner.kernels(mod)
+            self._tuner.pick(kernels, stop)
+            made.append(WholeGraph(kernels))
+        return made
+
+    def tune(
+        self,
+        graph: WholeGraph,
+        trials: int,
+        stop: StopRequest,
+        left_out: Collection[int] = frozenset(),
+    ) -> bool:
+        """Give the kernels of a graph so many trials, those that they have included.
+
+        Parameters
+        ----------
+        graph : WholeGraph
+            The graph.
+        trials : int
+            The trials of each kernel.
+        stop : StopRequest
+            When to end; what was begun is finished.
+        left_out : Collection[int]
+            Workloads that get no more.
+
+        Returns
+        -------
+        is_complete : bool
+            Whether there was time for all.
+        """
+        self._tune(graph.kernels, trials, stop, left_out)
+        return not stop.is_due
+
+    def compile(self, graph: WholeGraph, check: OutputCheck) -> CompiledModel:
+        """Compile a graph with the best schedules, without those that give other outputs."""
+        compiled = graph.kernels.compile()
+        if check.deviation(compiled) <= check.tolerance:
+            return compiled
+        wrong = graph.kernels.wrong(check.tolerance)
+        if not wrong:
+            return compiled
+        graph.kernels.untouched.update(wrong)
+        self._note(f"schedules of {', '.join(wrong)} gave other outputs; these are left untouched")
+        return graph.kernels.compile()
+
+    def kernel_secs(self, graph: WholeGraph) -> float:
+        """The sum of the best times of a graph's kernels, each alone; those without one are 0."""
+        best = best_records(self._database, self._target)
+        return sum(
+            int(task.weight) * best[workload][1]
+            for task in graph.kernels.tasks
+            if (workload := structural_hash(task.dispatched[0])) in best
+        )
+
+    def _tune(
+        self,
+        kernels: ModelKernels,
+        trials: int,
+        stop: StopRequest,
+        left_out: Collection[int] = frozenset(),
+    ) -> None:
+        counts = self._counts()
+        lacking: dict[int, list[ExtractedTask]] = {}
+        for task in kernels.tasks:
+            workload = structural_hash(task.dispatched[0])
+            self._seen.setdefault(workload, task)
+            lack = trials - counts.get(workload, 0)
+            if lack > 0 and workload not in left_out:
+                lacking.setdefault(lack, []).append(task)
+        for lack, tasks in sorted(lacking.items()):
+            if not stop.is_due:
+                self._tuner.tune(tasks, kernels, stop, None, lack)
+
+    def _strategy(
+        self, tasks: Sequence[ExtractedTask], *arguments: Any, **options: Any
+    ) -> DropletStrategy:
+        # A fused kernel begins with the decisions of its bare anchor, which was timed before.
+        return model_strategy([*tasks, *self._seen.values()], *arguments, **options)
+
+    def _counts(self) -> dict[int, int]:
+        """The trials of each workload, failures included."""
+        counts: dict[int, int] = {}
+        hashes: dict[Any, int] = {}
+        for record in self._database.get_all_tuning_records():
+            if not is_for_target(record, self._target):
+                continue
+            if record.workload not in hashes:
+                hashes[record.workload] = structural_hash(record.workload.mod)
+            workload = hashes[record.workload]
+            counts[workload] = counts.get(workload, 0) + 1
+        return counts
+
+    def _note_unpriced(self, kernel: Kernel) -> None:
+        self._note(f"{kernel} has no schedule that was timed: its roofline is its price")
+
+
+def _key(workloads: Sequence[int]) -> str:
+    return " ".join(map(str, sorted(workloads)))
