@@ -96,9 +96,28 @@ class StubRunner(PyRunner):
         pass
 
 
+class SharedPool:
+    """The workers that check, for all tests: it takes seconds to start them."""
+
+    def __init__(self):
+        self.pool = verification.verifying_pool()
+        self.submit = self.pool.submit
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def shared_pool():
+    shared = SharedPool()
+    yield shared
+    shared.pool.close()
+
+
 @pytest.fixture
-def measuring(monkeypatch):
+def measuring(monkeypatch, shared_pool):
     """Replaces the builder and the runner, and has one schedule checked once."""
+    monkeypatch.setattr(kernel_run, "verifying_pool", lambda: shared_pool)
     monkeypatch.setattr(kernel_run, "BEST", 1)
     monkeypatch.setattr(verification, "ROUNDS", 1)
 
