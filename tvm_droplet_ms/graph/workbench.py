@@ -126,6 +126,7 @@ class Workbench:
             Experience(),
             make_strategy=self._strategy,
             make_priorities=OneBatchEach,
+            keep_measuring=True,
         )
 
     def close(self) -> None:

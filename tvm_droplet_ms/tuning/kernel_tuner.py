@@ -21,6 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tvm_ffi import structural_hash
 
@@ -89,6 +90,9 @@ class KernelTuner:
         Makes the search strategy; called as ``model_strategy``.
     make_priorities : Callable[..., Priorities]
         Makes what chooses the task of each batch; called as ``Priorities``.
+    keep_measuring : bool
+        Whether the processes that measure outlast a call of ``tune``: to start them takes seconds,
+        which many short calls would pay again and again.
 
     Attributes
     ----------
@@ -117,6 +121,7 @@ class KernelTuner:
         picking: Experience | None = None,
         make_strategy: Callable[..., SearchStrategy] = model_strategy,
         make_priorities: Callable[..., Priorities] = Priorities,
+        keep_measuring: bool = False,
     ) -> None:
         self.rates = measure_machine(threads)
         self.trials = 0
@@ -133,12 +138,32 @@ class KernelTuner:
         self._picking = experience if picking is None else picking
         self._make_strategy = make_strategy
         self._make_priorities = make_priorities
+        self._keep_measuring = keep_measuring
+        self._measure: dict[str, Any] = {}
         self._workers = start_workers()
         self._builder = ModelBuilder(KernelObjects(target, self._workers), target)
 
     def close(self) -> None:
         """End the worker processes."""
+        self._stop_measuring()
         self._workers.close()
+
+    def _start_measuring(self) -> None:
+        if not self._measure:
+            measure = fast_measure(
+                self._target,
+                f_alloc_argument=allocate_or_keep,
+                f_run_evaluator=time_cold,
+                process_wide=False,
+            )
+            runner = BackgroundRunner(measure["runner"])
+            builder = PatientBuilder(measure["builder"], runner)
+            self._measure = {"builder": builder, "runner": runner}
+
+    def _stop_measuring(self) -> None:
+        for part in self._measure.values():
+            part.close()
+        self._measure = {}
 
     def kernels(self, graph: IRModule) -> ModelKernels:
         """The kernels of a prepared graph."""
@@ -222,14 +247,7 @@ class KernelTuner:
             self._experience.known,
             prior=prior,
         )
-        measure = fast_measure(
-            self._target,
-            f_alloc_argument=allocate_or_keep,
-            f_run_evaluator=time_cold,
-            process_wide=False,
-        )
-        runner = BackgroundRunner(measure["runner"])
-        measure = {"builder": PatientBuilder(measure["builder"], runner), "runner": runner}
+        self._start_measuring()
         try:
             with self._parts("tuning"):
                 run = tune_tasks_by_clock(
@@ -245,12 +263,12 @@ class KernelTuner:
                     make_priorities=self._make_priorities,
                     callbacks=self.watch.callbacks,
                     seed=self._seed,
-                    **measure,
+                    **self._measure,
                 )
         finally:
             self.watch.close()
-            for part in measure.values():
-                part.close()
+            if not self._keep_measuring:
+                self._stop_measuring()
         self.trials += run.trials
         self.why_ended = run.why_ended
         if run.why_ended == "stopped":
