@@ -1,0 +1,100 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""KernelTuner: when the processes that measure start and end. Nothing is measured."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.target import Target
+from tvm_droplet_ms.tuning import kernel_tuner
+from tvm_droplet_ms.tuning.experience import Experience
+from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
+from tvm_droplet_ms.tuning.parts import Parts
+from tvm_droplet_ms.tuning.picks import FirstPicks
+from tvm_droplet_ms.tuning.stop import StopRequest
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+
+
+class Part:
+    def __init__(self, log, name):
+        self.log, self.name = log, name
+
+    def close(self):
+        self.log.append(f"{self.name} ends")
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """What happens, in order; a run is its size of a batch, and one of 7 fails."""
+    log = []
+
+    def start(*_, **__):
+        log.append("start")
+        return {"builder": None, "runner": None}
+
+    def run(tasks, *, num_trials_per_iter, builder, runner, **_):
+        assert (builder.name, runner.name) == ("builder", "runner")
+        log.append(num_trials_per_iter)
+        if num_trials_per_iter == 7:
+            raise RuntimeError("made up")
+        return SimpleNamespace(trials=5, why_ended="made up")
+
+    monkeypatch.setattr(kernel_tuner, "fast_measure", start)
+    monkeypatch.setattr(kernel_tuner, "BackgroundRunner", lambda _: Part(log, "runner"))
+    monkeypatch.setattr(kernel_tuner, "PatientBuilder", lambda *_: Part(log, "builder"))
+    monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
+    workers = SimpleNamespace(directory=None, close=lambda: log.append("workers end"))
+    monkeypatch.setattr(kernel_tuner, "start_workers", lambda: workers)
+    monkeypatch.setattr(kernel_tuner, "measure_machine", lambda threads: None)
+    return log
+
+
+def tuner(tmp_path, **options):
+    parts = (Parts(), lambda note: None, 0, Experience(prior=None, known=None))
+    return KernelTuner(TARGET, 1, tmp_path, MemoryDatabase(), *parts, **options)
+
+
+KERNELS = SimpleNamespace(untouched=set(), picks=FirstPicks())
+
+
+def test_each_call_ends_what_it_started(log, tmp_path):
+    made = tuner(tmp_path)
+    made.tune([], KERNELS, StopRequest(), None, 3)
+    with pytest.raises(RuntimeError, match="made up"):
+        made.tune([], KERNELS, StopRequest(), None, 7)
+    made.close()
+    ends = ["builder ends", "runner ends"]
+    assert log == ["start", 3, *ends, "start", 7, *ends, "workers end"]
+    assert made.trials == 5
+
+
+def test_many_short_calls_share_what_measures(log, tmp_path):
+    made = tuner(tmp_path, keep_measuring=True)
+    made.tune([], KERNELS, StopRequest(), None, 3)
+    made.tune([], KERNELS, StopRequest(), None, 4)
+    assert log == ["start", 3, 4]
+    made.close()
+    assert log[3:] == ["builder ends", "runner ends", "workers end"]
+
+
+def test_without_a_batch_the_time_decides(log, tmp_path):
+    made = tuner(tmp_path)
+    made.tune([], KERNELS, StopRequest(), None)
+    assert log[1] == 8
