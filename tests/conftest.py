@@ -30,6 +30,9 @@ def loggers_that_tvm_accepts():
     """Keep TVM's logger propagating; TVM switches that off in its first tuning run.
 
     pytest adds an unnamed handler to a logger that does not propagate, and TVM's next tuning run
-    fails on such a handler.
+    fails on such a handler. After the test, since pytest adds them before the next one's fixtures.
     """
-    logging.getLogger("tvm.s_tir.meta_schedule").propagate = True
+    logger = logging.getLogger("tvm.s_tir.meta_schedule")
+    logger.propagate = True
+    yield
+    logger.propagate = True
