@@ -68,6 +68,7 @@ def test_modules_without_tvm_do_not_import_it() -> None:
         "kernel_tuning",
         "lazy",
         "model",
+        "one_writer",
         "run_report",
         "search_strategy",
         "tuning",
