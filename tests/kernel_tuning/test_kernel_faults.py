@@ -42,6 +42,7 @@ from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.kernel_tuning import (
     KernelError,
     KernelInterrupted,
+    choice,
     kernel_run,
     tune_kernel,
     verification,
@@ -118,7 +119,7 @@ def shared_pool():
 def measuring(monkeypatch, shared_pool):
     """Replaces the builder and the runner, and has one schedule checked once."""
     monkeypatch.setattr(kernel_run, "verifying_pool", lambda: shared_pool)
-    monkeypatch.setattr(kernel_run, "BEST", 1)
+    monkeypatch.setattr(choice, "BEST", 1)
     monkeypatch.setattr(verification, "ROUNDS", 1)
 
     def replace(results=tuple(RunnerResult([secs], None) for secs in GOOD_SECS), error=None):
