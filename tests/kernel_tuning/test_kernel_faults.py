@@ -48,7 +48,7 @@ from tvm_droplet_ms.kernel_tuning import (
     verification,
 )
 from tvm_droplet_ms.kernel_tuning.records import RECORDS
-from tvm_droplet_ms.measure import TaskFailed, fast_measure
+from tvm_droplet_ms.measure import PromptRunner, TaskFailed, fast_measure
 from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE
 from tvm_droplet_ms.measure.runner import PromptRunnerFuture
 
@@ -183,8 +183,8 @@ def test_kernels_that_hang_crash_and_run_out_of_memory(tmp_path, monkeypatch, me
         (tmp_path / fault).write_text("")
 
     def measure(target, **options):
-        parts = fast_measure(target, f_run_evaluator=with_faults(tmp_path), **options)
-        parts["runner"].timeout_sec = 5.0
+        parts = fast_measure(target, **options)
+        parts["runner"] = PromptRunner(timeout_sec=5.0, f_run_evaluator=with_faults(tmp_path))
         return parts
 
     monkeypatch.setattr(kernel_run, "fast_measure", measure)
@@ -325,7 +325,15 @@ def test_a_read_only_directory(read_only):
         tune(read_only)
 
 
-def test_a_read_only_directory_from_the_shell(read_only, capsys):
+@pytest.fixture
+def unsearchable(tmp_path, monkeypatch):
+    """A current directory that only its owner may search."""
+    directory = tmp_path / "private"
+    directory.mkdir(mode=0o700)
+    monkeypatch.chdir(directory)
+
+
+def test_a_read_only_directory_from_the_shell(unsearchable, read_only, capsys):
     assert main(["tune", "dense", "--work-dir", str(read_only)]) == 1
     words = capsys.readouterr().err
     assert words.startswith("droplet-ms tune: error: [Errno 13] Permission denied: ")

@@ -405,7 +405,7 @@ def test_time_limit_follows_the_best():
 
 
 def test_kernel_that_hangs_beside_a_known_best_is_killed_sooner(artefacts, monkeypatch):
-    monkeypatch.setattr("tvm_droplet_ms.measure.runner.LOAD_SECS", 1.0)
+    monkeypatch.setattr("tvm_droplet_ms.measure.candidate_timer.LOAD_SECS", 1.0)
     with running(evaluator_config=SHORT, timeout_sec=600.0) as runner:
         secs_of(*measured(runner, artefacts["good"]))
         (bad,) = measured(runner, artefacts["endless"])

@@ -18,6 +18,7 @@
 
 import argparse
 import logging
+import os
 import shlex
 import sys
 import tempfile
@@ -161,7 +162,8 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
         return _fail(f"--against {options.against} needs the package {package}: pip install it")
     if options.work_dir is None:
         options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
-    if Path(options.model).is_file():
+    # Path.is_file raises where the directory may not be searched.
+    if os.path.isfile(options.model):
         options.model = str(Path(options.model).resolve())
     kept = {name: value for name, value in vars(options).items() if name not in ("run", "command")}
     spent = spent or Spent()

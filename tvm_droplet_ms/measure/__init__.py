@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..compat.lazy_intrinsics import fast_start, import_intrinsics
     from .build import build_scheduled, export_shared_library, export_tar
     from .builder import BuildStats, WarmBuilder
+    from .candidate_timer import RunStats
     from .failures import (
         MACHINERY_FAILURE,
         TIME_LIMIT,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     )
     from .pool import TaskFailed, WorkerPool, available_cpus
     from .presets import fast_measure
-    from .runner import PromptRunner, PromptRunnerFuture, RunStats
+    from .runner import PromptRunner, PromptRunnerFuture
     from .timing import prepare_to_time
 
 __all__ = [
@@ -73,7 +74,7 @@ _MODULES = {
     "Failure": ".failures",
     "PromptRunner": ".runner",
     "PromptRunnerFuture": ".runner",
-    "RunStats": ".runner",
+    "RunStats": ".candidate_timer",
     "TaskFailed": ".pool",
     "WarmBuilder": ".builder",
     "WorkerPool": ".pool",

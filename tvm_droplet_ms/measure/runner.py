@@ -16,16 +16,10 @@
 # under the License.
 """A runner that gives up early on hopeless candidates and repeats the best ones."""
 
-import math
-import os
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from statistics import fmean
-from typing import Any
+from functools import partial
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import (
@@ -38,55 +32,12 @@ from tvm.s_tir.meta_schedule.runner import (
 )
 
 from .builder import WarmBuilder
-from .failures import Failure, failure_at
+from .candidate_timer import Candidate, CandidateTimer, timing_config
+from .failures import Failure
 from .functions import check_functions
 from .linux import require_linux
 from .pool import TaskFailed, WorkerPool
-from .task_signature import arguments_signature, read_task
 from .timing import Allocate, Evaluate, Timing, TimingConfig, prepare_to_time, time_candidate
-
-LOAD_SECS = 10.0
-"""Seconds for loading a candidate and allocating its arguments."""
-
-SLACK = 2.0
-"""How much longer than computed a candidate may take: the machine may be busy."""
-
-
-@dataclass
-class RunStats:
-    """Counts and seconds of a runner.
-
-    Parameters
-    ----------
-    runs : int
-        The candidates that it was given.
-    retries : int
-        The candidates that it tried once more after a failure of the machinery.
-    hopeless, near_best : int
-        The candidates that it gave up after one call, and those that it repeated for being near the
-        best.
-    failures : Counter[str]
-        The candidates that failed in the end, by kind: "error", "timeout", "crash", "invalid time",
-        "build" for those that a builder promised and could not build, and "machinery" or "closed"
-        where the machinery failed, the builder's included.
-    load_secs, timing_secs : float
-        The seconds that its worker spent loading candidates, and filling their arguments and
-        running them.
-    wall_secs : float
-        The seconds that measuring took, those spent waiting for promised builds included.
-    process : int | None
-        The id of the worker process that timed the last candidate; None before the first.
-    """
-
-    runs: int = 0
-    retries: int = 0
-    hopeless: int = 0
-    near_best: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    load_secs: float = 0.0
-    timing_secs: float = 0.0
-    wall_secs: float = 0.0
-    process: int | None = None
 
 
 @derived_object
@@ -201,40 +152,29 @@ class PromptRunner(PyRunner):
     ) -> None:
         require_linux("PromptRunner")
         super().__init__()
-        for name, value, below in (
-            ("timeout_sec", timeout_sec, 0.0),
-            ("hopeless", hopeless, 1.0),
-            ("near_best", near_best, 0.0),
-        ):
-            if not value > below:
-                raise ValueError(f"{name} = {value}, expected a number greater than {below:g}")
-        for name, value, least in (
-            ("cooldown_sec", cooldown_sec, 0.0),
-            ("alloc_repeat", alloc_repeat, 1.0),
-            ("near_best_repeats", near_best_repeats, 1.0),
-        ):
-            if not value >= least:
-                raise ValueError(f"{name} = {value}, expected at least {least:g}")
         self.timeout_sec = timeout_sec
-        self.config = TimingConfig(
-            EvaluatorConfig._normalized(evaluator_config),
-            alloc_repeat,
-            cooldown_sec,
-            hopeless,
-            near_best,
-            near_best_repeats,
-            f_alloc_argument,
-            f_run_evaluator,
-            f_cleanup,
+        self.config = timing_config(
+            timeout_sec=timeout_sec,
+            evaluator_config=evaluator_config,
+            cooldown_sec=cooldown_sec,
+            alloc_repeat=alloc_repeat,
+            hopeless=hopeless,
+            near_best=near_best,
+            near_best_repeats=near_best_repeats,
+            f_alloc_argument=f_alloc_argument,
+            f_run_evaluator=f_run_evaluator,
+            f_cleanup=f_cleanup,
         )
-        self.stats = RunStats()
-        self._best: dict[tuple[str, str, str], float] = {}
         self._builder = builder
         self._turn = threading.Lock()
         self._closed = threading.Event()
         self._pool = WorkerPool(
             1, initializer=initializer, cpus=cpus, prepare=prepare_to_time, quiet=True
         )
+        # A method of this object would keep it, and so the worker, alive.
+        times = partial(_time_in_worker, self._pool)
+        self._timer = CandidateTimer("PromptRunner", self.config, timeout_sec, times)
+        self.stats = self._timer.stats
         functions = [f_alloc_argument, f_run_evaluator, f_cleanup]
         check_functions(self._pool, timeout_sec, initializer, functions)
 
@@ -253,7 +193,7 @@ class PromptRunner(PyRunner):
         """
         if self._closed.is_set():
             self._closed = threading.Event()
-        items = [_Item.from_input(runner_input) for runner_input in runner_inputs]
+        items = [Candidate.from_input(runner_input) for runner_input in runner_inputs]
         if self._builder is None:
             try:
                 self._measure_all(items, self._closed)
@@ -276,16 +216,18 @@ class PromptRunner(PyRunner):
         secs : float
             Its mean time in seconds.
         """
-        item = _Item.from_input(runner_input)
-        task = _task_of(item, item.path)
-        self._best[task] = min(self._best.get(task, math.inf), secs)
+        self._timer.learn(Candidate.from_input(runner_input), secs)
+
+    def time_limit(self, best: float) -> float:
+        """The seconds that a candidate may take; see ``CandidateTimer.time_limit``."""
+        return self._timer.time_limit(best)
 
     def close(self) -> None:
         """End the worker; candidates that it has not measured fail. Another batch restarts it."""
         self._closed.set()
         self._pool.close()
 
-    def _measure_in_thread(self, items: "Sequence[_Item]", closed: threading.Event) -> None:
+    def _measure_in_thread(self, items: Sequence[Candidate], closed: threading.Event) -> None:
         # A daemon, so that an interrupted process need not first measure the rest.
         thread = threading.Thread(
             target=self._measure_all,
@@ -298,7 +240,7 @@ class PromptRunner(PyRunner):
         except RuntimeError as error:
             self._fail(items, Failure("machinery", f"PromptRunner: {error}"))
 
-    def _measure_all(self, items: "Sequence[_Item]", closed: threading.Event) -> None:
+    def _measure_all(self, items: Sequence[Candidate], closed: threading.Event) -> None:
         """Measure candidates one after the other; afterwards every future has a result."""
         try:
             for item in items:
@@ -308,157 +250,43 @@ class PromptRunner(PyRunner):
             self._fail(items, Failure("closed", f"PromptRunner: ended by {error!r}"))
             raise
 
-    def _fail(self, items: "Sequence[_Item]", failure: Failure) -> None:
+    def _fail(self, items: Sequence[Candidate], failure: Failure) -> None:
         """Fail the candidates that have no result yet."""
         for item in items:
             if not item.future.done():
-                self.stats.failures[failure.kind] += 1
-                item.future.set_result(_failed(failure))
+                item.future.set_result(self._timer.failed(failure))
 
-    def _measure(self, item: "_Item", closed: threading.Event) -> RunnerResult:
-        start = time.perf_counter()
-        self.stats.runs += 1
-        try:
-            outcome = self._time(item, closed)
-        except Exception as error:
-            # No code of the candidate runs in this process, so the fault is not its own.
-            outcome = Failure("machinery", f"PromptRunner: {type(error).__name__}: {error}")
-        self.stats.wall_secs += time.perf_counter() - start
-        if isinstance(outcome, Failure):
-            self.stats.failures[outcome.kind] += 1
-            return _failed(outcome)
-        return RunnerResult(outcome.secs, None)
+    def _measure(self, candidate: Candidate, closed: threading.Event) -> RunnerResult:
+        return self._timer.measure(candidate, lambda path: self._artifact(path, closed))
 
-    def _time(self, item: "_Item", closed: threading.Event) -> Timing | Failure:
+    def _artifact(self, path: str, closed: threading.Event) -> str | Failure:
+        """The artefact of a path, which a builder may still have to make."""
         if closed.is_set():
             return Failure("closed", "PromptRunner: closed")
-        failure = failure_at(item.path)
-        if failure is not None:
-            return failure
-        path = item.path
-        if self._builder is not None:
-            try:
-                path = self._builder.artifact(path)
-            except TaskFailed as error:
-                failure = error.failure
-                return failure if failure.is_machinery else Failure("build", failure.message)
-        if not os.path.exists(path):
-            return Failure("machinery", f"PromptRunner: {path} is missing, expected an artefact")
-        return self._time_artefact(item, path)
-
-    def _time_artefact(self, item: "_Item", path: str) -> Timing | Failure:
-        task = _task_of(item, path)
-        best = self._best.get(task, math.inf)
-        outcome = self._time_in_processes(item, path, best)
-        if isinstance(outcome, Failure) and outcome.kind == "machinery":
-            self.stats.retries += 1
-            outcome = self._time_in_processes(item, path, best)
-        if isinstance(outcome, Failure):
-            return Failure(outcome.kind, f"PromptRunner: {outcome.message}")
-        self.stats.load_secs += outcome.load_secs
-        self.stats.timing_secs += outcome.timing_secs
-        self.stats.process = outcome.process
-        if not outcome.secs or not all(0.0 < secs < math.inf for secs in outcome.secs):
-            return Failure(
-                "invalid time",
-                f"PromptRunner: the times {outcome.secs} s of {path} were measured, expected "
-                "positive numbers",
-            )
-        self.stats.hopeless += outcome.verdict == "hopeless"
-        self.stats.near_best += outcome.verdict == "near best"
-        self._best[task] = min(best, fmean(outcome.secs))
-        return outcome
-
-    def _time_in_processes(self, item: "_Item", path: str, best: float) -> Timing | Failure:
-        """Time a candidate in the worker, and if it is near the best, in a fresh one too."""
-        repeats = self.config.near_best_repeats
-        config = replace(self.config, near_best_repeats=repeats - repeats // 2)
-        first = self._run_in_worker(config, item, path, best)
-        if isinstance(first, Failure) or first.verdict == "hopeless" or not first.secs:
-            return first
-        missing = repeats - len(first.secs)
-        if missing <= 0 or not fmean(first.secs) <= self.config.near_best * best:
-            return first
-        config = replace(
-            self.config,
-            evaluator=self.config.evaluator._replace(repeat=1),
-            near_best_repeats=missing,
-        )
-        second = self._run_in_worker(config, item, path, math.inf, fresh=True)
-        if isinstance(second, Failure):
-            return second
-        return Timing(
-            [*first.secs, *second.secs],
-            "near best",
-            first.load_secs + second.load_secs,
-            first.timing_secs + second.timing_secs,
-            first.process,
-        )
-
-    def time_limit(self, best: float) -> float:
-        """The seconds that a candidate may take.
-
-        Parameters
-        ----------
-        best : float
-            The best time of its task so far, in seconds; infinity if there is none.
-
-        Returns
-        -------
-        secs : float
-            At most ``timeout_sec``. What takes longer than the slowest candidate that is not
-            hopeless is killed before that.
-        """
-        config, evaluator = self.config, self.config.evaluator
-        call = config.hopeless * best
-        repeat = max(evaluator.number * call, 1e-3 * evaluator.min_repeat_ms + call)
-        repeats = max(evaluator.repeat * config.alloc_repeat, config.near_best_repeats)
-        needed = 2 * call + repeats * repeat
-        return float(min(self.timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec))
-
-    def _run_in_worker(
-        self, config: TimingConfig, item: "_Item", path: str, best: float, *, fresh: bool = False
-    ) -> Timing | Failure:
+        if self._builder is None:
+            return path
         try:
-            timing: Timing = self._pool.submit(
-                self.time_limit(best),
-                time_candidate,
-                config,
-                path,
-                item.device_type,
-                item.args_info,
-                best,
-                fresh=fresh,
-            ).result()
+            return self._builder.artifact(path)
         except TaskFailed as error:
-            return error.failure
-        except (OSError, RuntimeError) as error:
-            return Failure("machinery", f"the worker cannot be started: {error}")
-        return timing
+            failure = error.failure
+            return failure if failure.is_machinery else Failure("build", failure.message)
 
 
-def _failed(failure: Failure) -> RunnerResult:
-    """The result of a candidate that was not measured; see ``failures.py``."""
-    return RunnerResult([] if failure.is_machinery else None, str(failure))
-
-
-@dataclass(frozen=True)
-class _Item:
-    path: str
-    device_type: str
-    args_info: list[Any]
-    future: "Future[RunnerResult]" = field(default_factory=Future)
-
-    @staticmethod
-    def from_input(runner_input: RunnerInput) -> "_Item":
-        return _Item(
-            str(runner_input.artifact_path),
-            str(runner_input.device_type),
-            [info.as_json() for info in runner_input.args_info],
-        )
-
-
-def _task_of(item: _Item, path: str) -> tuple[str, str, str]:
-    """What the candidates of one task have in common."""
-    arguments = arguments_signature(item.args_info)
-    return item.device_type, arguments, read_task(os.path.dirname(path))
+def _time_in_worker(
+    pool: WorkerPool,
+    limit: float,
+    config: TimingConfig,
+    candidate: Candidate,
+    path: str,
+    best: float,
+    *,
+    fresh: bool,
+) -> Timing | Failure:
+    task = (config, path, candidate.device_type, candidate.args_info, best)
+    try:
+        timing: Timing = pool.submit(limit, time_candidate, *task, fresh=fresh).result()
+    except TaskFailed as error:
+        return error.failure
+    except (OSError, RuntimeError) as error:
+        return Failure("machinery", f"the worker cannot be started: {error}")
+    return timing

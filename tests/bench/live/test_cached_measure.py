@@ -36,8 +36,8 @@ from tvm_droplet_ms.bench.live.modules import module_key
 from tvm_droplet_ms.bench.live.timed_passes import StoredFailure
 from tvm_droplet_ms.bench.live.timing_cache import TimingCache
 from tvm_droplet_ms.bench.live.timing_file import Machine
+from tvm_droplet_ms.measure import RunStats
 from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE
-from tvm_droplet_ms.measure.runner import RunStats
 
 MOD = make_module(Layer("", "matmul", (16, 16, 16)))
 TARGET = Target("llvm")

@@ -1,0 +1,331 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The rules by which a runner spends its time on the best candidates, wherever they run."""
+
+import math
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, Protocol
+
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput, RunnerResult
+
+from .failures import Failure, failure_at
+from .task_signature import arguments_signature, read_task
+from .timing import Timing, TimingConfig
+
+LOAD_SECS = 10.0
+"""Seconds for loading a candidate and allocating its arguments."""
+
+SLACK = 2.0
+"""How much longer than computed a candidate may take: the machine may be busy."""
+
+
+@dataclass
+class RunStats:
+    """Counts and seconds of a runner.
+
+    Parameters
+    ----------
+    runs : int
+        The candidates that it was given.
+    retries : int
+        The candidates that it tried once more after a failure of the machinery.
+    hopeless, near_best : int
+        The candidates that it gave up after one call, and those that it repeated for being near the
+        best.
+    failures : Counter[str]
+        The candidates that failed in the end, by kind: "error", "timeout", "crash", "invalid time",
+        "build" for those that a builder promised and could not build, and "machinery" or "closed"
+        where the machinery failed, the builder's included.
+    load_secs, timing_secs : float
+        The seconds that its worker spent loading candidates, and filling their arguments and
+        running them.
+    wall_secs : float
+        The seconds that measuring took, those spent waiting for promised builds included.
+    process : int | None
+        The id of the worker process that timed the last candidate; None before the first.
+    """
+
+    runs: int = 0
+    retries: int = 0
+    hopeless: int = 0
+    near_best: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    load_secs: float = 0.0
+    timing_secs: float = 0.0
+    wall_secs: float = 0.0
+    process: int | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate and its future result.
+
+    Parameters
+    ----------
+    path : str
+        The artefact.
+    device_type : str
+        TVM's name of the device's type.
+    args_info : list[Any]
+        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    future : Future[RunnerResult]
+        The result.
+    """
+
+    path: str
+    device_type: str
+    args_info: list[Any]
+    future: "Future[RunnerResult]" = field(default_factory=Future)
+
+    @staticmethod
+    def from_input(runner_input: RunnerInput) -> "Candidate":
+        """The candidate of TVM's input."""
+        return Candidate(
+            str(runner_input.artifact_path),
+            str(runner_input.device_type),
+            [info.as_json() for info in runner_input.args_info],
+        )
+
+    def task(self, path: str) -> tuple[str, str, str]:
+        """What the candidates of one task have in common."""
+        arguments = arguments_signature(self.args_info)
+        return self.device_type, arguments, read_task(os.path.dirname(path))
+
+
+def timing_config(
+    *,
+    timeout_sec: float,
+    evaluator_config: EvaluatorConfig | None,
+    cooldown_sec: float,
+    alloc_repeat: int,
+    hopeless: float,
+    near_best: float,
+    near_best_repeats: int,
+    f_alloc_argument: str | Callable[..., Any] | None,
+    f_run_evaluator: str | Callable[..., Any] | None,
+    f_cleanup: str | Callable[..., Any] | None,
+) -> TimingConfig:
+    """The settings of a runner, checked; see ``PromptRunner``.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+    """
+    for name, value, below in (
+        ("timeout_sec", timeout_sec, 0.0),
+        ("hopeless", hopeless, 1.0),
+        ("near_best", near_best, 0.0),
+    ):
+        if not value > below:
+            raise ValueError(f"{name} = {value}, expected a number greater than {below:g}")
+    for name, value, least in (
+        ("cooldown_sec", cooldown_sec, 0.0),
+        ("alloc_repeat", alloc_repeat, 1.0),
+        ("near_best_repeats", near_best_repeats, 1.0),
+    ):
+        if not value >= least:
+            raise ValueError(f"{name} = {value}, expected at least {least:g}")
+    return TimingConfig(
+        EvaluatorConfig._normalized(evaluator_config),
+        alloc_repeat,
+        cooldown_sec,
+        hopeless,
+        near_best,
+        near_best_repeats,
+        f_alloc_argument,
+        f_run_evaluator,
+        f_cleanup,
+    )
+
+
+class TimesCandidates(Protocol):
+    """Times a candidate once, in a worker of this machine or on another one."""
+
+    def __call__(
+        self,
+        limit: float,
+        config: TimingConfig,
+        candidate: Candidate,
+        path: str,
+        best: float,
+        *,
+        fresh: bool,
+    ) -> Timing | Failure:
+        """Time a candidate within ``limit`` seconds; ``fresh`` asks for a new process."""
+        ...
+
+
+class CandidateTimer:
+    """Times candidates, and repeats those that are near the best of their task.
+
+    Parameters
+    ----------
+    name : str
+        The runner's name, with which messages begin.
+    config : TimingConfig
+        The settings.
+    timeout_sec : float
+        The most seconds that one candidate may take.
+    times : TimesCandidates
+        Times a candidate once.
+    """
+
+    def __init__(
+        self, name: str, config: TimingConfig, timeout_sec: float, times: TimesCandidates
+    ) -> None:
+        self._name = name
+        self._config = config
+        self._timeout_sec = timeout_sec
+        self._times = times
+        self._best: dict[tuple[str, str, str], float] = {}
+        self._lock = threading.Lock()
+        self.stats = RunStats()
+
+    def measure(
+        self, candidate: Candidate, artifact: Callable[[str], str | Failure]
+    ) -> RunnerResult:
+        """Measure a candidate. May be called by several threads.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            The candidate.
+        artifact : Callable[[str], str | Failure]
+            Gives the artefact to time for the candidate's path.
+        """
+        start = time.perf_counter()
+        try:
+            outcome = self._outcome(candidate, artifact)
+        except Exception as error:
+            # No code of the candidate runs in this process, so the fault is not its own.
+            outcome = Failure("machinery", f"{self._name}: {type(error).__name__}: {error}")
+        with self._lock:
+            self.stats.runs += 1
+            self.stats.wall_secs += time.perf_counter() - start
+        if isinstance(outcome, Failure):
+            return self.failed(outcome)
+        return RunnerResult(outcome.secs, None)
+
+    def failed(self, failure: Failure) -> RunnerResult:
+        """Count a candidate that was not measured; returns its result, see ``failures.py``."""
+        with self._lock:
+            self.stats.failures[failure.kind] += 1
+        return RunnerResult([] if failure.is_machinery else None, str(failure))
+
+    def learn(self, candidate: Candidate, secs: float) -> None:
+        """Take over the time of a candidate that was measured before."""
+        self._keep_best(candidate.task(candidate.path), secs)
+
+    def time_limit(self, best: float) -> float:
+        """The seconds that a candidate may take.
+
+        Parameters
+        ----------
+        best : float
+            The best time of its task so far, in seconds; infinity if there is none.
+
+        Returns
+        -------
+        secs : float
+            At most ``timeout_sec``. What takes longer than the slowest candidate that is not
+            hopeless is killed before that.
+        """
+        config, evaluator = self._config, self._config.evaluator
+        call = config.hopeless * best
+        repeat = max(evaluator.number * call, 1e-3 * evaluator.min_repeat_ms + call)
+        repeats = max(evaluator.repeat * config.alloc_repeat, config.near_best_repeats)
+        needed = 2 * call + repeats * repeat
+        return float(min(self._timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec))
+
+    def _outcome(
+        self, candidate: Candidate, artifact: Callable[[str], str | Failure]
+    ) -> Timing | Failure:
+        failure = failure_at(candidate.path)
+        if failure is not None:
+            return failure
+        path = artifact(candidate.path)
+        if isinstance(path, Failure):
+            return path
+        if not os.path.exists(path):
+            return Failure("machinery", f"{self._name}: {path} is missing, expected an artefact")
+        return self._time(candidate, path)
+
+    def _time(self, candidate: Candidate, path: str) -> Timing | Failure:
+        task = candidate.task(path)
+        best = self._best.get(task, math.inf)
+        outcome = self._time_in_processes(candidate, path, best)
+        if isinstance(outcome, Failure) and outcome.kind == "machinery":
+            with self._lock:
+                self.stats.retries += 1
+            outcome = self._time_in_processes(candidate, path, best)
+        if isinstance(outcome, Failure):
+            return Failure(outcome.kind, f"{self._name}: {outcome.message}")
+        with self._lock:
+            self.stats.load_secs += outcome.load_secs
+            self.stats.timing_secs += outcome.timing_secs
+            self.stats.process = outcome.process
+        if not outcome.secs or not all(0.0 < secs < math.inf for secs in outcome.secs):
+            return Failure(
+                "invalid time",
+                f"{self._name}: the times {outcome.secs} s of {path} were measured, expected "
+                "positive numbers",
+            )
+        with self._lock:
+            self.stats.hopeless += outcome.verdict == "hopeless"
+            self.stats.near_best += outcome.verdict == "near best"
+        self._keep_best(task, fmean(outcome.secs))
+        return outcome
+
+    def _keep_best(self, task: tuple[str, str, str], secs: float) -> None:
+        with self._lock:
+            self._best[task] = min(self._best.get(task, math.inf), secs)
+
+    def _time_in_processes(self, candidate: Candidate, path: str, best: float) -> Timing | Failure:
+        """Time a candidate, and if it is near the best, in a fresh process too."""
+        limit, repeats = self.time_limit(best), self._config.near_best_repeats
+        config = replace(self._config, near_best_repeats=repeats - repeats // 2)
+        first = self._times(limit, config, candidate, path, best, fresh=False)
+        if isinstance(first, Failure) or first.verdict == "hopeless" or not first.secs:
+            return first
+        missing = repeats - len(first.secs)
+        if missing <= 0 or not fmean(first.secs) <= self._config.near_best * best:
+            return first
+        config = replace(
+            self._config,
+            evaluator=self._config.evaluator._replace(repeat=1),
+            near_best_repeats=missing,
+        )
+        # As if there were no best: it is not given up any more.
+        limit = self.time_limit(math.inf)
+        second = self._times(limit, config, candidate, path, math.inf, fresh=True)
+        if isinstance(second, Failure):
+            return second
+        return Timing(
+            [*first.secs, *second.secs],
+            "near best",
+            first.load_secs + second.load_secs,
+            first.timing_secs + second.timing_secs,
+            first.process,
+        )
