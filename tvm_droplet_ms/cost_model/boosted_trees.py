@@ -103,7 +103,7 @@ class Trees:
         weights : np.ndarray | None
             The weight of each program in "regression", of the same shape; None for equal weights.
         """
-        data = xgboost.DMatrix(features, label=throughput)
+        data = xgboost.DMatrix(features, label=throughput, nthread=1)
         if objective == "rank":
             data.set_info(qid=workloads)
         elif weights is not None:
@@ -117,7 +117,7 @@ class Trees:
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Predict the relative throughput of programs, of shape ``(programs,)``, float64."""
-        scores = self.booster.predict(xgboost.DMatrix(features), output_margin=True)
+        scores = self.booster.predict(xgboost.DMatrix(features, nthread=1), output_margin=True)
         return np.asarray(self.intercept + self.slope * scores, dtype=np.float64)
 
     def to_bytes(self) -> bytes:

@@ -57,7 +57,7 @@ class VectorTrees:
         seed : int
             Chooses the rows and columns that each tree sees.
         """
-        data = xgboost.DMatrix(vectors, label=values)
+        data = xgboost.DMatrix(vectors, label=values, nthread=1)
         parameters = {**_PARAMETERS, "seed": seed, "base_score": float(np.mean(values))}
         return VectorTrees(xgboost.train(parameters, data, _ROUNDS))
 
