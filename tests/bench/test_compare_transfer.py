@@ -33,6 +33,7 @@ from tvm_droplet_ms.bench.compare import transfer
 from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
 from tvm_droplet_ms.bench.compare.source_digest import source_digest
+from tvm_droplet_ms.bench.compare.strategies import make_search
 from tvm_droplet_ms.bench.compare.transfer import train_without_each
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.drafted_space import drafted_space
@@ -173,6 +174,29 @@ def test_draft_learns_from_the_others_and_ranks_space_that_it_has_not_seen(files
         assert space.usable.all()
         scores = read_draft(path).predict(space.symbols)
         assert pairwise_accuracy(scores, space.secs) > 0.7, name
+
+
+def test_the_default_begins_with_what_the_prior_and_the_draft_begin_with(files, tmp_path) -> None:
+    """The trees of the file of both are those of the two files."""
+    trained = {
+        kind: train_without_each(
+            [files["short"]], [files["long"]], tmp_path, io.StringIO(), kind=kind
+        )
+        for kind in ("prior", "draft", "prior and draft")
+    }
+    strategy, _ = make_search(
+        "droplet with prior and draft", 16, trained["prior and draft"]["short"]
+    )
+    prior = PretrainedModel.load(trained["prior"]["short"])
+    space = drafted_space(files["short"])
+    features = read_space(files["short"]).features
+    np.testing.assert_array_equal(
+        strategy._prior._pretrained.model.predict(features), prior.model.predict(features)
+    )
+    np.testing.assert_array_equal(
+        strategy._draft.trees.predict(space.symbols),
+        read_draft(trained["draft"]["short"]).predict(space.symbols),
+    )
 
 
 def test_other_code_trains_again(files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

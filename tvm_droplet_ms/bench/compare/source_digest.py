@@ -46,6 +46,7 @@ RUNNING = (
     "bench/definition.py",
     "bench/definitions.py",
     "bench/layers.py",
+    "bench/compare/both.py",
     "bench/compare/replay.py",
     "bench/compare/strategies.py",
     "bench/compare/transfer.py",

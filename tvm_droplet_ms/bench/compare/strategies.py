@@ -33,6 +33,7 @@ from ...draft import SymbolDraft
 from ...draft.draft_file import read_draft, shipped_draft
 from ...search_strategy import DropletStrategy
 from ..baselines.strategy import AskTellStrategy
+from .both import both_files
 from .results import CompareError
 
 Search = tuple[SearchStrategy, Literal["xgb", "random"] | CostModel]
@@ -102,6 +103,20 @@ def _drafted(sign: float) -> Make:
     return make
 
 
+def _with_both(model: Path | None, trials: int) -> Search:
+    """``DropletStrategy()``, with the prior and the draft of one file."""
+    if model is None:
+        return DropletStrategy(), "random"
+    with both_files(model) as (prior, draft):
+        return (
+            DropletStrategy(
+                prior=TransferModel(PretrainedModel.load(prior)),
+                draft=SymbolDraft.from_file(draft),
+            ),
+            "random",
+        )
+
+
 def _as_published(model: Path | None, trials: int) -> Search:
     """The published search: half of the trials by evolution, then coordinate descent."""
     strategy = DropletStrategy(
@@ -133,6 +148,7 @@ ANNEALING_STEPS = 4
 500, which would take minutes for a batch here."""
 
 EXPERIMENTS: Mapping[str, Experiment] = {
+    "droplet with prior and draft": Experiment(_with_both, "prior and draft"),
     "droplet": Experiment(_droplet(), "prior"),
     "droplet without prior": Experiment(_droplet()),
     "droplet with draft": Experiment(_drafted(sign=1.0), "draft"),

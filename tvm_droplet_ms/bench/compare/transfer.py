@@ -19,6 +19,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -35,6 +36,7 @@ from ...draft.fitted import fit_draft
 from ..definitions import definition_of
 from ..drafted_space import drafted_space_once
 from ..training import read_space_once
+from .both import write_both
 from .replay import load_space
 from .results import CompareError, file_digest
 from .source_digest import DRAFTING, LEARNING, source_digest
@@ -93,9 +95,14 @@ def _learn_draft(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
     write_draft(out, fit_draft(symbols, throughputs), [spaces[n].name for n in learned])
 
 
+def _learn_both(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
+    write_both(out, partial(_learn_prior, lessons, target), partial(_learn_draft, lessons, target))
+
+
 LEARNERS: Mapping[str, Learner] = {
     "prior": Learner(_learn_prior, LEARNING),
     "draft": Learner(_learn_draft, DRAFTING),
+    "prior and draft": Learner(_learn_both, (*LEARNING, *DRAFTING)),
 }
 """By what is learned."""
 
@@ -146,7 +153,7 @@ def train_without_each(
         if not taught:
             raise CompareError(f"there is no other workload than {name} to learn from")
         key = hashlib.sha256("".join(digests[other] for other in taught).encode()).hexdigest()
-        suffix = "model" if kind == "prior" else kind
+        suffix = {"prior": "model", "draft": "draft"}.get(kind, "zip")
         model = directory / "models" / code / f"{name}-{key[:12]}.{suffix}"
         if not model.exists():
             print(f"learning from {len(taught)} spaces for {name}", file=out, flush=True)
