@@ -103,9 +103,14 @@ class Simulation:
     def save(self, path: Path) -> None:
         """Write it to a file, whole or not at all."""
         trees = np.frombuffer(self.trees.to_bytes(), dtype=np.uint8)
-        arrays = {"shift": self.shift, "predicted": self.predicted, "errors": self.errors}
         with replacing(path) as partial, partial.open("wb") as file:
-            np.savez(file, trees=trees, **arrays)
+            np.savez(
+                file,
+                trees=trees,
+                shift=self.shift,
+                predicted=self.predicted,
+                errors=self.errors,
+            )
 
     @staticmethod
     def load(path: Path) -> "Simulation":
