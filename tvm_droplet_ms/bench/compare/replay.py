@@ -37,14 +37,13 @@ from ..definitions import definition_of
 from ..space import Space
 from ..table import ReplayTable
 from .results import CompareError, RunResult, RunSettings, file_digest
-from .strategies import make_search
+from .strategies import Search, make_search
 
 
 def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -> RunResult:
     """Run a strategy on a space, in this process.
 
-    Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts
-    from the latter.
+    Below 100 samples TVM's ``XGBModel`` predicts from NumPy's global generator, which is seeded.
 
     Parameters
     ----------
@@ -71,9 +70,31 @@ def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -
         raise CompareError(f"{space_file} has changed since the comparison began; start it again")
     fast_start()
     space = load_space(space_file)
-    definition = definition_of(space)
-    strategy, cost_model = make_search(settings.strategy, settings.trials, model)
     table = ReplayTable(space, noisy=settings.noisy, seed=settings.seed)
+    return run_on(table, settings, make_search(settings.strategy, settings.trials, model))
+
+
+def run_on(table: ReplayTable, settings: RunSettings, search: Search) -> RunResult:
+    """Run a search on a space, answered by a table, in this process.
+
+    Seeds Python's and NumPy's global generators.
+
+    Parameters
+    ----------
+    table : ReplayTable
+        Answers for the space; this is its only run.
+    settings : RunSettings
+        Settings of the run.
+    search : Search
+        The strategy and the cost model.
+
+    Raises
+    ------
+    CompareError
+        If nothing was measured, or too much.
+    """
+    definition = definition_of(table.space)
+    strategy, cost_model = search
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     start = time.perf_counter()
@@ -86,7 +107,7 @@ def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -
     ):
         ms.tune_tir(
             definition.mod,
-            Target(dict(space.target)),
+            Target(dict(table.space.target)),
             work_dir,
             settings.trials,
             num_trials_per_iter=settings.num_trials_per_iter,
