@@ -20,6 +20,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from .run_history import ReportError, TaskHistory
 
@@ -58,7 +59,7 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
             "the page needs Matplotlib: pip install 'tvm-droplet-ms[report]'"
         ) from error
     # Text as text: outlines of its letters are most of a file.
-    settings = {
+    settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": str(task.workload),
         "font.sans-serif": ["DejaVu Sans"],
