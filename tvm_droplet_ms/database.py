@@ -19,12 +19,14 @@
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
 from .compat import fast_tune_contexts
+from .cost_model.archive import replacing
 
 
 def open_database(
@@ -68,20 +70,17 @@ def open_database(
             raise ValueError(explanation) from error
 
 
+_WORKLOADS = "database_workload.json"
+_RECORDS = "database_tuning_record.json"
+
 _LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
 """What JSON, Python and TVM raise for a faulty line. Any other error is a fault of this check."""
 
 
 def _explain(directory: Path) -> str | None:
     """Why a database does not open. None if no line is faulty."""
-    workload_path = directory / "database_workload.json"
-    workloads: dict[int, Workload] = {}
-    faults: dict[int, str] = {}
-    for number, line in enumerate(_lines(workload_path)):
-        try:
-            workloads[number] = Workload.from_json(_parse(line))
-        except _LINE_ERRORS as error:
-            faults[number + 1] = _reason(error)
+    workload_path = directory / _WORKLOADS
+    workloads, faults = _read_workloads(directory)
     if faults:
         # A record names its workload by line number, so deleting a line would shift the others.
         advice = (
@@ -89,16 +88,75 @@ def _explain(directory: Path) -> str | None:
             "restore the lines named, or move both files away, and run again."
         )
         return _message(workload_path, faults, len(workloads), advice)
-    record_path = directory / "database_tuning_record.json"
-    intact = 0
-    for number, line in enumerate(_lines(record_path)):
+    lines = _lines(directory / _RECORDS)
+    faults = _faulty_records(lines, workloads)
+    advice = (
+        "Move the lines named to another file with droplet-ms doctor --repair, or delete them, or "
+        "move the file away, and run again."
+    )
+    intact = len(lines) - len(faults)
+    return _message(directory / _RECORDS, faults, intact, advice) if faults else None
+
+
+def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
+    """Move the lines of records that cannot be read to a file of their own.
+
+    Only while no other process writes the database. The lines are added to
+    ``database_tuning_record.json.damaged``. Nothing is changed where a workload cannot be read,
+    because records name workloads by line.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        Directory of the database.
+
+    Returns
+    -------
+    moved : int
+        How many lines were moved.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read or written.
+    """
+    directory = Path(work_dir)
+    with fast_tune_contexts():
+        workloads, damaged = _read_workloads(directory)
+        lines = _lines(directory / _RECORDS)
+        faults = {} if damaged else _faulty_records(lines, workloads)
+    if not faults:
+        return 0
+    with (directory / f"{_RECORDS}.damaged").open("ab") as aside:
+        aside.writelines(lines[number - 1] + b"\n" for number in faults)
+    with replacing(directory / _RECORDS) as partial:
+        partial.write_bytes(
+            b"".join(line + b"\n" for number, line in enumerate(lines, 1) if number not in faults)
+        )
+    return len(faults)
+
+
+def _read_workloads(directory: Path) -> tuple[dict[int, Workload], dict[int, str]]:
+    """The workloads by their position, and why lines, from 1, are none."""
+    workloads: dict[int, Workload] = {}
+    faults: dict[int, str] = {}
+    for number, line in enumerate(_lines(directory / _WORKLOADS)):
         try:
-            _check_record(line, workloads)
-            intact += 1
+            workloads[number] = Workload.from_json(_parse(line))
         except _LINE_ERRORS as error:
             faults[number + 1] = _reason(error)
-    advice = "Keep a copy, delete the lines named, or move the file away, and run again."
-    return _message(record_path, faults, intact, advice) if faults else None
+    return workloads, faults
+
+
+def _faulty_records(lines: Sequence[bytes], workloads: dict[int, Workload]) -> dict[int, str]:
+    """Why lines, from 1, are no records."""
+    faults: dict[int, str] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            _check_record(line, workloads)
+        except _LINE_ERRORS as error:
+            faults[number] = _reason(error)
+    return faults
 
 
 def _check_record(line: bytes, workloads: dict[int, Workload]) -> None:

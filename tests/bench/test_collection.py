@@ -188,18 +188,19 @@ def test_progress_shows_the_remaining_time(capsys: pytest.CaptureFixture[str]):
     with console_steps("tiles", every_secs=0.0) as progress:
         progress("building", 1, 2)
         progress("building", 2, 2)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("tiles: building 1/2, ")
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and lines[0].startswith("tiles: building 1/2, ")
     assert lines[1] == "tiles: building 2/2, 0 s left"
 
 
 def test_terminal_has_a_bar_for_each_step(monkeypatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     with console_steps("tiles") as progress:
         progress("building", 1, 4)
         progress("building", 4, 4)
         progress("pass 1", 3, 4)
-    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", capsys.readouterr().out).splitlines()
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", capsys.readouterr().err).splitlines()
     assert any("tiles: building" in line and "4/4" in line for line in lines)
     assert any("tiles: pass 1" in line and "3/4" in line for line in lines)
 

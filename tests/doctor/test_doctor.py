@@ -17,6 +17,7 @@
 """What the doctor finds, each fault made here."""
 
 import json
+import re
 import shutil
 
 import filelock
@@ -122,6 +123,29 @@ def test_a_torn_end_is_told_and_mended(run):
         assert path.read_bytes() == whole[:-20]
     assert of_directory(run, "last lines", repair=True).text == f"{RECORDS}: mended"
     assert of_directory(run, "database").text == "1 records, 0 of them failures"
+
+
+def test_damaged_records_are_set_aside_and_others_kept(run):
+    first, second = (run / RECORDS).read_bytes().splitlines(keepends=True)
+    nan = re.sub(rb"\[0\.001\d*\]", b"[NaN]", first)
+    assert nan != first
+    (run / RECORDS).write_bytes(b"\xff\n" + first + nan + second)
+    finding = of_directory(run, "database")
+    assert finding.state == "fault" and "line 1: " in finding.text and "line 3: " in finding.text
+    assert "droplet-ms doctor --repair" in finding.text
+    with filelock.FileLock(run / ".lock"):
+        assert of_directory(run, "database", repair=True).state == "fault"
+    finding = of_directory(run, "database", repair=True)
+    assert finding.state == "ok"
+    assert finding.text == (
+        f"2 records, 1 of them failures; 2 damaged ones were moved to {RECORDS}.damaged"
+    )
+    assert (run / RECORDS).read_bytes() == first + second
+    assert (run / f"{RECORDS}.damaged").read_bytes() == b"\xff\n" + nan
+    # Records name workloads by line: none is right where one of those is damaged.
+    (run / "database_workload.json").write_text("[\n")
+    assert of_directory(run, "database", repair=True).state == "fault"
+    assert (run / RECORDS).read_bytes() == first + second
 
 
 def test_a_damaged_line_and_another_target(run):

@@ -370,7 +370,9 @@ def test_a_damaged_record_is_named_and_left_alone(tmp_path, measuring, name, wor
     before = lines(tmp_path)
     with pytest.raises(KernelError, match=f"{RECORDS} cannot be opened: {words}") as raised:
         tune(tmp_path)
-    assert "The other 3 lines are intact. Keep a copy, delete the lines named" in str(raised.value)
+    assert "The other 3 lines are intact. Move the lines named to another file with" in str(
+        raised.value
+    )
     assert lines(tmp_path) == before
     # The advice helps.
     (tmp_path / RECORDS).write_bytes(b"".join(line + b"\n" for line in before[:1] + before[2:]))

@@ -23,19 +23,14 @@ import time
 from html.parser import HTMLParser
 
 import pytest
+from made_up_runs import RECORDS, commit_products, multiply, write_records
 
-from tvm import te
-from tvm.ir import IRModule
-from tvm.s_tir.meta_schedule.database import JSONDatabase
-from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.kernel_tuning import tune_kernel
+from tvm_droplet_ms.run_report.curve import apart
 from tvm_droplet_ms.run_report.decision_worth import decision_worths
 from tvm_droplet_ms.run_report.page import write_report
 from tvm_droplet_ms.run_report.run_events import read_events
 from tvm_droplet_ms.run_report.run_history import ReportError, Trial, read_history
-
-RECORDS = "database_tuning_record.json"
 
 
 def record(workload, secs, tile, choice, kinds=("SamplePerfectTile", "SampleCategorical")):
@@ -57,11 +52,8 @@ ROWS = [
 
 @pytest.fixture
 def run(tmp_path):
-    database = JSONDatabase(work_dir=str(tmp_path))
-    for rows in (8, 16):
-        mod = IRModule({"main": te.create_prim_func(te_workload.matmul(rows, 8, 8))})
-        database.commit_workload(mod)
-    (tmp_path / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    commit_products(tmp_path)
+    write_records(tmp_path, ROWS)
     return tmp_path
 
 
@@ -118,17 +110,18 @@ class Page(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.asked, self.best, self.text, self._kernel = [], {}, [], None
+        self.asked, self.best, self.text, self._kernel, self._is_best = [], {}, [], None, False
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
         self.asked += [attrs[name] for name in ("src", "href", "xlink:href") if attrs.get(name)]
-        self._kernel = attrs.get("data-kernel")
+        self._kernel = attrs.get("data-kernel", self._kernel)
+        self._is_best = "best" in attrs.get("class", "").split()
 
     def handle_data(self, data):
         self.text.append(data)
-        if self._kernel is not None:
-            self.best[int(self._kernel)], self._kernel = data, None
+        if self._is_best:
+            self.best[int(self._kernel)], self._is_best = data, False
 
 
 def test_page_shows_the_numbers_and_asks_for_nothing(run, tmp_path):
@@ -166,17 +159,22 @@ def test_events_of_several_runs_are_added(tmp_path):
     assert events.messages == {"run": "x", "build": "x"}
 
 
-def test_page_of_a_kernel_that_was_tuned_here(tmp_path):
-    mod = IRModule({"main": te.create_prim_func(te_workload.matmul(32, 32, 32))})
-    result = tune_kernel(mod, trials=4, work_dir=tmp_path, progress=None)
-    numbers = json.loads(write_report(tmp_path, tmp_path / "page.html").read_text())
+def test_page_of_a_kernel_that_was_tuned_here(tuned, tmp_path):
+    numbers = json.loads(write_report(tuned.work_dir, tmp_path / "page.html").read_text())
     (task,) = numbers["tasks"]
-    assert task["schedule"] == result.trace
+    assert numbers["result"]["schedule"] == tuned.trace
+    assert numbers["result"]["microseconds"]["median"] == pytest.approx(1e6 * tuned.time.secs)
     assert task["gflops"] == pytest.approx(2 * 32**3 / task["best_us"] / 1e3)
-    assert task["share_of_peak"] == pytest.approx(task["gflops"] / result.peak_gflops)
+    assert task["share_of_peak"] == pytest.approx(task["gflops"] / tuned.peak_gflops)
     assert 0 < task["share_of_peak"] < 1.5
     page = (tmp_path / "page.html").read_text()
-    assert numbers["machine"]["cpu"] in page and "def apply_trace" in page
+    assert numbers["machine"]["cpu"] in page and page.count("def apply_trace") == 2
+
+
+def test_numbers_at_the_axis_do_not_cover_each_other():
+    assert apart(57.7, 526.0, 62.1) == [57.7, 526.0]
+    assert apart(10.0, 1000.0, 100.0) == [10.0, 100.0, 1000.0]
+    assert apart(5.0, 5.0, 5.0) == [5.0]
 
 
 def test_a_schedule_that_cannot_be_read_says_so(run):
@@ -198,19 +196,24 @@ def test_values_are_escaped(run):
     assert "<script>" not in (run / "page.html").read_text()
 
 
-def test_large_run_is_quick_and_small(run):
-    rows = [
-        record(workload, [1e-3 / (1 + number % 7)], [number, workload], number % 5)
-        for workload in range(200)
-        for number in range(50)
-    ]
-    (run / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    workloads = run / "database_workload.json"
-    workloads.write_text(100 * workloads.read_text())
-    start = time.monotonic()
-    write_report(run, run / "page.html")
-    assert time.monotonic() - start < 20
-    assert (run / "page.html").stat().st_size < 3 << 20
+def page_of_many(tuned, folder, tasks):
+    """The size of the page of tasks of 50 trials, and the seconds that making it took."""
+    work_dir = multiply(tuned.work_dir, folder / "many", tasks, trials=50)
+    start = time.process_time()
+    write_report(work_dir, folder / "page.html")
+    return (folder / "page.html").stat().st_size, time.process_time() - start
+
+
+def test_page_of_a_tenth_of_a_large_run_is_small(tuned, tmp_path):
+    size, _ = page_of_many(tuned, tmp_path, 20)
+    assert 50_000 < size < (3 << 20) / 10
+
+
+@pytest.mark.slow
+def test_large_run_is_quick_and_small(tuned, tmp_path):
+    size, secs = page_of_many(tuned, tmp_path, 200)
+    print(f"{size} bytes, {secs:.1f} s")
+    assert size < 3 << 20 and secs < 20
 
 
 def test_nothing_to_report(tmp_path, run, capsys):

@@ -31,7 +31,11 @@ def add_command(commands: Any) -> None:
         "tuning does not work.",
     )
     doctor.add_argument("work_dir", nargs="?", help="the directory of a run")
-    doctor.add_argument("--repair", action="store_true", help="cut off torn last lines")
+    doctor.add_argument(
+        "--repair",
+        action="store_true",
+        help="cut off torn last lines, and move damaged records to a file",
+    )
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(run=_run)
 

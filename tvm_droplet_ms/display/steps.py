@@ -31,7 +31,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from .displays import EVERY_SECS
+from .displays import EVERY_SECS, on_standard_error
 
 Steps = Callable[[str, int, int], None]
 """Told a step, how much of it is done, and its whole."""
@@ -39,26 +39,28 @@ Steps = Callable[[str, int, int], None]
 
 @contextmanager
 def console_steps(name: str, every_secs: float = EVERY_SECS) -> Iterator[Steps]:
-    """A bar for each step on a terminal, lines elsewhere, with the time left.
+    """A bar for each step on a terminal, lines elsewhere, with the time left, on standard error.
 
     Parameters
     ----------
     name : str
         What the command works on.
     every_secs : float
-        Seconds between two lines where the standard output is no terminal.
+        Seconds between two lines where the standard error is no terminal.
 
     Yields
     ------
     show : Steps
         Shows a step.
     """
-    if not sys.stdout.isatty():
+    if not sys.stderr.isatty():
         yield _lines(name, every_secs)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     # Drawn by this thread: one of its own would be copied into forked processes.
-    bars = Progress(*columns, TimeRemainingColumn(), console=Console(), auto_refresh=False)
+    bars = Progress(
+        *columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False
+    )
     with bars:
         yield _steps_of(bars, name)
 
@@ -87,6 +89,6 @@ def _lines(name: str, every_secs: float) -> Steps:
             return
         last = now
         left = (now - first) / done * (total - done) if done else 0.0
-        print(f"{name}: {what} {done}/{total}, {left:.0f} s left", flush=True)
+        on_standard_error(f"{name}: {what} {done}/{total}, {left:.0f} s left")
 
     return show

@@ -41,7 +41,8 @@ def examine_work_dir(
     work_dir : str | os.PathLike[str]
         The directory.
     repair : bool
-        Whether to cut off torn last lines, where no other process tunes in the directory.
+        Whether to cut off torn last lines, and move damaged records to a file of their own, where
+        no other process tunes in the directory.
 
     Yields
     ------
@@ -57,8 +58,9 @@ def examine_work_dir(
     yield free_space(directory, "work directory")
     writer = _writer(directory)
     yield writer
-    yield _lines(directory, repair=repair and writer.state == "ok")
-    yield _database(directory)
+    repair = repair and writer.state == "ok"
+    yield _lines(directory, repair=repair)
+    yield _database(directory, repair=repair)
     yield _target(directory)
 
 
@@ -93,8 +95,8 @@ def _lines(directory: Path, *, repair: bool) -> Finding:
     )
 
 
-def _database(directory: Path) -> Finding:
-    from ..database import open_database
+def _database(directory: Path, *, repair: bool) -> Finding:
+    from ..database import open_database, set_faulty_records_aside
     from ..search_strategy.history import valid_secs
 
     if not (directory / WORKLOADS).exists():
@@ -103,12 +105,15 @@ def _database(directory: Path) -> Finding:
         return Finding(
             "database", "warning", "not opened, because its end is torn", "mend it first"
         )
+    moved = ""
     try:
+        if repair and (count := set_faulty_records_aside(directory)):
+            moved = f"; {count} damaged ones were moved to {RECORDS}.damaged"
         database = open_database(directory)
     except (OSError, ValueError) as error:
         return Finding("database", "fault", str(error), "see above; keep a copy before you edit")
     failed = sum(not valid_secs(record.run_secs) for record in database.get_all_tuning_records())
-    return Finding("database", "ok", f"{len(database)} records, {failed} of them failures")
+    return Finding("database", "ok", f"{len(database)} records, {failed} of them failures{moved}")
 
 
 def _target(directory: Path) -> Finding:

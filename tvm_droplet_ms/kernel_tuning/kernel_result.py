@@ -26,12 +26,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..cost_model.archive import replacing
+
 if TYPE_CHECKING:
     from tvm.ir import IRModule
     from tvm.target import Target
 
     from .arguments import Argument
     from .verification import KernelTime
+
+RESULT = "result.json"
+"""The file of the work directory that gets the result."""
 
 
 class KernelError(ValueError):
@@ -144,6 +149,12 @@ class KernelResult:
             tensors.append(tvm.runtime.tensor(np.asarray(array, dtype=argument.numpy_dtype)))
         tvm.runtime.load_module(str(self.library))["main"](*tensors)
         return [tensor.numpy() for tensor in tensors]
+
+    def keep(self) -> None:
+        """Write the result and its schedule as Python to ``result.json`` in its directory."""
+        content = {**json.loads(self.as_json()), "schedule": self.trace}
+        with replacing(self.work_dir / RESULT) as partial:
+            partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def as_json(self) -> str:
         """The result as JSON: names and numbers, without the module."""

@@ -188,7 +188,7 @@ def tune_kernel(
                 peak = write_machine(directory, threads)
             finally:
                 pool.close()
-    return KernelResult(
+    result = KernelResult(
         name=name,
         arguments=arguments,
         target=cpu,
@@ -210,6 +210,9 @@ def tune_kernel(
         why_ended=why_ended,
         work_dir=directory,
     )
+    with refusing_full_disks(directory):
+        result.keep()
+    return result
 
 
 class _Run:

@@ -16,7 +16,6 @@
 # under the License.
 """The page of a run: one HTML file without any other, and its numbers as JSON."""
 
-import io
 import json
 import math
 import os
@@ -28,9 +27,11 @@ from typing import Any
 
 from ..cost_model.archive import replacing
 from ..kernel_tuning.flop import flop_of
+from ..kernel_tuning.kernel_result import RESULT
 from ..kernel_tuning.machine import MACHINE
 from ..kernel_tuning.records import RECORDS, WORKLOADS
 from ..tuning.work_dir import SETTINGS
+from .curve import curve
 from .decision_worth import decision_worths
 from .run_events import RunEvents, read_events
 from .run_history import ReportError, TaskHistory, read_history
@@ -75,7 +76,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     tasks = read_history(work_dir)
     events = read_events(work_dir) if len(tasks) == 1 else None
     content = numbers_of(work_dir, tasks, events)
-    plots = [Markup(_curve(task, events.descends_after if events else ())) for task in tasks]
+    plots = [Markup(curve(task, events.descends_after if events else ())) for task in tasks]
     environment = Environment(autoescape=True)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     page = template.render(content=content, plots=plots)
@@ -110,6 +111,7 @@ def numbers_of(
         "version": metadata.version("tvm-droplet-ms"),
         "settings": _json(directory / SETTINGS),
         "machine": machine,
+        "result": _json(directory / RESULT) or None,
         "failures_by_kind": dict(events.failures) if events else {},
         "messages": dict(events.messages) if events else {},
         "descends_after": list(events.descends_after) if events else [],
@@ -155,36 +157,3 @@ def _task(
         "decisions": [list(pair) for pair in best.decisions] if is_timed else [],
         "worths": [vars(worth) for worth in decision_worths(task.trials)[:WORTHS]],
     }
-
-
-def _curve(task: TaskHistory, descends_after: Sequence[int]) -> str:
-    """The times of a task and the best so far, as SVG; a line where a descent began."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ReportError(
-            "the page needs Matplotlib: pip install 'tvm-droplet-ms[report]'"
-        ) from error
-    figure = Figure(figsize=(6.4, 2.4))
-    axes = figure.subplots(gridspec_kw={"left": 0.12, "right": 0.98, "bottom": 0.2, "top": 0.96})
-    timed = [(n, 1e6 * t.secs) for n, t in enumerate(task.trials, 1) if math.isfinite(t.secs)]
-    best = [(n, 1e6 * s) for n, s in enumerate(task.best_so_far, 1) if math.isfinite(s)]
-    if timed:
-        axes.set_yscale("log")
-        # A line is one element of the page, where each dot is one of its own.
-        axes.step(*zip(*timed, strict=True), where="mid", color="#9aa5b1", linewidth=0.7)
-        axes.step(*zip(*best, strict=True), where="post", color="#b3541e")
-        axes.minorticks_off()
-        # Within a decade a logarithmic axis would have no number.
-        shown = sorted({best[-1][1], best[0][1], max(secs for _, secs in timed)})
-        axes.set_yticks(shown, [f"{us:.3g}" for us in shown])
-    for trials in descends_after:
-        axes.axvline(trials + 0.5, color="#616e7c", linewidth=0.8, linestyle=":")
-    axes.set(xlabel="trial", ylabel="microseconds")
-    text = io.StringIO()
-    # Text as text: outlines of its letters are most of a file.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": str(task.workload)}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]

@@ -17,13 +17,14 @@
 """Compare strategies on measured spaces: do missing runs, print the tables, draw the plots."""
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from ...display.displays import on_standard_error
+from ...display.steps import console_steps
 from ...measure import available_cpus
-from .comparison import Comparison, incumbents
+from .comparison import Comparison
 from .plots import check_matplotlib, write_plots
 from .replay import load_space, replay
 from .results import CompareError, RunResult
@@ -125,12 +126,18 @@ def run_compare(
         print(f"{other} results of other code are set aside: kept, and not used", file=out)
     times = {space.name: space.times for space in map(load_space, space_files)}
     try:
-        progress = _Progress(len(missing), times, out)
-        for job, result in run_jobs(
-            missing, run=run, workers=workers or len(available_cpus()), timeout_secs=timeout_secs
-        ):
-            results[job.file] = result
-            progress.show(result)
+        with console_steps("compare") as progress:
+            ended = run_jobs(
+                missing,
+                run=run,
+                workers=workers or len(available_cpus()),
+                timeout_secs=timeout_secs,
+            )
+            for number, (job, result) in enumerate(ended, 1):
+                results[job.file] = result
+                progress("runs", number, len(missing))
+                if result.error is not None:
+                    on_standard_error(f"compare: failed: {_name_of(result)}; see {job.file}")
     except KeyboardInterrupt:
         print(
             f"\nInterrupted. {len(finished(jobs))} of {len(jobs)} runs are done and kept; the same "
@@ -149,32 +156,9 @@ def _check_strategy(name: str, trials: int) -> None:
         raise CompareError(f"{name} cannot be compared: {error}") from error
 
 
-class _Progress:
-    """Prints a line for each run that ends: its result, and an estimate of the remaining time."""
-
-    def __init__(self, total: int, times: Mapping[str, Sequence[float]], out: TextIO) -> None:
-        self._start = time.monotonic()
-        self._total = total
-        self._done = 0
-        self._times = times
-        self._out = out
-
-    def show(self, result: RunResult) -> None:
-        self._done += 1
-        passed = time.monotonic() - self._start
-        left = passed / self._done * (self._total - self._done)
-        settings = result.settings
-        if result.error is None:
-            fraction = min(self._times[settings.space]) / incumbents(result)[-1]
-            outcome = f"{fraction:6.1%} of the optimum"
-        else:
-            outcome = "FAILED"
-        print(
-            f"[{passed:6.1f} s] {self._done}/{self._total}  {settings.space}, "
-            f"{settings.strategy}, seed {settings.seed}: {outcome}; about {left / 60:.1f} min left",
-            file=self._out,
-            flush=True,
-        )
+def _name_of(result: RunResult) -> str:
+    settings = result.settings
+    return f"{settings.space}, {settings.strategy}, seed {settings.seed}"
 
 
 def _report(comparison: Comparison, directory: Path, out: TextIO) -> int:

@@ -52,6 +52,8 @@ def main() -> int:
     options = parser.parse_args()
     # So that the process that is being measured is ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A shell's background job ignores it, and so would the runs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     options.out.mkdir(parents=True, exist_ok=True)
     plain = [_uninterrupted(options, number) for number in range(options.uninterrupted)]
     longest = median(run.moment for run in plain) if plain else 20.0

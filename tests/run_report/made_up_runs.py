@@ -1,0 +1,63 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Work directories whose records are written by the tests."""
+
+import copy
+import json
+import random
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.database import JSONDatabase
+from tvm.s_tir.meta_schedule.testing import te_workload
+
+RECORDS = "database_tuning_record.json"
+WORKLOADS = "database_workload.json"
+
+
+def write_records(work_dir, rows):
+    (work_dir / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def commit_products(work_dir):
+    """Two workloads: the numbers 0 and 1."""
+    database = JSONDatabase(work_dir=str(work_dir))
+    for rows in (8, 16):
+        mod = IRModule({"main": te.create_prim_func(te_workload.matmul(rows, 8, 8))})
+        database.commit_workload(mod)
+
+
+def multiply(tuned, work_dir, tasks, trials, seed=0):
+    """A directory of many tasks, from that of a kernel which was tuned.
+
+    Each trial has the trace of a real record with one of its decisions changed, and a random time.
+    """
+    generator = random.Random(seed)
+    rows = [json.loads(line) for line in (tuned / RECORDS).read_text().splitlines()]
+    made = []
+    for task in range(tasks):
+        for number in range(trials):
+            row = copy.deepcopy(rows[number % len(rows)])
+            decisions = row[1][0][1]
+            place = generator.randrange(len(decisions))
+            decisions[place] = generator.choice([other[1][0][1] for other in rows])[place]
+            row[0], row[1][1] = task, [1e-3 * generator.lognormvariate(0, 0.5)]
+            made.append(row)
+    work_dir.mkdir()
+    write_records(work_dir, made)
+    (work_dir / WORKLOADS).write_text((tuned / WORKLOADS).read_text() * tasks)
+    return work_dir

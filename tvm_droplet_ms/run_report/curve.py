@@ -1,0 +1,134 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The times of a task's trials as SVG, small enough for a page of hundreds."""
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from .run_history import ReportError, TaskHistory
+
+LEAST_DISTANCE = 0.1
+"""The least distance of two numbers at the axis of times, as a share of its length."""
+
+_WITHOUT = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
+
+def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
+    """The times of a task and the best so far, as SVG; a line where a descent began.
+
+    Parameters
+    ----------
+    task : TaskHistory
+        The task.
+    descends_after : Sequence[int]
+        The numbers of trials after which a descent began.
+
+    Returns
+    -------
+    svg : str
+        The element ``svg``.
+
+    Raises
+    ------
+    ReportError
+        If Matplotlib is missing.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ImportError as error:
+        raise ReportError(
+            "the page needs Matplotlib: pip install 'tvm-droplet-ms[report]'"
+        ) from error
+    # Text as text: outlines of its letters are most of a file.
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": str(task.workload),
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 9.0,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with rc_context(settings):
+        figure = Figure(figsize=(4.8, 2.1))
+        axes = figure.subplots(
+            gridspec_kw={"left": 0.13, "right": 0.98, "bottom": 0.21, "top": 0.96}
+        )
+        timed = [(n, 1e6 * t.secs) for n, t in enumerate(task.trials, 1) if math.isfinite(t.secs)]
+        if timed:
+            best = _gains(task)
+            axes.set_yscale("log")
+            # A line is one element of the page, where each dot is one of its own.
+            axes.step(*zip(*timed, strict=True), where="mid", color="#9aa5b1", linewidth=0.7)
+            axes.step(*zip(*best, strict=True), where="post", color="#b3541e")
+            axes.minorticks_off()
+            # Within a decade a logarithmic axis would have no number.
+            shown = apart(best[-1][1], max(us for _, us in timed), best[0][1])
+            axes.set_yticks(shown, [f"{us:.3g}" for us in shown])
+        for trials in descends_after:
+            axes.axvline(trials + 0.5, color="#616e7c", linewidth=0.8, linestyle=":")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set(xlabel="trial", ylabel="microseconds")
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata=_WITHOUT)
+    svg = text.getvalue()
+    return _smaller(svg[svg.index("<svg") :])
+
+
+def _gains(task: TaskHistory) -> list[tuple[int, float]]:
+    """The trials where the best so far changed, and the last one, with it in microseconds."""
+    best = [(n, 1e6 * s) for n, s in enumerate(task.best_so_far, 1) if math.isfinite(s)]
+    befores = [math.inf, *(us for _, us in best)]
+    gains = [(n, us) for (n, us), before in zip(best, befores, strict=False) if us < before]
+    return [*gains, best[-1]]
+
+
+def apart(*times: float) -> list[float]:
+    """Times for a logarithmic axis, the first ones first, without those too close to another.
+
+    Parameters
+    ----------
+    times : float
+        Positive times, the most important first; the axis is from the least to the largest.
+
+    Returns
+    -------
+    shown : list[float]
+        In ascending order.
+    """
+    length = math.log(max(times) / min(times)) or 1.0
+    shown: list[float] = []
+    for time in times:
+        if all(abs(math.log(time / other)) >= LEAST_DISTANCE * length for other in shown):
+            shown.append(time)
+    return sorted(shown)
+
+
+def _smaller(svg: str) -> str:
+    """The same picture in half of the letters: a tenth of a point is enough."""
+    svg = re.sub(r"\s+", " ", svg)
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
+    svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
+    return re.sub(
+        r' (?:d|x|y|transform)="[^"]*"',
+        lambda place: re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}", place[0]),
+        svg,
+    )
