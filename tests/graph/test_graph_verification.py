@@ -87,7 +87,15 @@ def test_a_tie_is_the_inputs(fast, tmp_path):
     assert "taken: the input" in str(result) and "a tie, or slower" in str(result)
 
 
-def test_an_interrupt_gives_the_input_back(tmp_path):
+@pytest.fixture
+def heeding_sigint():
+    """A background job of a shell ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_gives_the_input_back(tmp_path, heeding_sigint):
     before = small_models.repvgg_block()
     handler = signal.getsignal(signal.SIGINT)
     bench = StubBench(price, whole(2e-3, 1e-3), asking=lambda: os.kill(os.getpid(), signal.SIGINT))
