@@ -27,8 +27,8 @@ from .latent_space import LatentSpace
 from .neighbourhood import Point
 
 DRAFT_POINTS = 6000
-"""Points that are drafted for a batch: a third drawn at random, a third with some decisions of good
-points changed, a third recombined from good points."""
+"""Points that are drafted for a batch: a third drawn at random, and where there are good points, a
+third with some decisions of them changed, and a third recombined from them."""
 
 Score = Callable[[int, np.ndarray], np.ndarray]
 """The scores of points of a sketch, whose decisions are rows; the higher, the better."""
