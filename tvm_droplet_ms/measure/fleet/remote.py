@@ -128,7 +128,9 @@ class Remote:
         except FleetError as error:
             return Failure("machinery", f"the session on the server {lease} was lost: {error}")
         if (lease.host, lease.port) in registered:
-            return Failure("machinery", f"the session on the server {lease} was lost: {lost.message}")
+            return Failure(
+                "machinery", f"the session on the server {lease} was lost: {lost.message}"
+            )
         if _accepts(lease):
             return Failure(
                 "crash",

@@ -17,7 +17,6 @@
 """A runner for the machines of a tracker, with the rules of ``PromptRunner``."""
 
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence

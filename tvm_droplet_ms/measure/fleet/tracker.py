@@ -94,7 +94,7 @@ class Tracker:
                 f"tracker is {address!r}, expected HOST:PORT, such as 192.168.1.10:9190"
             )
         self.address = address
-        self._address = (host.strip("[]"), int(port))
+        self.host_and_port = (host.strip("[]"), int(port))
 
     def servers(self, key: str) -> Registered:
         """The servers of a key.
@@ -145,7 +145,7 @@ class Tracker:
     @contextmanager
     def _connection(self) -> Iterator[socket.socket]:
         try:
-            with socket.create_connection(self._address, _ANSWER_SECS) as connection:
+            with socket.create_connection(self.host_and_port, _ANSWER_SECS) as connection:
                 magic = struct.pack("<i", base.RPC_TRACKER_MAGIC)
                 connection.sendall(magic)
                 if base.recvall(connection, len(magic)) != magic:
@@ -154,7 +154,7 @@ class Tracker:
         except OSError as error:
             raise FleetError(
                 f"the tracker at {self.address} does not answer: {error}. Start one: "
-                f"python -m tvm.exec.rpc_tracker --host HOST --port {self._address[1]}"
+                f"python -m tvm.exec.rpc_tracker --host HOST --port {self.host_and_port[1]}"
             ) from error
 
 
