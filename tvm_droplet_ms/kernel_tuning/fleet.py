@@ -35,6 +35,9 @@ from ..measure.fleet.session import ServerFault
 from .kernel_result import KernelError
 from .library_runs import on_server
 
+WAIT_SECS = 60.0
+"""How long a run waits for a server."""
+
 _TELL_SECS = 10.0
 """The most seconds that a server may take to tell its CPU."""
 
@@ -65,7 +68,9 @@ class Fleet:
         self._threads = threads
         short = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20, enable_cpu_cache_flush=False)
         try:
-            self.runner = FleetRunner(tracker, key, threads=threads, evaluator_config=short)
+            self.runner = FleetRunner(
+                tracker, key, threads=threads, evaluator_config=short, wait_secs=WAIT_SECS
+            )
         except FleetError as error:
             raise KernelError(str(error)) from error
 

@@ -316,8 +316,10 @@ class _Run:
                     seed=self._seed,
                     **measure,
                 )
-        except ValueError as error:
+        except RuntimeError:
             refuse_lost_fleet(self._fleet, self._directory, self.known + self.measured)
+            raise
+        except ValueError as error:
             raise KernelError(f"{self._name} could not be tuned: {error}") from error
         finally:
             display.close()

@@ -87,7 +87,8 @@ class FleetRunner(PyRunner):
     Raises
     ------
     FleetError
-        If the tracker does not answer, or no server comes within ``wait_secs``.
+        If ``tracker`` is no address, the tracker does not answer, or no server comes within
+        ``wait_secs``.
     ValueError
         If a number is out of range.
     RuntimeError

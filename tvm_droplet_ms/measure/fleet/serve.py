@@ -76,8 +76,8 @@ def serve(
     ------
     FleetError
         If the tracker does not answer.
-    OSError, ValueError
-        If the port is taken.
+    OSError, ValueError, RuntimeError
+        If the port is taken or the server cannot be started.
     """
     known = Tracker(tracker)
     known.servers(key)

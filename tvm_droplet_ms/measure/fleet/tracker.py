@@ -33,8 +33,11 @@ _ANSWER_SECS = 5.0
 """The most seconds that a tracker may take to answer."""
 
 
-class FleetError(ValueError):
-    """The tracker or its servers cannot be used; the message says what to do."""
+class FleetError(RuntimeError):
+    """The tracker or its servers cannot be used; the message says what to do.
+
+    TVM turns it into a plain ``RuntimeError`` where it passes through ``tune_tir``.
+    """
 
 
 @dataclass(frozen=True)
