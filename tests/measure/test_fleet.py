@@ -148,9 +148,9 @@ def test_a_killed_server_costs_no_candidate(fleet, runner_of, kernels):
 
     thread = threading.Thread(target=end)
     thread.start()
-    measured = results(runner, inputs(kernels["sleep"], 5))
+    measured = results(runner, inputs(kernels["sleep"], 3))
     thread.join()
-    assert [result.error_msg for result in measured] == [None] * 5
+    assert [result.error_msg for result in measured] == [None] * 3
     assert all(result.run_secs for result in measured)
     assert runner.stats.retries == 1 and not runner.stats.failures and not runner.fault
 
@@ -168,9 +168,9 @@ def test_without_servers_a_batch_ends_in_words_and_keeps_what_is_measured(
 
     thread = threading.Thread(target=end)
     thread.start()
-    measured = results(runner, inputs(kernels["sleep"], 4))
+    measured = results(runner, inputs(kernels["sleep"], 3))
     thread.join()
-    assert [bool(result.run_secs) for result in measured] == [True, False, False, False]
+    assert [bool(result.run_secs) for result in measured] == [True, False, False]
     for result in measured[1:]:
         # Not held against the candidate.
         assert is_machinery_failure(result.error_msg) and result.run_secs is not None
