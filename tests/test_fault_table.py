@@ -43,6 +43,9 @@ FAULTS = (
     "the run is killed",
     "the clock jumps",
     "the directory is of another target",
+    "a dead server",
+    "no server",
+    "an unreachable tracker",
 )
 
 

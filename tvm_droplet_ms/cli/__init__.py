@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from . import compare, demo, doctor, merge, pretrain, report, resume, space, tune
+from . import compare, demo, doctor, merge, pretrain, report, resume, serve, space, tune
 
 
 def _version() -> str:
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"droplet-ms {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (tune, resume, report, doctor, merge, demo, pretrain, space, compare):
+    for command in (tune, resume, serve, report, doctor, merge, demo, pretrain, space, compare):
         command.add_command(commands)
     return parser
 

@@ -92,6 +92,9 @@ def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
             patience=options.patience,
             target_latency_us=options.target_us,
             work_dir=options.work_dir,
+            # Directories of earlier versions do not keep them.
+            tracker=getattr(options, "tracker", None),
+            key=getattr(options, "key", None),
             name=options.model,
             progress=None if options.quiet else "auto",
             seed=options.seed,

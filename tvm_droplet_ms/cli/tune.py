@@ -89,6 +89,12 @@ def add_command(commands: Any) -> None:
     tune.add_argument(
         "--target-us", type=float, help="kernels: end at this latency in microseconds"
     )
+    tune.add_argument(
+        "--tracker",
+        metavar="HOST:PORT",
+        help="kernels: measure on the servers of this RPC tracker of TVM, instead of this machine",
+    )
+    tune.add_argument("--key", help="kernels: the key of the servers at the tracker")
     tune.add_argument("--json", action="store_true", help="print the result as JSON")
     tune.add_argument("--quiet", action="store_true", help="show no progress")
     tune.add_argument(
@@ -160,6 +166,8 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
     package = {"onnxruntime": "onnxruntime", "pytorch": "torch"}.get(options.against)
     if package is not None and find_spec(package) is None:
         return _fail(f"--against {options.against} needs the package {package}: pip install it")
+    if getattr(options, "tracker", None) and not is_kernel(options.model):
+        return _fail("--tracker is for kernels: models are tuned on this machine")
     if options.work_dir is None:
         options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
     # Path.is_file raises where the directory may not be searched.

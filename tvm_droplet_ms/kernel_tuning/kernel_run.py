@@ -58,6 +58,7 @@ from ..tuning.threads import worker_threads
 from ..tuning.torn_database import mend_torn_end
 from ..tuning.work_dir import open_work_dir
 from .arguments import arguments_of, random_arrays, summed, tolerance
+from .call import check_limits, module_of
 from .choice import Choice, Chosen
 from .faults import (
     CHECKS,
@@ -66,6 +67,7 @@ from .faults import (
     refusing_full_disks,
     remove_left_checks,
 )
+from .fleet import Fleet, fleet_of, refuse_lost_fleet, target_of
 from .flop import flop_of
 from .kernel_result import KernelError, KernelResult
 from .machine import write_machine
@@ -76,8 +78,6 @@ from .verification import Verifier, verifying_pool
 
 LIBRARY = "kernel.so"
 """The file of the work directory that holds the winner."""
-
-_NAME = "main"
 
 
 def tune_kernel(
@@ -93,12 +93,14 @@ def tune_kernel(
     work_dir: str | os.PathLike[str] | None = None,
     strategy: SearchStrategy | None = None,
     space: SpaceGenerator | Callable[[Schedule], Any] | str = "post-order-apply",
+    tracker: str | None = None,
+    key: str | None = None,
     name: str = "kernel",
     callbacks: Sequence[MeasureCallback] = (),
     progress: Progress = "auto",
     seed: int = 0,
 ) -> KernelResult:
-    """Tune a kernel for a CPU of this machine, and check the result.
+    """Tune a kernel for a CPU, and check the result.
 
     Parameters
     ----------
@@ -106,7 +108,8 @@ def tune_kernel(
         The kernel: a function of buffers of constant shapes, such as ``te.create_prim_func``
         makes, or a module whose function ``main`` it is. Without a schedule.
     target : str | Mapping[str, Any] | Target
-        "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs.
+        "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs. With a
+        tracker, the CPU of its servers.
     threads : int
         Threads of the kernel.
     trials : int
@@ -127,6 +130,9 @@ def tune_kernel(
         The search. None for ``DropletStrategy()``.
     space : SpaceGenerator | Callable[[Schedule], Any] | str
         The design space, as ``ms.tune_tir`` takes it.
+    tracker, key : str | None
+        ``HOST:PORT`` of an RPC tracker of TVM and the key of its servers, which then measure, check
+        and time everything. This machine builds. None for this machine.
     name : str
         The kernel's name in messages.
     callbacks : Sequence[MeasureCallback]
@@ -152,10 +158,12 @@ def tune_kernel(
         If this is not Linux.
     """
     started = time.monotonic()
-    _check_numbers(threads, trials, time_budget_s, patience, target_latency_us)
-    module = _module(mod)
+    check_limits(threads, trials, time_budget_s, patience, target_latency_us)
+    module = module_of(mod)
     arguments = arguments_of(module)
     arrays = random_arrays(arguments, seed, inputs)
+    fleet = fleet_of(tracker, key, threads)
+    target = target_of(target, fleet)
     work_dir = work_dir or tempfile.mkdtemp(prefix="droplet_kernel_")
     with refusing_full_disks(work_dir):
         try:
@@ -173,21 +181,25 @@ def tune_kernel(
             patience,
             None if target_latency_us is None else 1e-6 * target_latency_us,
         )
-        run = _Run(module, cpu, directory, name, seed)
+        run = _Run(module, cpu, directory, name, seed, fleet)
         with stop.on_interrupt():
             why_ended = run.tune(
                 trials, rules, strategy or DropletStrategy(), space, callbacks, progress
             )
             tolerances = [tolerance(one.numpy_dtype, summed(module)) for one in arguments]
+            refuse_lost_fleet(fleet, directory, run.known + run.measured)
             pool = verifying_pool()
             try:
                 with tempfile.TemporaryDirectory(prefix=CHECKS, dir=directory) as work:
-                    verifier = Verifier(Path(work), cpu, arguments, arrays, tolerances, pool)
+                    there = None if fleet is None else fleet.run
+                    verifier = Verifier(Path(work), cpu, arguments, arrays, tolerances, pool, there)
                     chosen = run.choose(verifier, why_ended)
                     chosen.library.replace(directory / LIBRARY)
-                peak = write_machine(directory, threads)
+                peak = write_machine(directory, threads, None if fleet is None else fleet.name)
             finally:
                 pool.close()
+                if fleet is not None:
+                    fleet.close()
     result = KernelResult(
         name=name,
         arguments=arguments,
@@ -219,15 +231,23 @@ class _Run:
     """One run of ``tune_kernel``."""
 
     def __init__(
-        self, module: IRModule, target: Target, directory: Path, name: str, seed: int
+        self,
+        module: IRModule,
+        target: Target,
+        directory: Path,
+        name: str,
+        seed: int,
+        fleet: Fleet | None,
     ) -> None:
         self._module = module
         self._target = target
         self._directory = directory
         self._name = name
         self._seed = seed
+        self._fleet = fleet
         self._database = _open(directory)
         self.trials = 0
+        self.measured = 0
         self.failures: Counter[str] = Counter()
         self.known = sum(not is_unmeasured(record.run_secs) for _, record in self._records())
 
@@ -266,12 +286,19 @@ class _Run:
             # TVM writes a batch after this call, and does not say where it could not.
             if count_records(self._directory) < written + self.trials:
                 rules.fail("disk")
+            if self._fleet is not None and self._fleet.runner.fault:
+                rules.fail("fleet")
             self.trials += len(results)
+            self.measured += sum(not is_unmeasured(result.run_secs) for result in results)
             for result in results:
                 if result.error_msg is not None:
                     self.failures[shortened(str(result.error_msg))] += 1
 
-        measure = fast_measure(self._target, process_wide=False)
+        measure = (
+            fast_measure(self._target, process_wide=False)
+            if self._fleet is None
+            else self._fleet.measure()
+        )
         try:
             with fast_tune_contexts(), quiet_tvm(), followed_phases(task):
                 ms.tune_tir(
@@ -291,6 +318,9 @@ class _Run:
                     seed=self._seed,
                     **measure,
                 )
+        except RuntimeError:
+            refuse_lost_fleet(self._fleet, self._directory, self.known + self.measured)
+            raise
         except ValueError as error:
             raise KernelError(f"{self._name} could not be tuned: {error}") from error
         finally:
@@ -331,39 +361,3 @@ def _only_writer(directory: Path) -> Iterator[None]:
             yield
     except SecondWriterError as error:
         raise KernelError(str(error)) from error
-
-
-def _module(mod: IRModule | PrimFunc) -> IRModule:
-    """A module whose function ``main`` is the kernel."""
-    if isinstance(mod, PrimFunc):
-        mod = IRModule({_NAME: mod})
-    functions = list(mod.functions.items()) if isinstance(mod, IRModule) else []
-    if len(functions) != 1 or not isinstance(functions[0][1], PrimFunc):
-        raise KernelError(
-            f"mod is {type(mod).__name__} with {len(functions)} functions: expected a PrimFunc, or "
-            "an IRModule of one; tune() takes whole models"
-        )
-    # As ``tune_tir`` names it, so that its records are found again.
-    func = functions[0][1].with_attr("global_symbol", _NAME).with_attr("tirx.noalias", True)
-    return IRModule({_NAME: func})
-
-
-def _check_numbers(
-    threads: int,
-    trials: int,
-    time_budget_s: float | None,
-    patience: int | None,
-    target_latency_us: float | None,
-) -> None:
-    if threads < 1:
-        raise KernelError(f"threads is {threads!r}, expected an integer of at least 1")
-    if trials < 0:
-        raise KernelError(f"trials is {trials!r}, expected an integer of at least 0")
-    if patience is not None and patience < 1:
-        raise KernelError(f"patience is {patience!r}, expected None or an integer of at least 1")
-    for argument, value in (
-        ("time_budget_s", time_budget_s),
-        ("target_latency_us", target_latency_us),
-    ):
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise KernelError(f"{argument} is {value!r}, expected None or a positive number")

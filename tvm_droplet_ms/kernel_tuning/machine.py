@@ -33,7 +33,9 @@ MACHINE = "machine.json"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
 
-def write_machine(work_dir: str | os.PathLike[str], threads: int) -> float:
+def write_machine(
+    work_dir: str | os.PathLike[str], threads: int, fleet: str | None = None
+) -> float:
     """Measure the machine and write the file; it takes half a second.
 
     Parameters
@@ -42,18 +44,17 @@ def write_machine(work_dir: str | os.PathLike[str], threads: int) -> float:
         The directory.
     threads : int
         The threads of the kernel.
+    fleet : str | None
+        The name of the servers that measured, whose peak is not known; None for this machine.
 
     Returns
     -------
     peak_gflops : float
         The peak rate of float32 operations, in billions a second; NaN where it cannot be measured.
     """
-    try:
-        peak = measure_machine(threads).flops_per_sec / 1e9
-    except RuntimeError:  # The threads of NumPy's BLAS cannot be limited.
-        peak = math.nan
+    peak = _peak_gflops(threads) if fleet is None else math.nan
     content: dict[str, Any] = {
-        "cpu": cpu_name(),
+        "cpu": fleet or cpu_name(),
         "threads": threads,
         "peak_gflops": None if math.isnan(peak) else peak,
         "versions": {package: _version(package) for package in _PACKAGES},
@@ -61,6 +62,13 @@ def write_machine(work_dir: str | os.PathLike[str], threads: int) -> float:
     with replacing(Path(work_dir) / MACHINE) as partial:
         partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return peak
+
+
+def _peak_gflops(threads: int) -> float:
+    try:
+        return measure_machine(threads).flops_per_sec / 1e9
+    except RuntimeError:  # The threads of NumPy's BLAS cannot be limited.
+        return math.nan
 
 
 def _version(package: str) -> str:

@@ -14,15 +14,14 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Checks and times the best schedules of a kernel, in worker processes.
+"""Checks and times the best schedules of a kernel, in worker processes or on servers.
 
 A wrong kernel may end the process that runs it, so none runs in the process of the user.
 """
 
 import math
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -30,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-import tvm
 from tvm.ir import IRModule, load_json, save_json
 from tvm.target import Target
 
 from ..measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
 from .arguments import Argument, deviation
+from .library_runs import run_library, save_arrays, time_libraries
 
 BUILD_SECS = 120.0
 """The most seconds of a build."""
@@ -45,9 +44,6 @@ RUN_SECS = 120.0
 
 ROUNDS = 7
 """Processes that time all schedules in turns: processes differ more than the calls of one."""
-
-ROUND_SECS = 0.05
-"""Seconds that a round times each schedule for, at least one call."""
 
 _STUDENT_90 = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833}
 """The 95% quantile of Student's distribution by degrees of freedom: 90% lie between."""
@@ -142,7 +138,10 @@ class Verifier:
     tolerances : Sequence[float]
         The largest deviation of each.
     pool : WorkerPool
-        The workers.
+        The workers that build.
+    run : Callable[..., Any] | None
+        Calls a function in a process of its own, where kernels are to run: takes the most seconds,
+        the function and its arguments, and raises ``TaskFailed``. None for the workers of ``pool``.
     """
 
     def __init__(
@@ -153,14 +152,19 @@ class Verifier:
         arrays: Sequence[np.ndarray],
         tolerances: Sequence[float],
         pool: WorkerPool,
+        run: Callable[..., Any] | None = None,
     ) -> None:
         self._directory = directory
         self._target = target
         self._arguments = list(arguments)
         self._tolerances = list(tolerances)
         self._pool = pool
+        self._call = run or self._run_in_worker
         self._inputs = directory / "inputs.npz"
         save_arrays(self._inputs, arrays)
+
+    def _run_in_worker(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._pool.submit(secs, function, *arguments, fresh=True).result()
 
     def build(self, name: str, mod: IRModule) -> Path:
         """Build a module, and write its library.
@@ -228,7 +232,7 @@ class Verifier:
         """Run a library in a process of its own: a wrong one may harm what runs after it."""
         task = (str(library), self._arguments, str(self._inputs), str(out))
         try:
-            secs, unwritten = self._pool.submit(RUN_SECS, _run, *task, fresh=True).result()
+            secs, unwritten = self._call(RUN_SECS, run_library, *task)
         except TaskFailed as error:
             if error.failure.is_machinery:
                 raise CannotCheck(str(error)) from error
@@ -250,14 +254,13 @@ class Verifier:
         for number in range(ROUNDS):
             turn = names[number % len(names) :] + names[: number % len(names)]
             paths = [str(libraries[name]) for name in turn]
-            future = self._pool.submit(
-                RUN_SECS, time_libraries, paths, self._arguments, str(self._inputs), fresh=True
-            )
+            task = (paths, self._arguments, str(self._inputs))
             try:
-                rounds.append(dict(zip(turn, future.result(), strict=True)))
+                secs = self._call(RUN_SECS, time_libraries, *task)
+                rounds.append(dict(zip(turn, secs, strict=True)))
             except TaskFailed as error:
                 raise CannotCheck(f"timing them: {error}") from error
-        return {name: KernelTime.of([secs[name] for secs in rounds]) for name in names}
+        return {name: KernelTime.of([one[name] for one in rounds]) for name in names}
 
 
 def verifying_pool() -> WorkerPool:
@@ -270,67 +273,3 @@ def _build(mod: str, target: str, path: str) -> None:
     partial = f"{path}.part.so"
     module.export_library(partial)
     os.replace(partial, path)
-
-
-def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
-    """Write arrays as bytes: NumPy's files do not keep the types that NumPy lacks."""
-    content: dict[str, Any] = {
-        str(number): np.frombuffer(array.tobytes(), np.uint8) for number, array in enumerate(arrays)
-    }
-    np.savez(path, **content)
-
-
-def _tensors(arguments: Sequence[Argument], inputs: str) -> list[tvm.runtime.Tensor]:
-    with np.load(inputs) as content:
-        return [
-            tvm.runtime.tensor(
-                np.frombuffer(content[str(n)], one.numpy_dtype).reshape(one.shape).copy()
-            )
-            for n, one in enumerate(arguments)
-        ]
-
-
-def _run(library: str, arguments: Sequence[Argument], inputs: str, out: str) -> tuple[float, str]:
-    """Run a library once: the seconds, and why the outputs could not be written."""
-    module = tvm.runtime.load_module(library)
-    tensors = _tensors(arguments, inputs)
-    start = time.perf_counter()
-    module["main"](*tensors)
-    secs = time.perf_counter() - start
-    try:
-        save_arrays(Path(out), [tensor.numpy() for tensor in tensors])
-    except OSError as error:
-        return secs, str(error)
-    return secs, ""
-
-
-def time_libraries(
-    libraries: Sequence[str], arguments: Sequence[Argument], inputs: str
-) -> list[float]:
-    """Time libraries in this process.
-
-    Parameters
-    ----------
-    libraries : Sequence[str]
-        Their paths.
-    arguments : Sequence[Argument]
-        The kernel's arguments.
-    inputs : str
-        The file of their values; see ``save_arrays``.
-
-    Returns
-    -------
-    secs : list[float]
-        The seconds of a call of each, in their order.
-    """
-    found = []
-    for library in libraries:
-        module = tvm.runtime.load_module(library)
-        tensors = _tensors(arguments, inputs)
-        start = time.perf_counter()
-        module["main"](*tensors)
-        once = time.perf_counter() - start
-        number = max(1, math.ceil(ROUND_SECS / 3 / max(once, 1e-9)))
-        evaluator = module.time_evaluator("main", tvm.cpu(), number=number, repeat=3)
-        found.append(float(median(evaluator(*tensors).results)))
-    return found

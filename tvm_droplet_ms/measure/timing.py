@@ -119,7 +119,18 @@ def time_candidate(
         module = tvm.runtime.load_module(path)
         loaded = time.perf_counter()
         device = tvm.runtime.device(device_type, 0)
-        secs, verdict = _time(config, module, device, device_type, args_info, best)
+        secs, verdict = time_loaded(
+            config,
+            module,
+            device,
+            args_info,
+            best,
+            get_global_func_with_default_on_worker(config.f_alloc_argument, default_alloc_argument),
+            get_global_func_with_default_on_worker(config.f_run_evaluator, default_run_evaluator),
+            # On other devices a first call may load the kernel, which takes much longer than to
+            # run it.
+            has_wall_clock=config.f_run_evaluator is None and device_type == "cpu",
+        )
         end = time.perf_counter()
     finally:
         cleanup()
@@ -127,28 +138,48 @@ def time_candidate(
     return Timing(secs, verdict, loaded - start, end - loaded, os.getpid())
 
 
-def _time(
+def time_loaded(
     config: TimingConfig,
     module: Module,
     device: Device,
-    device_type: str,
     args_info: Any,
     best: float,
+    allocate: Allocate,
+    run_evaluator: Evaluate,
+    *,
+    has_wall_clock: bool,
 ) -> tuple[list[float], str]:
-    allocate: Allocate = get_global_func_with_default_on_worker(
-        config.f_alloc_argument, default_alloc_argument
-    )
-    run_evaluator: Evaluate = get_global_func_with_default_on_worker(
-        config.f_run_evaluator, default_run_evaluator
-    )
+    """Time a module that is loaded, with an early end for slow ones.
+
+    Parameters
+    ----------
+    config : TimingConfig
+        The settings.
+    module : Module
+        The module, here or in a session on a server.
+    device : Device
+        The device.
+    args_info : Any
+        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    best : float
+        The best time of the task so far, in seconds; infinity if there is none.
+    allocate, run_evaluator : Allocate, Evaluate
+        Allocate arguments and run the evaluator.
+    has_wall_clock : bool
+        Whether the wall clock of this process tells how long a first call takes.
+
+    Returns
+    -------
+    secs, verdict : list[float], str
+        As of ``Timing``.
+    """
 
     def evaluate(evaluator: EvaluatorConfig, arguments: list[Any]) -> list[float]:
         return [float(secs) for secs in run_evaluator(module, device, evaluator, arguments)]
 
     limit = config.hopeless * best
     arguments = allocate(device, args_info, config.alloc_repeat)
-    # On other devices a first call may load the kernel, which takes much longer than to run it.
-    if config.f_run_evaluator is None and device_type == "cpu":
+    if has_wall_clock:
         first = _first_call(module, device, arguments[0])
         if first > limit + _COLD_START_SECS:
             return [first], "hopeless"

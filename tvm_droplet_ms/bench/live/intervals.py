@@ -29,7 +29,8 @@ from pathlib import Path
 
 from ...kernel_tuning import tune_kernel
 from ...kernel_tuning.arguments import random_arrays
-from ...kernel_tuning.verification import RUN_SECS, save_arrays, time_libraries, verifying_pool
+from ...kernel_tuning.library_runs import save_arrays, time_libraries
+from ...kernel_tuning.verification import RUN_SECS, verifying_pool
 from ..definitions import find_definition
 
 WORKLOADS = (

@@ -1,0 +1,132 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""``tune_kernel`` with servers of TVM's RPC, on this machine."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from tvm import te
+from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.kernel_tuning import KernelError, choice, fleet, tune_kernel, verification
+from tvm_droplet_ms.kernel_tuning.arguments import arguments_of, random_arrays
+from tvm_droplet_ms.kernel_tuning.machine import MACHINE
+from tvm_droplet_ms.kernel_tuning.records import RECORDS
+
+sys.path.append(str(Path(__file__).parents[1] / "measure"))
+from fleets import kill, local_fleet
+
+MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
+
+
+@pytest.fixture(scope="module")
+def local():
+    with local_fleet() as local:
+        yield local
+
+
+def times(work_dir):
+    lines = (work_dir / RECORDS).read_bytes().splitlines()
+    return [json.loads(line)[1][1] for line in lines]
+
+
+def test_a_run_that_loses_its_server_goes_on_with_another(local, tmp_path, monkeypatch):
+    monkeypatch.setattr(fleet, "WAIT_SECS", 1.0)
+    monkeypatch.setattr(choice, "BEST", 1)
+    monkeypatch.setattr(verification, "ROUNDS", 1)
+    batches = []
+
+    @derived_object
+    class KillTheServer(ms.measure_callback.PyMeasureCallback):
+        def apply(self, task_scheduler, task_id, measure_candidates, builder_results, results):
+            batches.append([bool(result.run_secs) for result in results])
+            if len(batches) == 1:
+                kill(local.servers["k"][0])
+
+    def tune():
+        local.ensure("k", 1)
+        return tune_kernel(
+            MATMUL,
+            trials=12,
+            tracker=local.tracker,
+            key="k",
+            work_dir=tmp_path,
+            strategy=DropletStrategy(prior=None, draft=None),
+            callbacks=[KillTheServer()],
+            progress=None,
+        )
+
+    words = (
+        f"no server of the key 'k' for 1 s.*schedules that were measured are kept in '{tmp_path}'"
+    )
+    with pytest.raises(KernelError, match=words) as raised:
+        tune()
+    measured = sum(map(bool, times(tmp_path)))
+    assert measured == sum(batches[0]) == len(batches[0]) and f"The {measured} sch" in str(
+        raised.value
+    )
+    result = tune()
+    assert (result.known_trials, result.trials) == (measured, 12 - measured)
+    assert result.verified and math.isnan(result.peak_gflops)
+    assert len([secs for secs in times(tmp_path) if secs]) == 12
+    assert [1e10] not in times(tmp_path)
+    assert local.tracker in json.loads((tmp_path / MACHINE).read_text())["cpu"]
+
+
+def test_a_wrong_kernel_is_seen_on_the_server(local, tmp_path):
+    def scaled(factor):
+        a = te.placeholder((16,), name="a")
+        b = te.compute((16,), lambda i: a[i] * factor, name="b")
+        return IRModule({"main": te.create_prim_func([a, b])})
+
+    local.ensure("k", 1)
+    servers = fleet.Fleet(local.tracker, "k", 1)
+    pool = verification.verifying_pool()
+    try:
+        arguments = arguments_of(scaled(2.0))
+        verifier = verification.Verifier(
+            tmp_path,
+            servers.target(),
+            arguments,
+            random_arrays(arguments, 0),
+            [0.0, 0.0],
+            pool,
+            servers.run,
+        )
+        assert not verifier.expect(scaled(2.0)).reason
+        right = verifier.check(verifier.build("right", scaled(2.0)))
+        assert right.is_right
+        wrong = verifier.check(verifier.build("wrong", scaled(3.0)))
+        assert wrong.is_right is False and "argument 'b' differs by 5.0e-01" in wrong.reason
+    finally:
+        pool.close()
+        servers.close()
+
+
+def test_a_tracker_without_a_key_and_a_model_are_refused(capsys, tmp_path):
+    with pytest.raises(KernelError, match="key is None: expected both, or neither"):
+        tune_kernel(MATMUL, tracker="127.0.0.1:9190", work_dir=tmp_path)
+    assert main(["tune", "model.onnx", "--tracker", "127.0.0.1:9190", "--key", "k"]) == 1
+    assert "--tracker is for kernels: models are tuned on this machine" in capsys.readouterr().err

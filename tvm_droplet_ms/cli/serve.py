@@ -1,0 +1,68 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The command ``droplet-ms serve``."""
+
+import argparse
+import sys
+from typing import Any
+
+from .arguments import positive
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
+    serve = commands.add_parser(
+        "serve",
+        help="let droplet-ms tune --tracker measure on this machine",
+        description="Run TVM's RPC server until Ctrl-C, so that it outlives kernels that crash. It "
+        "runs whatever it is sent, for everyone who reaches its port: use it in trusted networks "
+        "only.",
+    )
+    serve.add_argument("--tracker", required=True, metavar="HOST:PORT", help="TVM's RPC tracker")
+    serve.add_argument("--key", required=True, help="the key to register under")
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen on, which the machine that tunes can reach "
+        "(default: %(default)s, this machine only)",
+    )
+    serve.add_argument("--port", type=positive, help="the port (default: a free one from 9090)")
+    serve.add_argument(
+        "--threads", type=positive, help="the most threads of kernels (default: TVM's choice)"
+    )
+    serve.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from ..measure.fleet.serve import serve
+
+    def tell(address: str) -> None:
+        print(f"{options.key!r} at {address}, for the tracker {options.tracker}", flush=True)
+
+    try:
+        serve(
+            options.tracker,
+            options.key,
+            host=options.host,
+            port=options.port,
+            threads=options.threads,
+            on_start=tell,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"droplet-ms serve: error: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,75 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a call of ``tune_kernel`` is given: the kernel, and the limits of its run."""
+
+import math
+
+from tvm.ir import IRModule
+from tvm.tirx import PrimFunc
+
+from .kernel_result import KernelError
+
+_NAME = "main"
+
+
+def module_of(mod: IRModule | PrimFunc) -> IRModule:
+    """A module whose function ``main`` is the kernel.
+
+    Raises
+    ------
+    KernelError
+        If it is no ``PrimFunc`` and no module of one.
+    """
+    if isinstance(mod, PrimFunc):
+        mod = IRModule({_NAME: mod})
+    functions = list(mod.functions.items()) if isinstance(mod, IRModule) else []
+    if len(functions) != 1 or not isinstance(functions[0][1], PrimFunc):
+        raise KernelError(
+            f"mod is {type(mod).__name__} with {len(functions)} functions: expected a PrimFunc, or "
+            "an IRModule of one; tune() takes whole models"
+        )
+    # As ``tune_tir`` names it, so that its records are found again.
+    func = functions[0][1].with_attr("global_symbol", _NAME).with_attr("tirx.noalias", True)
+    return IRModule({_NAME: func})
+
+
+def check_limits(
+    threads: int,
+    trials: int,
+    time_budget_s: float | None,
+    patience: int | None,
+    target_latency_us: float | None,
+) -> None:
+    """Refuse numbers that are out of range; see ``tune_kernel``.
+
+    Raises
+    ------
+    KernelError
+        Names the argument, its value and what was expected.
+    """
+    if threads < 1:
+        raise KernelError(f"threads is {threads!r}, expected an integer of at least 1")
+    if trials < 0:
+        raise KernelError(f"trials is {trials!r}, expected an integer of at least 0")
+    if patience is not None and patience < 1:
+        raise KernelError(f"patience is {patience!r}, expected None or an integer of at least 1")
+    for argument, value in (
+        ("time_budget_s", time_budget_s),
+        ("target_latency_us", target_latency_us),
+    ):
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise KernelError(f"{argument} is {value!r}, expected None or a positive number")

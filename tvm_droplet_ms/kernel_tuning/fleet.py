@@ -1,0 +1,181 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Where the kernels of a run are measured, checked and timed, if not on this machine."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tvm.error import RPCError
+from tvm.rpc import RPCSession
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
+from tvm.target import Target
+
+from ..host import host_target
+from ..measure import TaskFailed, WarmBuilder
+from ..measure.build import export_shared_library
+from ..measure.failures import Failure
+from ..measure.fleet import FleetError, FleetRunner
+from ..measure.fleet.session import ServerFault
+from .kernel_result import KernelError
+from .library_runs import on_server
+
+WAIT_SECS = 60.0
+"""How long a run waits for a server."""
+
+_TELL_SECS = 10.0
+"""The most seconds that a server may take to tell its CPU."""
+
+_TRIES = 2
+"""How often something is run whose server ended."""
+
+
+class Fleet:
+    """The servers of a key, for one run of ``tune_kernel``.
+
+    Parameters
+    ----------
+    tracker : str
+        ``HOST:PORT`` of the tracker.
+    key : str
+        The key.
+    threads : int
+        The threads of the kernel.
+
+    Raises
+    ------
+    KernelError
+        If the tracker does not answer, or there is no server.
+    """
+
+    def __init__(self, tracker: str, key: str, threads: int) -> None:
+        self.name = f"the servers {key!r} of the tracker {tracker}"
+        self._threads = threads
+        short = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20, enable_cpu_cache_flush=False)
+        try:
+            self.runner = FleetRunner(
+                tracker, key, threads=threads, evaluator_config=short, wait_secs=WAIT_SECS
+            )
+        except FleetError as error:
+            raise KernelError(str(error)) from error
+
+    def target(self) -> Target:
+        """The target of the servers' CPU, as one of them tells it.
+
+        Raises
+        ------
+        KernelError
+            If it does not tell, or this machine cannot link for it.
+        """
+        try:
+            triple, cpu = self._call(_TELL_SECS, _tell_cpu)
+        except TaskFailed as error:
+            raise KernelError(
+                f"{self.name} do not tell their CPU: {error}. Pass target, such as "
+                '{"kind": "llvm", "mcpu": "znver4"}'
+            ) from error
+        ours = str(Target.from_device("cpu").attrs["mtriple"])
+        if triple.partition("-")[0] != ours.partition("-")[0] or "linux" not in triple:
+            raise KernelError(
+                f"{self.name} are {triple}, and this machine, which links the kernels, is {ours}: "
+                "expected the same architecture. ms.tune_tir with FleetRunner and WarmBuilder() "
+                "has the servers link them"
+            )
+        return Target({**dict(host_target().export()), "mcpu": cpu})
+
+    def measure(self) -> dict[str, Any]:
+        """The builder and the runner."""
+        builder = WarmBuilder(f_export=export_shared_library, paired=True)
+        return {"builder": builder, "runner": self.runner}
+
+    def run(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run or time libraries on a server; see ``Verifier``.
+
+        Raises
+        ------
+        TaskFailed
+            If they fail, or no server is left.
+        """
+        return self._call(secs, on_server, self._threads, function, *arguments)
+
+    def close(self) -> None:
+        """End the sessions."""
+        self.runner.close()
+
+    def _call(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        outcome: Any = None
+        for _ in range(_TRIES):
+            try:
+                outcome = self.runner.remote().call(secs, function, *arguments)
+            except FleetError as error:
+                raise TaskFailed("machinery", str(error)) from error
+            if not isinstance(outcome, Failure):
+                return outcome
+            if not outcome.is_machinery:
+                break
+        raise TaskFailed(outcome.kind, outcome.message)
+
+
+def fleet_of(tracker: str | None, key: str | None, threads: int) -> Fleet | None:
+    """The fleet that the arguments of ``tune_kernel`` ask for; None for this machine.
+
+    Raises
+    ------
+    KernelError
+        If one of them is missing, or the fleet cannot be used.
+    """
+    if tracker is None and key is None:
+        return None
+    if not tracker or not key:
+        raise KernelError(
+            f"tracker is {tracker!r} and key is {key!r}: expected both, or neither to measure on "
+            "this machine"
+        )
+    return Fleet(tracker, key, threads)
+
+
+def target_of(
+    target: str | Mapping[str, Any] | Target, fleet: Fleet | None
+) -> str | Mapping[str, Any] | Target:
+    """The target, where "auto" is the CPU of the servers."""
+    if fleet is not None and isinstance(target, str) and target == "auto":
+        return fleet.target()
+    return target
+
+
+def refuse_lost_fleet(fleet: Fleet | None, directory: Path, measured: int) -> None:
+    """End a run that has no servers left.
+
+    Raises
+    ------
+    KernelError
+        If the fleet has a fault; says what is kept and how to go on.
+    """
+    if fleet is not None and fleet.runner.fault:
+        raise KernelError(
+            f"{fleet.runner.fault}. The {measured} schedules that were measured are kept in "
+            f"{os.fspath(directory)!r}: run again, or droplet-ms resume"
+        )
+
+
+def _tell_cpu(session: RPCSession) -> tuple[str, str]:
+    try:
+        triple = session.get_function("target.llvm_get_system_triple")()
+        return str(triple), str(session.get_function("target.llvm_get_system_cpu")())
+    except RPCError as error:  # A server of TVM's runtime alone.
+        raise ServerFault(f"{error}") from error

@@ -1,0 +1,218 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A runner for the machines of a tracker, with the rules of ``PromptRunner``."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.rpc import RPCSession
+from tvm.runtime import Device
+from tvm.s_tir.meta_schedule.runner import (
+    EvaluatorConfig,
+    PyRunner,
+    RunnerFuture,
+    RunnerInput,
+)
+
+from ..candidate_timer import Candidate, CandidateTimer, timing_config
+from ..failures import Failure
+from ..linux import require_linux
+from ..pool import WorkerPool
+from ..runner import PromptRunnerFuture
+from ..timing import Timing, TimingConfig, prepare_to_time
+from .remote import Remote
+from .servers import Servers
+from .timing import time_on_server
+from .tracker import FleetError, Tracker
+
+RemoteAllocate = Callable[[RPCSession, Device, Any, int], list[Any]]
+RemoteEvaluate = Callable[[RPCSession, Any, Device, EvaluatorConfig, list[Any]], list[float]]
+
+_logger = logging.getLogger(__name__)
+
+
+@derived_object
+class FleetRunner(PyRunner):
+    """A runner for servers of TVM's RPC, as many at once as the tracker has of a key.
+
+    It spends its time on the best candidates as ``PromptRunner`` does. Each server measures one
+    candidate at a time, each in a session of its own, and a server forks a process for each
+    session. Servers of a key are taken to be equally fast: the best time of a task is that of all.
+
+    A candidate that takes too long or ends its process has failed. One whose server ended has not:
+    it is tried once more on another, and then reported as not measured (``failures.py``). Where no
+    server could be reached for ``wait_secs``, the rest of the batch is reported as not measured,
+    ``fault`` says why, and the next batch raises.
+
+    Parameters
+    ----------
+    tracker : str
+        ``HOST:PORT`` of the tracker.
+    key : str
+        The key of the servers.
+    threads : int | None
+        The threads of kernels on the servers; None for as many as each has.
+    wait_secs : float
+        How long to wait for a server.
+    timeout_sec, evaluator_config, cooldown_sec, alloc_repeat : float, EvaluatorConfig, float, int
+        As of ``PromptRunner``.
+    f_alloc_argument, f_run_evaluator : str | Callable | None
+        As of TVM's ``RPCRunner``: called in a process of this machine, with the session first.
+    hopeless, near_best, near_best_repeats : float, float, int
+        As of ``PromptRunner``.
+
+    Attributes
+    ----------
+    fault : str
+        Why the last batch could not be measured; empty where it could.
+
+    Raises
+    ------
+    FleetError
+        If ``tracker`` is no address, the tracker does not answer, or no server comes within
+        ``wait_secs``.
+    ValueError
+        If a number is out of range.
+    RuntimeError
+        If this is not Linux.
+    """
+
+    def __init__(
+        self,
+        tracker: str,
+        key: str,
+        *,
+        threads: int | None = None,
+        wait_secs: float = 60.0,
+        timeout_sec: float = 30.0,
+        evaluator_config: EvaluatorConfig | None = None,
+        cooldown_sec: float = 0.0,
+        alloc_repeat: int = 1,
+        f_alloc_argument: str | RemoteAllocate | None = None,
+        f_run_evaluator: str | RemoteEvaluate | None = None,
+        hopeless: float = 3.0,
+        near_best: float = 1.1,
+        near_best_repeats: int = 5,
+    ) -> None:
+        require_linux("FleetRunner")
+        super().__init__()
+        self.timeout_sec = timeout_sec
+        self.config = timing_config(
+            timeout_sec=timeout_sec,
+            evaluator_config=evaluator_config,
+            cooldown_sec=cooldown_sec,
+            alloc_repeat=alloc_repeat,
+            hopeless=hopeless,
+            near_best=near_best,
+            near_best_repeats=near_best_repeats,
+            f_alloc_argument=f_alloc_argument,
+            f_run_evaluator=f_run_evaluator,
+            f_cleanup=None,
+        )
+        self.fault = ""
+        self._threads = threads
+        self._servers = Servers(Tracker(tracker), key, wait_secs)
+        self._servers.await_one()
+        self._remote: Remote | None = None
+        self._timer = CandidateTimer("FleetRunner", self.config, timeout_sec, self._time)
+        self.stats = self._timer.stats
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
+        """Measure a batch.
+
+        Parameters
+        ----------
+        runner_inputs : Sequence[RunnerInput]
+            The artefacts, their device and their arguments.
+
+        Returns
+        -------
+        futures : list[RunnerFuture]
+            In the order of the inputs.
+
+        Raises
+        ------
+        FleetError
+            If no server could be reached, in the last batch or for all of this one.
+        """
+        if self.fault:
+            raise FleetError(self.fault)
+        items = [Candidate.from_input(runner_input) for runner_input in runner_inputs]
+        sessions = self.remote().workers
+        waiting = deque(items)
+        threads = [
+            threading.Thread(target=self._measure, args=(waiting,), daemon=True)
+            for _ in range(min(sessions, len(items)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.fault:
+            if not any(item.future.result().run_secs for item in items):
+                raise FleetError(self.fault)
+            _logger.warning("%s", self.fault)
+        return [PromptRunnerFuture(item.future) for item in items]
+
+    def remote(self) -> Remote:
+        """What calls functions on the servers, as many at once as there are servers now."""
+        count = self._servers.count()
+        if self._remote is None or self._remote.workers < count:
+            self.close()
+            pool = WorkerPool(count, prepare=prepare_to_time, quiet=True)
+            self._remote = Remote(self._servers, pool)
+        self._servers.begin()
+        return self._remote
+
+    def close(self) -> None:
+        """End the worker processes of this machine. Another batch starts them again."""
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+
+    def _measure(self, waiting: "deque[Candidate]") -> None:
+        while True:
+            try:
+                item = waiting.popleft()
+            except IndexError:
+                return
+            item.future.set_result(self._timer.measure(item, lambda path: path))
+
+    def _time(
+        self,
+        limit: float,
+        config: TimingConfig,
+        candidate: Candidate,
+        path: str,
+        best: float,
+        *,
+        fresh: bool,
+    ) -> Timing | Failure:
+        """Time a candidate in a session of its own, which is a new process in any case."""
+        if self.fault or self._remote is None:
+            return Failure("closed", self.fault or "closed")
+        task = (config, path, candidate.device_type, candidate.args_info, best, self._threads)
+        try:
+            outcome: Timing | Failure = self._remote.call(limit, time_on_server, *task)
+        except FleetError as error:
+            self.fault = str(error)
+            return Failure("closed", self.fault)
+        return outcome

@@ -1,0 +1,152 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""TVM's RPC server, so that it outlives kernels that crash.
+
+Where the process of a session ends with an error, TVM's server stops listening and leaves its
+tracker, while its program stays (``_serving`` and ``_listen_loop`` in ``rpc/server.py``). One
+kernel that crashes so takes a machine out of the fleet.
+"""
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from tvm import rpc
+from tvm.rpc import server as tvm_server
+
+from .session import CRASHED
+from .tracker import Tracker
+
+PORTS = (9090, 9199)
+"""The ports that are tried, the last excluded."""
+
+_ORPHAN_SECS = 1.0
+"""How often the process that listens looks whether the command is there."""
+
+
+def serve(
+    tracker: str,
+    key: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    threads: int | None = None,
+    on_start: Callable[[str], None] = print,
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    A server runs whatever it is sent, as the user who started it, for everyone who reaches its
+    port: expose it to trusted networks only.
+
+    Parameters
+    ----------
+    tracker : str
+        ``HOST:PORT`` of the tracker.
+    key : str
+        The key to register under.
+    host : str
+        The address to listen on.
+    port : int | None
+        The port; None for a free one of ``PORTS``.
+    threads : int | None
+        The most threads of kernels; None for TVM's choice, which is half of the logical CPUs.
+    on_start : Callable[[str], None]
+        Told the address.
+
+    Raises
+    ------
+    FleetError
+        If the tracker does not answer.
+    OSError, ValueError, RuntimeError
+        If the port is taken or the server cannot be started.
+    """
+    known = Tracker(tracker)
+    known.servers(key)
+    if threads is not None:
+        os.environ["TVM_NUM_THREADS"] = str(threads)
+    first, last = PORTS if port is None else (port, port + 1)
+    process = os.getpid()
+    server = rpc.Server(
+        host,
+        first,
+        last,
+        key=key,
+        tracker_addr=known.host_and_port,
+        server_init_callback=_Outliving(process),
+    )
+    end = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        end.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        on_start(f"{host}:{server.port}")
+        while not end.wait(_ORPHAN_SECS) and server.proc.is_alive():
+            pass
+    finally:
+        server.terminate()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Outliving:
+    """Called in the process that listens, before it does."""
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+
+    def __call__(self) -> None:
+        # Of Ctrl-C the command decides.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=self._end_with_parent, daemon=True).start()
+        serve_session = tvm_server._serving
+
+        def serving(sock: Any, address: Any, options: Any, load_library: Any) -> None:
+            directory = os.getcwd()
+            try:
+                serve_session(sock, address, options, load_library)
+            except RuntimeError as error:  # The process of the session ended with an error.
+                words = _describe(str(error))
+                tvm_server.logger.warning("the session of %s: %s", address, words)
+                tvm_server._ffi_api.ReturnException(sock.fileno(), f"{CRASHED}{words}")
+            finally:
+                os.chdir(directory)
+                sock.close()
+
+        tvm_server._serving = serving
+
+    def _end_with_parent(self) -> None:
+        while os.getppid() == self._parent:
+            time.sleep(_ORPHAN_SECS)
+        os._exit(1)
+
+
+def _describe(error: str) -> str:
+    """What ended a process, by TVM's words for it."""
+    found = re.search(r"error code (-?\d+)", error)
+    if found is None:
+        return error
+    code = int(found.group(1))
+    if -code in set(signal.Signals):
+        return f"its process was ended by {signal.Signals(-code).name}"
+    return f"its process ended with status {code}"

@@ -1,0 +1,156 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A session on a server, in a worker process of this machine.
+
+TVM's client waits in C++ for as long as a server is silent, so it runs where it can be killed.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import rpc
+from tvm.error import RPCError, RPCSessionTimeoutError
+from tvm.rpc import RPCSession
+
+from ..failures import TIME_LIMIT, Failure
+from .tracker import Lease
+
+CONNECT_SECS = 10.0
+"""The most seconds that a server may take to answer a connection."""
+
+CRASHED = "its session ended: "
+"""How a server of ``droplet-ms serve`` begins to tell that a kernel ended its process."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A session that ended without an answer.
+
+    Parameters
+    ----------
+    was_reached : bool
+        Whether there had been a session.
+    message : str
+        What the client saw.
+    """
+
+    was_reached: bool
+    message: str
+
+
+class ServerFault(RuntimeError):
+    """A server cannot do what does not depend on the candidate, such as take a file."""
+
+
+def call_on_server(
+    lease: Lease, limit: float, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Any:
+    """Open a session and call a function with it; called in a worker.
+
+    Parameters
+    ----------
+    lease : Lease
+        The server.
+    limit : float
+        The seconds after which the server ends the session.
+    function : Callable[..., Any]
+        The function; its first argument is the session.
+    arguments : tuple[Any, ...]
+        Its other arguments.
+
+    Returns
+    -------
+    result : Any | Failure | Lost
+        What the function returns, or why there is nothing.
+    """
+    session = _connect(lease, limit)
+    if isinstance(session, Lost):
+        return session
+    try:
+        return function(session, *arguments)
+    except RPCSessionTimeoutError:
+        return Failure("timeout", f"killed after {limit:g} s, {TIME_LIMIT}")
+    except ServerFault as error:
+        return Failure("machinery", f"the server {lease}: {error}")
+    except RPCError as error:
+        message = str(error).removeprefix("RPCError: Error caught from RPC call:\n")
+        return Failure("crash" if CRASHED in message else "error", message)
+    except Exception as error:
+        if _answers(session):
+            return Failure("error", f"{type(error).__name__}: {error}")
+        return Lost(True, str(error))
+
+
+def _connect(lease: Lease, limit: float) -> RPCSession | Lost:
+    found: list[RPCSession | Lost] = []
+
+    def connect() -> None:
+        try:
+            found.append(rpc.connect(lease.host, lease.port, lease.match_key, limit))
+        except Exception as error:
+            found.append(Lost(False, str(error)))
+
+    # A machine without power answers after minutes.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECS)
+    return found[0] if found else Lost(False, f"no answer within {CONNECT_SECS:g} s")
+
+
+def _answers(session: RPCSession) -> bool:
+    """Whether a session still takes calls."""
+    try:
+        session.get_function("tvm.rpc.server.workpath")
+    except RPCError:
+        return True
+    except Exception:
+        return False
+    return True
+
+
+def upload(session: RPCSession, path: str, name: str) -> None:
+    """Send a file to a session's directory.
+
+    Raises
+    ------
+    ServerFault
+        If the server cannot write it, or does not take it within the limit of the session.
+    """
+    try:
+        session.upload(path, name)
+    except RPCError as error:
+        raise ServerFault(f"it did not take {name}: {error}") from error
+
+
+def set_threads(session: RPCSession, threads: int) -> None:
+    """Have kernels use some threads of the server.
+
+    Raises
+    ------
+    ServerFault
+        If the server has fewer.
+    """
+    count = session.get_function("runtime.NumThreads")
+    if count() != threads:
+        session.get_function("runtime.config_threadpool")(1, threads)
+    if count() != threads:
+        raise ServerFault(
+            f"it has {count()} threads, and {threads} are asked for: start it with "
+            f"TVM_NUM_THREADS={threads}"
+        )

@@ -1,0 +1,169 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Questions to TVM's RPC tracker, each with a time limit.
+
+``tvm.rpc.TrackerSession`` retries for a minute where nothing listens, and its ``request`` waits for
+ever where there is no server.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.rpc import base
+
+_ANSWER_SECS = 5.0
+"""The most seconds that a tracker may take to answer."""
+
+
+class FleetError(RuntimeError):
+    """The tracker or its servers cannot be used; the message says what to do.
+
+    TVM turns it into a plain ``RuntimeError`` where it passes through ``tune_tir``.
+    """
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to one session on a server.
+
+    Parameters
+    ----------
+    host, port : str, int
+        The server's address.
+    match_key : str
+        What the server expects to be told; it takes one session with it.
+    """
+
+    host: str
+    port: int
+    match_key: str
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The servers of a key at a tracker.
+
+    Parameters
+    ----------
+    addresses : frozenset[tuple[str, int]]
+        Their hosts and ports.
+    free : int
+        How many of them have no session.
+    """
+
+    addresses: frozenset[tuple[str, int]]
+    free: int
+
+
+class Tracker:
+    """A tracker.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT``.
+
+    Raises
+    ------
+    FleetError
+        If the address has another form.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, colon, port = address.rpartition(":")
+        if not host or not colon or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise FleetError(
+                f"tracker is {address!r}, expected HOST:PORT, such as 192.168.1.10:9190"
+            )
+        self.address = address
+        self.host_and_port = (host.strip("[]"), int(port))
+
+    def servers(self, key: str) -> Registered:
+        """The servers of a key.
+
+        Raises
+        ------
+        FleetError
+            If the tracker does not answer.
+        """
+        with self._connection() as connection:
+            status = _ask(connection, [base.TrackerCode.SUMMARY])
+        addresses = {
+            (str(info["addr"][0]), int(info["addr"][1]))
+            for info in status["server_info"]
+            if info["key"] == f"server:{key}"
+        }
+        queue = status["queue_info"].get(key, {"free": 0})
+        return Registered(frozenset(addresses), int(queue["free"]))
+
+    def request(self, key: str, secs: float) -> Lease | None:
+        """Ask for a server of a key.
+
+        Parameters
+        ----------
+        key : str
+            The key.
+        secs : float
+            How long to wait for one to become free.
+
+        Returns
+        -------
+        lease : Lease | None
+            None if none became free.
+
+        Raises
+        ------
+        FleetError
+            If the tracker does not answer.
+        """
+        with self._connection() as connection:
+            connection.settimeout(secs)
+            try:
+                host, port, match_key = _ask(connection, [base.TrackerCode.REQUEST, key, "", 1])
+            except TimeoutError:
+                return None
+        return Lease(str(host), int(port), str(match_key))
+
+    @contextmanager
+    def _connection(self) -> Iterator[socket.socket]:
+        try:
+            with socket.create_connection(self.host_and_port, _ANSWER_SECS) as connection:
+                magic = struct.pack("<i", base.RPC_TRACKER_MAGIC)
+                connection.sendall(magic)
+                if base.recvall(connection, len(magic)) != magic:
+                    raise FleetError(f"{self.address} is no RPC tracker: another program listens")
+                yield connection
+        except OSError as error:
+            raise FleetError(
+                f"the tracker at {self.address} does not answer: {error}. Start one: "
+                f"python -m tvm.exec.rpc_tracker --host HOST --port {self.host_and_port[1]}"
+            ) from error
+
+
+def _ask(connection: socket.socket, message: list[Any]) -> Any:
+    base.sendjson(connection, message)
+    status, answer = base.recvjson(connection)
+    if status != base.TrackerCode.SUCCESS:
+        raise OSError(f"it answered {status} to {message}")
+    return answer
