@@ -104,7 +104,7 @@ def _compiled(
     # Level by level, so that what is learnt of one graph's kernels serves the others' alike.
     for level in [*(level for level in LEVELS if level < trials), trials]:
         for graph in graphs.values():
-            bench.tune(graph, level, no_end)
+            bench.tune(graph, level, no_end, ())
     compiled: dict[str, Runnable] = {}
     for name, graph in graphs.items():
         # TVM's errors are of many types. One graph that fails must not lose the others.
