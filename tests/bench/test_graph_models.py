@@ -31,18 +31,19 @@ from tvm_droplet_ms.bench.graph_models.repvgg import repvgg, repvgg_by_hand
 from tvm_droplet_ms.bench.graph_models.resnets import resnet_v1, resnext
 from tvm_droplet_ms.bench.graph_models.transformers import bert_encoder, linear_bert
 from tvm_droplet_ms.graph import RooflinePrice, optimize
+from tvm_droplet_ms.model.bindings import array_of
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.roofline import MachineRates
 
 PRICE = RooflinePrice(MachineRates(1e11, (2**17, 2**23), (1e11, 1e10)))
 
-STAGES = ((1, 8), (2, 8), (1, 16))
+STAGES = ((1, 8), (2, 8))
 
 SMALL = {
-    "resnet_v1": (partial(resnet_v1, 32, 4, (1, 2), 5), (1, 5)),
-    "resnext": (partial(resnext, 32, 8, (1, 2), 5, 4), (1, 5)),
-    "mobilenet": (partial(mobilenet_v2, 32, ((1, 8, 1, 1), (6, 8, 2, 2)), 16, 5), (1, 5)),
-    "repvgg": (partial(repvgg, 32, STAGES, 5), (1, 5)),
+    "resnet_v1": (partial(resnet_v1, 16, 4, (1, 1), 5), (1, 5)),
+    "resnext": (partial(resnext, 16, 8, (1,), 5, 4), (1, 5)),
+    "mobilenet": (partial(mobilenet_v2, 16, ((1, 8, 1, 1), (2, 8, 1, 1)), 16, 5), (1, 5)),
+    "repvgg": (partial(repvgg, 16, STAGES, 5), (1, 5)),
     "lstm": (partial(lstm, 3, 8), (1, 8)),
     "nasrnn": (partial(nasrnn, 2, 8), (1, 8)),
     "bert_encoder": (partial(bert_encoder, 1, 6, 16, 2, 32), (1, 6, 16)),
@@ -77,9 +78,7 @@ def test_searched_graph_computes_the_same(name):
     arrays = inputs_of(mod)
     expected = run(mod, arrays)
     assert expected.shape == shape
-    result = optimize(
-        prepare_graph()(mod), "llvm", price=PRICE, search="saturate", max_nodes=500
-    )
+    result = optimize(prepare_graph()(mod), "llvm", price=PRICE, search="saturate", max_nodes=300)
     assert result.reports[0].search != "none", result
     check_equal(run(result.mod, arrays), expected)
 
@@ -87,7 +86,7 @@ def test_searched_graph_computes_the_same(name):
 @pytest.mark.parametrize(
     ("as_imported", "by_hand"),
     [
-        (partial(repvgg, 32, STAGES, 5), partial(repvgg_by_hand, 32, STAGES, 5)),
+        (partial(repvgg, 16, STAGES, 5), partial(repvgg_by_hand, 16, STAGES, 5)),
         (partial(lstm, 4, 8), partial(lstm_by_hand, 4, 8)),
     ],
 )
@@ -110,7 +109,7 @@ def parameters(mod):
 
     def visit(expr):
         if isinstance(expr, GenericConst):
-            sizes[expr] = expr.data.numpy().size
+            sizes[expr] = array_of(expr).size
         elif isinstance(expr, relax.Call) and expr.op.name == "relax.nn.batch_norm":
             statistics.update(expr.args[3:5])
 
@@ -153,4 +152,4 @@ def test_models_with_bars_are_first():
 def test_light_model_is_imported():
     pytest.importorskip("onnx")
     function = MODELS["squeezenet"].make()["main"]
-    assert [int(extent) for extent in function.ret_ty.shape[:2]] == [1, 1000]
+    assert [int(extent) for extent in function.ret_ty.shape] == [1, 1000, 1, 1]

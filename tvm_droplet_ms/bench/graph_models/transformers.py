@@ -81,9 +81,7 @@ def _layer_norm(net: Network, x: Any) -> Any:
     return net.emit(relax.op.nn.layer_norm(x, scale, shift, axes=[-1], epsilon=1e-12))
 
 
-def linear_bert(
-    layers: int = 8, length: int = 64, width: int = 1024, heads: int = 16
-) -> IRModule:
+def linear_bert(layers: int = 8, length: int = 64, width: int = 1024, heads: int = 16) -> IRModule:
     """The benchmark BERT of TASO, TENSAT and the tree search: no softmax, norm or feed-forward part.
 
     Sizes and structure of "Equality Saturation for Tensor Graph Superoptimization" (Yang et al.,

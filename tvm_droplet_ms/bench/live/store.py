@@ -261,8 +261,6 @@ def make_parser(doc: str, out: str) -> ArgumentParser:
     return parser
 
 
-def make_store(
-    args: argparse.Namespace, folders: tuple[str, ...] = SOURCE_FOLDERS
-) -> ResultStore:
+def make_store(args: argparse.Namespace, folders: tuple[str, ...] = SOURCE_FOLDERS) -> ResultStore:
     """The store that the options of ``make_parser`` describe."""
     return ResultStore(args.out, args.report, args.accept_other_source, folders)
