@@ -37,8 +37,8 @@ def extraction_table(lines: Lines, markdown: bool) -> str:
     markdown : bool
         Whether to print Markdown.
     """
-    header = ("model", "limit", "e-nodes", "all that rules give", "input us", "program %")
-    header += ("bound %", "tree greedy %", "DAG greedy %", "saturating s", "extracting s")
+    header = ["model", "limit", "e-nodes", "all that rules give", "input us", "program %"]
+    header += ["bound %", "tree greedy %", "DAG greedy %", "saturating s", "extracting s"]
     best: dict[str, dict[str, Any]] = {}
     for line in lines:
         if line["method"] == "saturation":

@@ -109,7 +109,8 @@ class Measured:
         return [
             f"  {self.kernels} kernels were priced ({self.unpriced} by their rooflines, "
             f"{self.untimed} wanted and not timed), {self.trials} trials; pricing "
-            f"{self.pricing_secs:.1f} s, {self.timing_secs:.1f} s of it timing; whole graphs {self.verifying_secs:.1f} s",
+            f"{self.pricing_secs:.1f} s, {self.timing_secs:.1f} s of it timing; whole graphs "
+            f"{self.verifying_secs:.1f} s",
             *([f"  seconds: {parts}"] if parts else []),
             *(f"  {graph}" for graph in self.graphs),
             f"  taken: {self.taken}; {self.verdict}",

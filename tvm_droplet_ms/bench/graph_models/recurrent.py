@@ -84,10 +84,11 @@ def _cell(net: Network, gates: Any, cell: Any, width: int) -> tuple[Any, Any]:
 
 
 def nasrnn(steps: int = 5, width: int = 512) -> IRModule:
-    """The recurrent cell that was found by "Neural Architecture Search with Reinforcement Learning".
+    """NASRNN: a recurrent cell that a search has found.
 
-    Zoph and Le, ICLR 2017; with the sizes of "Equality Saturation for Tensor Graph Superoptimization"
-    (Yang et al., MLSys 2021): each product has weights of its own.
+    "Neural Architecture Search with Reinforcement Learning" (Zoph and Le, ICLR 2017), with the
+    sizes of "Equality Saturation for Tensor Graph Superoptimization" (Yang et al., MLSys 2021):
+    each product has weights of its own.
 
     Parameters
     ----------

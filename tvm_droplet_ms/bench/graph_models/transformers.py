@@ -82,7 +82,7 @@ def _layer_norm(net: Network, x: Any) -> Any:
 
 
 def linear_bert(layers: int = 8, length: int = 64, width: int = 1024, heads: int = 16) -> IRModule:
-    """The benchmark BERT of TASO, TENSAT and the tree search: no softmax, norm or feed-forward part.
+    """The benchmark BERT of TASO and TENSAT, without softmax, norms and feed-forward parts.
 
     Sizes and structure of "Equality Saturation for Tensor Graph Superoptimization" (Yang et al.,
     MLSys 2021). What goes from layer to layer is one product, so that a rewrite may multiply the

@@ -46,7 +46,8 @@ class Network:
     def normal(self, *shape: int, fan_in: int, gain: float = 1.0) -> np.ndarray:
         """Random values of the variance ``gain / fan_in``, which keeps the scale of a layer."""
         values = self._generator.standard_normal(shape, dtype="float32")
-        return values * np.float32(np.sqrt(gain / fan_in))
+        values *= np.float32(np.sqrt(gain / fan_in))
+        return values
 
     def uniform(self, *shape: int, low: float = 0.5, high: float = 1.5) -> np.ndarray:
         """Random values between two bounds."""

@@ -19,8 +19,8 @@
     python -m tvm_droplet_ms.bench.live.graphs --out graphs --models lstm --minutes 10 --seeds 0 1
 
 Every run searches the prepared graph of a model (``graph.optimize``) for some minutes. Then all
-kernels of all graphs get the same number of trials, and the graphs are timed in turns. Trials of the
-search count; with fewer trials than the search itself gives (32) the graphs are not compared alike.
+kernels of all graphs get the same number of trials, and the graphs are timed in turns. Trials of
+the search count. It gives some kernels 32: with fewer the graphs are not compared alike.
 
 The speed in the table is the time of the better of the graphs as imported and as prepared over that
 of the graph that was found. Where a graph of the same outputs is written by hand, it is timed too.

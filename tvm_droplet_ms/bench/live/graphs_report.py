@@ -100,7 +100,7 @@ def _ratio(run: Run, over: str, under: str) -> float | None:
     above, below = run["secs"].get(over), run["secs"].get(under)
     if not above or not below:
         return None
-    return median(a / b for a, b in zip(above, below, strict=True))
+    return float(median(a / b for a, b in zip(above, below, strict=True)))
 
 
 def speed(run: Run) -> float | None:
@@ -117,7 +117,8 @@ def speed(run: Run) -> float | None:
         None where it was not timed.
     """
     ratios = [_ratio(run, name, FOUND) for name in (IMPORTED, PREPARED)]
-    return min((ratio for ratio in ratios if ratio is not None), default=None)
+    known = [ratio for ratio in ratios if ratio is not None]
+    return min(known) if known else None
 
 
 def _limit(search: Mapping[str, Any]) -> str:
