@@ -211,7 +211,9 @@ class MeasuredSearch:
         pricing = self._stop.earlier((1 - PRICING_SHARE) * left)
 
         def timed(kernels: Sequence[Kernel]) -> Mapping[Kernel, float | None]:
+            began = time.monotonic()
             secs = self._bench.time(kernels, pricing)
+            self._measured.timing_secs += time.monotonic() - began
             self._measured.kernels += len(secs)
             self._measured.unpriced += sum(each is None for each in secs.values())
             return secs

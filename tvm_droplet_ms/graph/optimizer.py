@@ -169,7 +169,8 @@ class _Options:
         )
 
 
-def _prepared(mod: IRModule) -> IRModule:
+def prepared_for_import(mod: IRModule) -> IRModule:
+    """The module in the form that ``import_function`` reads."""
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
     return tvm.transform.Sequential(passes)(mod)
 
@@ -193,7 +194,7 @@ def _relax_functions(mod: IRModule) -> list[tuple[Any, relax.Function]]:
 def _estimated(mod: IRModule, price: Price, options: _Options) -> Optimized:
     """The cheapest graphs by prices that do not change."""
     result, types = Optimized(mod.clone()), RelaxTypes()
-    for name, func in _relax_functions(_prepared(mod)):
+    for name, func in _relax_functions(prepared_for_import(mod)):
         report = FunctionReport(name.name_hint)
         result.reports.append(report)
         start = time.perf_counter()
@@ -238,7 +239,7 @@ def _measured(
     set_worker_threads(threads)
     set_own_threads(threads)
     result = Optimized(mod.clone())
-    functions = _relax_functions(_prepared(mod))
+    functions = _relax_functions(prepared_for_import(mod))
     names = [name.name_hint for name, _ in functions]
     entry = names[0] if len(names) == 1 else "main"
     for name, func in functions:

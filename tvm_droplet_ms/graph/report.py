@@ -72,6 +72,8 @@ class Measured:
         The schedules that were measured, in all.
     pricing_secs, verifying_secs : float
         The seconds of pricing, and of whole graphs.
+    timing_secs : float
+        Those of pricing in which kernels were timed: the rest is the search.
     secs_of : dict[str, float]
         Those by part.
     graphs : list[GraphTimes]
@@ -90,6 +92,7 @@ class Measured:
     trials: int = 0
     pricing_secs: float = 0.0
     verifying_secs: float = 0.0
+    timing_secs: float = 0.0
     secs_of: dict[str, float] = field(default_factory=dict)
     graphs: list[GraphTimes] = field(default_factory=list)
     taken: str = "the input"
@@ -106,7 +109,8 @@ class Measured:
         return [
             f"  {self.kernels} kernels were priced ({self.unpriced} by their rooflines, "
             f"{self.untimed} wanted and not timed), {self.trials} trials; pricing "
-            f"{self.pricing_secs:.1f} s, whole graphs {self.verifying_secs:.1f} s",
+            f"{self.pricing_secs:.1f} s, {self.timing_secs:.1f} s of it timing; whole graphs "
+            f"{self.verifying_secs:.1f} s",
             *([f"  seconds: {parts}"] if parts else []),
             *(f"  {graph}" for graph in self.graphs),
             f"  taken: {self.taken}; {self.verdict}",

@@ -75,7 +75,7 @@ def test_result_of_other_code_is_rejected_unless_accepted(
     tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     ResultStore(tmp_path).get("one", "tuning", {"name": "a"})
-    monkeypatch.setattr(store, "source_digest", lambda: "changed")
+    monkeypatch.setattr(store, "source_digest", lambda folders: "changed")
     with pytest.raises(ResultError, match="--accept-other-source"):
         ResultStore(tmp_path).get("one", "tuning", {"name": "a"})
     accepted = ResultStore(tmp_path, accept_other_source=True)

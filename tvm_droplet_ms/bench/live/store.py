@@ -56,10 +56,10 @@ class ResultError(Exception):
 
 
 @cache
-def source_digest() -> str:
-    """The first 12 digits of the SHA-256 of the code and the models that a tuning run uses."""
+def source_digest(folders: tuple[str, ...] = SOURCE_FOLDERS) -> str:
+    """The first 12 digits of the SHA-256 of the code and the models in folders of the package."""
     digest = hashlib.sha256()
-    for folder in SOURCE_FOLDERS:
+    for folder in folders:
         for path in sorted((PACKAGE / folder).rglob("*")):
             if path.suffix in (".py", ".model"):
                 digest.update(str(path.relative_to(PACKAGE)).encode())
@@ -79,11 +79,14 @@ class ResultStore:
         Whether to make no result that is missing.
     accept_other_source : bool
         Whether to use results that were made by other code of the package.
+    folders : tuple[str, ...]
+        Folders of the package whose code determines a result.
     """
 
     directory: Path
     read_only: bool = False
     accept_other_source: bool = False
+    folders: tuple[str, ...] = SOURCE_FOLDERS
 
     def get(
         self, name: str, module: str, settings: dict[str, Any], *, as_script: bool = False
@@ -130,10 +133,11 @@ class ResultStore:
                 f"{path} was made with the settings {result['settings']}, expected {settings}: "
                 "give the same options again, or another --out"
             )
-        if result["source"] != source_digest() and not self.accept_other_source:
+        source = source_digest(self.folders)
+        if result["source"] != source and not self.accept_other_source:
             raise ResultError(
                 f"{path} was made by code with digest {result['source']}, and the code of the "
-                f"package now has {source_digest()}: give another --out, or --accept-other-source "
+                f"package now has {source}: give another --out, or --accept-other-source "
                 "to use the results all the same"
             )
         return result
@@ -157,7 +161,7 @@ class ResultStore:
         result = {
             **json.loads(written.read_text()),
             "settings": settings,
-            "source": source_digest(),
+            "source": source_digest(self.folders),
             "finished": time.time(),
             "process_secs": secs,
         }
@@ -257,6 +261,6 @@ def make_parser(doc: str, out: str) -> ArgumentParser:
     return parser
 
 
-def make_store(args: argparse.Namespace) -> ResultStore:
+def make_store(args: argparse.Namespace, folders: tuple[str, ...] = SOURCE_FOLDERS) -> ResultStore:
     """The store that the options of ``make_parser`` describe."""
-    return ResultStore(args.out, args.report, args.accept_other_source)
+    return ResultStore(args.out, args.report, args.accept_other_source, folders)

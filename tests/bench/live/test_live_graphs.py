@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The comparison of searched graphs: its tables, and a run with made-up times."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tvm_droplet_ms.bench.live import graphs_run
+from tvm_droplet_ms.bench.live.graphs_report import (
+    BY_HAND,
+    FOUND,
+    IMPORTED,
+    PREPARED,
+    estimate_table,
+    mean_speed,
+    speed,
+    speed_table,
+)
+
+sys.path.append(str(Path(__file__).parents[2] / "graph"))
+
+
+def made_up(secs, graphs=()):
+    measured = {
+        "pricing_secs": 30.0,
+        "timing_secs": 20.0,
+        "trials": 64,
+        "graphs": list(graphs),
+        "verdict": "a tie",
+        "limits": ["half | of it"],
+    }
+    search = {"nodes": 200, "search_secs": 100.0, "measured": measured, "note": ""}
+    return {"secs": secs, "deviations": {FOUND: 2e-6}, "search": search}
+
+
+def cells_of(table):
+    return [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")]
+
+
+def test_speed_is_over_the_better_graph():
+    run = made_up({IMPORTED: [4.0, 4.0], PREPARED: [3.0, 3.0], FOUND: [2.0, 2.0]})
+    assert speed(run) == pytest.approx(1.5)
+    assert mean_speed({"m": [run]}) == pytest.approx(2.0)
+    assert speed(made_up({PREPARED: [3.0]})) is None
+
+
+def test_row_of_a_model():
+    secs = {IMPORTED: [4.0, 4.0], PREPARED: [3.0, 3.0], FOUND: [2.0, 2.0], BY_HAND: [1.0, 1.0]}
+    cells = cells_of(speed_table({"m": [made_up(secs)]}, {"m": 1.06}, True))
+    # 30 - 20 seconds of search, and the rest of 100.
+    expected = ["m", "1", "1.06", "1.50", "1.33", "0.50", "2000.00", "2.0e-06", "200", "10", "90"]
+    assert cells == [*expected, "64", "a tie; half / of it"]
+
+
+def test_errors_and_orders_of_estimates():
+    graphs = [
+        {"whole_secs": 1.0, "estimate_secs": 1.1, "kernels_secs": 0.8},
+        {"whole_secs": 1.02, "estimate_secs": 0.5, "kernels_secs": 1.0},
+        {"whole_secs": 2.0, "estimate_secs": 1.0, "kernels_secs": 2.0},
+        {"whole_secs": 0.0, "estimate_secs": 9.0, "kernels_secs": 9.0},
+    ]
+    cells = cells_of(estimate_table({"m": [made_up({}, graphs)]}, True))
+    # The first two differ by less than 5%; of the other pairs the first is in the wrong order. The
+    # last graph was refused.
+    assert cells == ["all", "3", "50%", "2%", "1 of 2"]
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
+    from small_models import repvgg_block
+    from stub_bench import BOUND, StubBench, operators
+
+    from tvm_droplet_ms.bench.graph_models import GraphModel
+    from tvm_droplet_ms.bench.live.store import Task
+    from tvm_droplet_ms.graph import measured_search, workbench
+
+    def whole(mod):
+        return 0.5 if is_faster and operators(mod)["conv2d"] == 1 else 1.0
+
+    bench = StubBench(lambda kernel: 1e-3, whole)
+    monkeypatch.setattr(workbench, "Workbench", bench.make)
+    monkeypatch.setattr(graphs_run, "Workbench", bench.make)
+    monkeypatch.setattr(graphs_run, "MODELS", {"small": GraphModel(repvgg_block)})
+    assert BOUND and measured_search.LEVELS == (8, 16, 32)
+    settings = {"model": "small", "seed": 0, "minutes": 0.2, "trials": 20, "imported": True}
+    result = graphs_run.search_and_compare(Task(settings, tmp_path, 0.0))
+    assert set(result["secs"]) == {IMPORTED, PREPARED, FOUND}
+    assert speed(result) == pytest.approx(2.0 if is_faster else 1.0)
+    assert max(result["deviations"].values()) < 1e-5
+    # In the comparison each graph gets levels up to the trials.
+    count = 3 if is_faster else 2
+    assert [trials for _, trials, _ in bench.tuned][-3 * count :] == [8] * count + [16] * count + [
+        20
+    ] * count

@@ -1,0 +1,155 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The models whose graphs are searched: sizes as published, forms by hand, searched graphs."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm_droplet_ms.bench.graph_models import MODELS
+from tvm_droplet_ms.bench.graph_models.mobilenet import mobilenet_v2
+from tvm_droplet_ms.bench.graph_models.recurrent import lstm, lstm_by_hand, nasrnn
+from tvm_droplet_ms.bench.graph_models.repvgg import repvgg, repvgg_by_hand
+from tvm_droplet_ms.bench.graph_models.resnets import resnet_v1, resnext
+from tvm_droplet_ms.bench.graph_models.transformers import bert_encoder, linear_bert
+from tvm_droplet_ms.graph import RooflinePrice, optimize
+from tvm_droplet_ms.model.bindings import array_of
+from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.tuning.roofline import MachineRates
+
+PRICE = RooflinePrice(MachineRates(1e11, (2**17, 2**23), (1e11, 1e10)))
+
+STAGES = ((1, 8), (2, 8))
+
+SMALL = {
+    "resnet_v1": (partial(resnet_v1, 16, 4, (1, 1), 5), (1, 5)),
+    "resnext": (partial(resnext, 16, 8, (1,), 5, 4), (1, 5)),
+    "mobilenet": (partial(mobilenet_v2, 16, ((1, 8, 1, 1), (2, 8, 1, 1)), 16, 5), (1, 5)),
+    "repvgg": (partial(repvgg, 16, STAGES, 5), (1, 5)),
+    "lstm": (partial(lstm, 3, 8), (1, 8)),
+    "nasrnn": (partial(nasrnn, 2, 8), (1, 8)),
+    "bert_encoder": (partial(bert_encoder, 1, 6, 16, 2, 32), (1, 6, 16)),
+    "linear_bert": (partial(linear_bert, 2, 6, 16, 2), (6, 16)),
+}
+
+
+def run(mod, arrays):
+    machine = relax.VirtualMachine(
+        relax.build(relax.get_pipeline("zero")(mod), tvm.target.Target("llvm")), tvm.cpu()
+    )
+    return machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+
+
+def inputs_of(mod):
+    rng = np.random.default_rng(1)
+    shapes = [[int(e) for e in param.ty.shape] for param in mod["main"].params]
+    return [rng.standard_normal(shape).astype("float32") for shape in shapes]
+
+
+def check_equal(actual, expected):
+    largest = np.abs(expected).max()
+    # Outputs that are all alike would hide a wrong graph.
+    assert np.isfinite(largest) and expected.std() > 1e-2 * largest
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_searched_graph_computes_the_same(name):
+    make, shape = SMALL[name]
+    mod = make()
+    arrays = inputs_of(mod)
+    expected = run(mod, arrays)
+    assert expected.shape == shape
+    result = optimize(prepare_graph()(mod), "llvm", price=PRICE, search="saturate", max_nodes=300)
+    assert result.reports[0].search != "none", result
+    check_equal(run(result.mod, arrays), expected)
+
+
+@pytest.mark.parametrize(
+    ("as_imported", "by_hand"),
+    [
+        (partial(repvgg, 16, STAGES, 5), partial(repvgg_by_hand, 16, STAGES, 5)),
+        (partial(lstm, 4, 8), partial(lstm_by_hand, 4, 8)),
+    ],
+)
+def test_form_by_hand_computes_the_same(as_imported, by_hand):
+    before, after = as_imported(), by_hand()
+    arrays = inputs_of(before)
+    check_equal(run(after, arrays), run(before, arrays))
+    assert heavy_calls(after) < heavy_calls(before)
+
+
+def heavy_calls(mod):
+    bindings = mod["main"].body.blocks[0].bindings
+    calls = [b.value for b in bindings if isinstance(b.value, relax.Call)]
+    return sum(call.op.name in ("relax.nn.conv2d", "relax.matmul") for call in calls)
+
+
+def parameters(mod):
+    """Trained parameters: all constants but scalars, and means and variances of batch norms."""
+    sizes, statistics = {}, set()
+
+    def visit(expr):
+        if isinstance(expr, GenericConst):
+            sizes[expr] = array_of(expr).size
+        elif isinstance(expr, relax.Call) and expr.op.name == "relax.nn.batch_norm":
+            statistics.update(expr.args[3:5])
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    return sum(size for expr, size in sizes.items() if size > 1 and expr not in statistics)
+
+
+@pytest.mark.parametrize(
+    ("make", "millions"),
+    [
+        # As published, or by PyTorch's models of the same names.
+        (resnet_v1, 25.557),
+        (resnext, 25.029),
+        (mobilenet_v2, 3.505),
+        (repvgg, 9.11),
+        (repvgg_by_hand, 8.31),
+        (partial(bert_encoder, 1), 7.088),
+    ],
+)
+def test_parameters_are_as_many_as_published(make, millions):
+    assert parameters(make()) / 1e6 == pytest.approx(millions, rel=6e-4)
+
+
+def test_strides_of_version_1_are_in_the_first_layer_of_a_block():
+    bindings = resnet_v1(32, 4, (1, 1), 5)["main"].body.blocks[0].bindings
+    strided = [
+        int(call.args[1].ty.shape[2])
+        for call in (b.value for b in bindings if isinstance(b.value, relax.Call))
+        if call.op.name == "relax.nn.conv2d" and int(call.attrs.strides[0]) == 2
+    ]
+    # The first layer of all, and two 1x1: that of the block and that of its shortcut.
+    assert strided == [7, 1, 1]
+
+
+def test_models_with_bars_are_first():
+    bars = [model.bar for model in MODELS.values()]
+    assert bars[:6] == [1.06, 1.02, 1.08, 1.05, 1.15, 1.5] and set(bars[6:]) == {0.99}
+
+
+def test_light_model_is_imported():
+    pytest.importorskip("onnx")
+    function = MODELS["squeezenet"].make()["main"]
+    assert [int(extent) for extent in function.ret_ty.shape] == [1, 1000, 1, 1]

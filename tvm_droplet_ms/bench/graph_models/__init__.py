@@ -1,0 +1,72 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Models to search the graphs of: nothing is downloaded, all weights are random.
+
+``python -m tvm_droplet_ms.bench.live.graphs`` measures them, and
+``python -m tvm_droplet_ms.bench.graph_search`` searches them without measuring.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .light import light
+from .mobilenet import mobilenet_v2
+from .recurrent import lstm, lstm_by_hand, nasrnn
+from .repvgg import repvgg, repvgg_by_hand
+from .resnets import resnet_v1, resnext
+from .transformers import bert_encoder, linear_bert
+
+__all__ = ["MODELS", "GraphModel"]
+
+
+@dataclass(frozen=True)
+class GraphModel:
+    """A model.
+
+    Parameters
+    ----------
+    make : Callable[[], IRModule]
+        Makes the module as it is imported.
+    bar : float
+        The least speed of what the search finds over the better of the module as imported and as
+        prepared.
+    by_hand : Callable[[], IRModule] or None
+        Makes what an expert writes instead, with the same outputs.
+    """
+
+    make: Callable[[], Any]
+    bar: float = 0.99
+    by_hand: Callable[[], Any] | None = None
+
+
+MODELS: Mapping[str, GraphModel] = {
+    "densenet121": GraphModel(partial(light, "densenet121"), 1.06),
+    "inception_v2": GraphModel(partial(light, "inception_v2"), 1.02),
+    "resnet50_v1": GraphModel(resnet_v1, 1.08),
+    "bert_encoder": GraphModel(bert_encoder, 1.05),
+    "repvgg_a0": GraphModel(repvgg, 1.15, repvgg_by_hand),
+    "lstm": GraphModel(lstm, 1.5, lstm_by_hand),
+    "bert_8": GraphModel(linear_bert),
+    "nasrnn": GraphModel(nasrnn),
+    "resnext50": GraphModel(resnext),
+    "mobilenet_v2": GraphModel(mobilenet_v2),
+    "squeezenet": GraphModel(partial(light, "squeezenet")),
+    "resnet50": GraphModel(partial(light, "resnet50")),
+}
+"""By name, those whose gain has a bar first. ``resnet50`` is version 1.5."""

@@ -1,0 +1,113 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""RepVGG as it was trained, with three branches a block, and its hand-made form with one.
+
+"RepVGG: Making VGG-style ConvNets Great Again" (Ding et al., CVPR 2021), table 2 and section 3.3.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm.ir import IRModule
+
+from .writing import EPSILON, Network, channels_of, write
+
+STAGES = ((1, 48), (2, 48), (4, 96), (14, 192), (1, 1280))
+"""Blocks and channels of each stage of RepVGG-A0. The first block of each has the stride 2."""
+
+Stages = Sequence[tuple[int, int]]
+
+
+def repvgg(size: int = 224, stages: Stages = STAGES, classes: int = 1000) -> IRModule:
+    """RepVGG as trained: a 3x3, a 1x1 and the identity, each with its batch norm.
+
+    Parameters
+    ----------
+    size : int
+        Extent of the image.
+    stages : Sequence[tuple[int, int]]
+        As ``STAGES``.
+    classes : int
+        Outputs.
+    """
+    return _network(size, stages, classes, _as_trained)
+
+
+def repvgg_by_hand(size: int = 224, stages: Stages = STAGES, classes: int = 1000) -> IRModule:
+    """The same function with a single 3x3 a block: ``repvgg`` has the parameters."""
+    return _network(size, stages, classes, _by_hand)
+
+
+Block = Callable[[Network, Any, list[np.ndarray | None], list[list[np.ndarray]], int], Any]
+
+
+def _network(size: int, stages: Stages, classes: int, block: Block) -> IRModule:
+    def body(net: Network, x: Any) -> Any:
+        for blocks, outputs in stages:
+            for number in range(blocks):
+                inputs, stride = channels_of(x), 1 if number else 2
+                kernels: list[np.ndarray | None] = [
+                    net.kernel(inputs, outputs, 3) / 2,
+                    net.kernel(inputs, outputs, 1) / 2,
+                ]
+                if stride == 1 and inputs == outputs:
+                    kernels.append(None)
+                norms = [net.statistics(outputs) for _ in kernels]
+                x = net.relu(block(net, x, kernels, norms, stride))
+        return net.classify(x, classes)
+
+    return write(body, (1, 3, size, size))
+
+
+def _as_trained(
+    net: Network,
+    x: Any,
+    kernels: list[np.ndarray | None],
+    norms: list[list[np.ndarray]],
+    stride: int,
+) -> Any:
+    branches = [
+        net.norm(x if kernel is None else net.convolve(x, kernel, stride), norm)
+        for kernel, norm in zip(kernels, norms, strict=True)
+    ]
+    total = branches[0]
+    for branch in branches[1:]:
+        total = net.add(total, branch)
+    return total
+
+
+def _by_hand(
+    net: Network,
+    x: Any,
+    kernels: list[np.ndarray | None],
+    norms: list[list[np.ndarray]],
+    stride: int,
+) -> Any:
+    first = kernels[0]
+    assert first is not None, "a block begins with its 3x3"
+    total, shift = np.zeros_like(first), np.zeros(len(first), "float32")
+    for kernel, (gamma, beta, mean, variance) in zip(kernels, norms, strict=True):
+        if kernel is None:
+            kernel = np.eye(len(first), dtype="float32")[:, :, None, None]
+        scale = gamma / np.sqrt(variance + EPSILON)
+        margin = (3 - kernel.shape[2]) // 2
+        around = ((0, 0), (0, 0), (margin, margin), (margin, margin))
+        total += np.pad(kernel * scale[:, None, None, None], around)
+        shift += beta - mean * scale
+    return net.add(net.convolve(x, total, stride), net.const(shift[None, :, None, None]))

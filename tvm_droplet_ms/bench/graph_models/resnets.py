@@ -1,0 +1,99 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Residual networks: ResNet-50 v1 and ResNeXt-50."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax
+from tvm.ir import IRModule
+
+from .writing import Network, channels_of, write
+
+STAGES = (3, 4, 6, 3)
+"""Blocks of each stage of the networks of 50 layers."""
+
+
+def resnet_v1(
+    size: int = 224, width: int = 64, stages: Sequence[int] = STAGES, classes: int = 1000
+) -> IRModule:
+    """ResNet with the stride in the first 1x1 of a block.
+
+    "Deep Residual Learning for Image Recognition" (He et al., CVPR 2016), table 1, and the authors'
+    networks. Version 1.5 has the stride in the 3x3.
+
+    Parameters
+    ----------
+    size : int
+        Extent of the image.
+    width : int
+        Channels of the first stage's 3x3.
+    stages : Sequence[int]
+        Blocks of each stage.
+    classes : int
+        Outputs.
+    """
+    return _network(size, width, stages, classes, groups=1, early=True)
+
+
+def resnext(
+    size: int = 224,
+    width: int = 128,
+    stages: Sequence[int] = STAGES,
+    classes: int = 1000,
+    groups: int = 32,
+) -> IRModule:
+    """ResNeXt: the 3x3 of a block has groups; ``resnet_v1`` has the other parameters.
+
+    "Aggregated Residual Transformations for Deep Neural Networks" (Xie et al., CVPR 2017), table 1:
+    32 groups of 4.
+
+    Parameters
+    ----------
+    groups : int
+        Groups of the 3x3.
+    """
+    return _network(size, width, stages, classes, groups=groups, early=False)
+
+
+def _network(
+    size: int, width: int, stages: Sequence[int], classes: int, groups: int, early: bool
+) -> IRModule:
+    first = width if groups == 1 else width // 2
+
+    def body(net: Network, x: Any) -> Any:
+        y = net.relu(net.layer(x, first, 7, 2))
+        y = net.emit(relax.op.nn.max_pool2d(y, (3, 3), (2, 2), (1, 1)))
+        for stage, blocks in enumerate(stages):
+            hidden = width << stage
+            for block in range(blocks):
+                stride = 2 if stage and not block else 1
+                y = _block(net, y, hidden, 4 * (first << stage), stride, groups, early)
+        return net.classify(y, classes)
+
+    return write(body, (1, 3, size, size))
+
+
+def _block(
+    net: Network, x: Any, hidden: int, outputs: int, stride: int, groups: int, early: bool
+) -> Any:
+    """A 1x1, a 3x3 and a 1x1, with a shortcut."""
+    y = net.relu(net.layer(x, hidden, 1, stride if early else 1))
+    y = net.relu(net.layer(y, hidden, 3, 1 if early else stride, groups))
+    y = net.layer(y, outputs, 1)
+    is_same = stride == 1 and channels_of(x) == outputs
+    return net.relu(net.add(y, x if is_same else net.layer(x, outputs, 1, stride)))

@@ -1,0 +1,147 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Write Relax models with random weights, as the frontends import them: NCHW, nothing folded."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+from tvm.ir import IRModule
+
+EPSILON = 1e-5
+"""What batch norms add to variances."""
+
+
+class Network:
+    """A Relax function that is being written.
+
+    Parameters
+    ----------
+    emit : Callable[[Any], Any]
+        Binds an expression to a variable, as ``relax.BlockBuilder.emit`` does.
+    seed : int
+        Seed of the weights. The same calls in the same order make the same weights.
+    """
+
+    def __init__(self, emit: Callable[[Any], Any], seed: int = 0) -> None:
+        self.emit = emit
+        self._generator = np.random.default_rng(seed)
+
+    def normal(self, *shape: int, fan_in: int, gain: float = 1.0) -> np.ndarray:
+        """Random values of the variance ``gain / fan_in``, which keeps the scale of a layer."""
+        values = self._generator.standard_normal(shape, dtype="float32")
+        values *= np.float32(np.sqrt(gain / fan_in))
+        return values
+
+    def uniform(self, *shape: int, low: float = 0.5, high: float = 1.5) -> np.ndarray:
+        """Random values between two bounds."""
+        return self._generator.uniform(low, high, shape).astype("float32")
+
+    def kernel(self, inputs: int, outputs: int, size: int, groups: int = 1) -> np.ndarray:
+        """The weights of a convolution that a relu follows, OIHW."""
+        fan_in = inputs // groups * size * size
+        return self.normal(outputs, inputs // groups, size, size, fan_in=fan_in, gain=2.0)
+
+    def statistics(self, channels: int) -> list[np.ndarray]:
+        """Scale, shift, mean and variance of a batch norm."""
+        shifts = [self.normal(channels, fan_in=100) for _ in range(2)]
+        return [self.uniform(channels), *shifts, self.uniform(channels)]
+
+    def const(self, array: np.ndarray) -> Any:
+        """A constant."""
+        return relax.const(np.ascontiguousarray(array))
+
+    def convolve(self, x: Any, kernel: np.ndarray, stride: int = 1, groups: int = 1) -> Any:
+        """A convolution that keeps the size but for its stride."""
+        call = relax.op.nn.conv2d(
+            x,
+            self.const(kernel),
+            strides=stride,
+            padding=kernel.shape[2] // 2,
+            groups=groups,
+        )
+        return self.emit(call)
+
+    def norm(self, x: Any, statistics: Sequence[np.ndarray]) -> Any:
+        """A batch norm at inference."""
+        constants = [self.const(each) for each in statistics]
+        norm = relax.op.nn.batch_norm(x, *constants, axis=1, epsilon=EPSILON, training=False)
+        return self.emit(relax.TupleGetItem(self.emit(norm), 0))
+
+    def layer(self, x: Any, outputs: int, size: int, stride: int = 1, groups: int = 1) -> Any:
+        """A convolution without a bias, and its batch norm."""
+        kernel = self.kernel(channels_of(x), outputs, size, groups)
+        return self.norm(self.convolve(x, kernel, stride, groups), self.statistics(outputs))
+
+    def relu(self, x: Any) -> Any:
+        """Relu."""
+        return self.emit(relax.op.nn.relu(x))
+
+    def add(self, x: Any, y: Any) -> Any:
+        """A sum."""
+        return self.emit(relax.op.add(x, y))
+
+    def dense(self, x: Any, outputs: int, bias: bool = True) -> Any:
+        """A product with a matrix, and a bias."""
+        inputs = int(x.ty.shape[-1])
+        weight = self.normal(inputs, outputs, fan_in=inputs)
+        product = self.emit(relax.op.matmul(x, self.const(weight)))
+        if not bias:
+            return product
+        return self.add(product, self.const(self.normal(outputs, fan_in=100)))
+
+    def classify(self, x: Any, classes: int) -> Any:
+        """The mean over the image, and a dense layer, as image networks end."""
+        mean = self.emit(relax.op.mean(x, axis=[2, 3]))
+        return self.dense(mean, classes)
+
+
+def channels_of(x: Any) -> int:
+    """The channels of a tensor, NCHW."""
+    return int(x.ty.shape[1])
+
+
+def write(body: Callable[..., Any], *shapes: Sequence[int], seed: int = 0) -> IRModule:
+    """Write a module of one function ``main``.
+
+    Parameters
+    ----------
+    body : Callable[..., Any]
+        Called with a ``Network`` and the inputs; returns the output.
+    shapes : Sequence[int]
+        The shapes of the inputs, which are of float32.
+    seed : int
+        Seed of the weights.
+
+    Returns
+    -------
+    mod : IRModule
+        The module. Its weights are constants.
+    """
+    builder = relax.BlockBuilder()
+    inputs = [
+        relax.Var(f"x{index}", relax.TensorType(list(shape), "float32"))
+        for index, shape in enumerate(shapes)
+    ]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = body(Network(builder.emit, seed), *inputs)
+            output = builder.emit_output(result)
+        builder.emit_func_output(output)
+    return builder.get()

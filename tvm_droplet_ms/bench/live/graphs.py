@@ -1,0 +1,88 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Compare the graphs that a search finds with the model as imported and with the fixed preparation.
+
+    python -m tvm_droplet_ms.bench.live.graphs --out graphs --models lstm --minutes 10 --seeds 0 1
+
+Every run searches the prepared graph of a model (``graph.optimize``) for some minutes. Then all
+kernels of all graphs get the same number of trials, and the graphs are timed in turns. Trials of
+the search count. It gives some kernels 32: with fewer the graphs are not compared alike.
+
+The speed in the table is the time of the better of the graphs as imported and as prepared over that
+of the graph that was found. Where a graph of the same outputs is written by hand, it is timed too.
+
+A finished run is a file in ``--out`` and is not repeated.
+"""
+
+import argparse
+import sys
+from typing import Any
+
+from ..graph_models import MODELS
+from .graphs_report import estimate_table, mean_speed, speed_table
+from .store import SOURCE_FOLDERS, make_parser, make_store
+
+FOLDERS = (*SOURCE_FOLDERS, "graph", "bench/graph_models")
+"""Folders of the package whose code determines a result."""
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = make_parser(__doc__, "graphs")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of each search")
+    parser.add_argument("--trials", type=int, default=32, help="trials of each kernel")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument(
+        "--without-imported",
+        action="store_true",
+        help="leave out the graphs as imported, whose kernels take the most trials",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run missing measurements and print the tables; return 1 if one failed."""
+    args = parse_arguments()
+    store = make_store(args, FOLDERS)
+    runs: dict[str, list[dict[str, Any]]] = {}
+    failures = 0
+    # All models once, before any gets another seed.
+    for seed in args.seeds:
+        for model in args.models:
+            settings = {
+                "model": model,
+                "seed": seed,
+                "minutes": args.minutes,
+                "trials": args.trials,
+                "imported": not args.without_imported,
+            }
+            run = store.get(f"{model}-{seed}", "graphs_run", settings)
+            failures += run is None
+            if run is not None:
+                runs.setdefault(model, []).append(run)
+    bars = {name: model.bar for name, model in MODELS.items()}
+    print("\n" + speed_table(runs, bars, args.markdown))
+    print("\n" + estimate_table(runs, args.markdown))
+    mean = mean_speed(runs)
+    if mean is not None:
+        print(f"\nmean speed over the graphs as imported: {mean:.2f}")
+    return 1 if failures and not args.report else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The search of one model's graph, and the comparison of whole graphs, in a process of its own."""
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ...graph import optimize
+from ...graph.measured_search import LEVELS
+from ...graph.verification import INPUT, Runnable, verify
+from ...graph.workbench import Workbench
+from ...model.prepare import prepare_graph
+from ...tuning.frontends.imported import ImportedModel, check_inputs
+from ...tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check
+from ...tuning.picks import last_line
+from ...tuning.stop import StopRequest
+from ...tuning.target import cpu_target
+from ..graph_models import MODELS
+from .environment import environment
+from .graphs_report import BY_HAND, FOUND, IMPORTED, PREPARED
+from .store import Task, serve
+
+MOST_SECS = 24 * 3600.0
+"""A clock that does not end the comparison: all kernels are to get their trials."""
+
+
+def search_and_compare(task: Task) -> dict[str, Any]:
+    """Search the graph of a model, and compare what is found.
+
+    Returns
+    -------
+    result : dict[str, Any]
+        ``search``, the report of the search as ``FunctionReport`` has it, and ``text``, as it is
+        printed; ``secs`` of each round and ``deviations`` by the graph's name, where a search that
+        found nothing has those of the prepared graph; ``kernels``, how many different ones each
+        has; ``trials`` and ``comparing_secs`` of the comparison; ``notes``; ``environment``.
+    """
+    settings = task.settings
+    model = MODELS[settings["model"]]
+    work_dir = task.out / "work" / f"{settings['model']}-{settings['seed']}"
+    # Files of a stopped run would make this run a continuation.
+    shutil.rmtree(work_dir, ignore_errors=True)
+    imported, prepare = model.make(), prepare_graph()
+    prepared, target = prepare(imported), cpu_target("auto", 1)
+    found = optimize(
+        prepared,
+        target,
+        work_dir=work_dir,
+        time_budget_s=60.0 * settings["minutes"],
+        seed=settings["seed"],
+    )
+    print(found, flush=True)
+    (report,) = found.reports
+    has_found = report.measured is not None and report.measured.taken != INPUT
+    graphs = {INPUT: prepared}
+    graphs |= {FOUND: found.mod} if has_found else {}
+    graphs |= {IMPORTED: imported} if settings["imported"] else {}
+    graphs |= {} if model.by_hand is None else {BY_HAND: prepare(model.by_hand())}
+    started, notes = time.monotonic(), list[str]()
+    whole = ImportedModel(imported, check_inputs(imported))
+    check = make_check(whole, target, EXACT_TOLERANCE, settings["seed"])
+    bench = Workbench(work_dir, target, 1, notes.append, settings["seed"])
+    try:
+        compiled, kernels = _compiled(bench, graphs, settings["trials"], check, notes)
+        verdict = verify(compiled, check)
+    finally:
+        bench.close()
+    return {
+        "search": asdict(report),
+        "text": str(report),
+        "secs": _named(verdict.secs, has_found),
+        "deviations": _named(verdict.deviations, has_found),
+        "kernels": _named(kernels, has_found),
+        "trials": bench.trials,
+        "comparing_secs": time.monotonic() - started,
+        "notes": [verdict.reason, *dict.fromkeys(notes)],
+        "environment": environment(),
+    }
+
+
+def _compiled(
+    bench: Workbench, mods: Mapping[str, Any], trials: int, check: OutputCheck, notes: list[str]
+) -> tuple[dict[str, Runnable], dict[str, int]]:
+    """The graphs with kernels of equal trials, and how many different kernels each has."""
+    no_end = StopRequest(time.monotonic() + MOST_SECS)
+    graphs = dict(zip(mods, bench.graphs(list(mods.values()), no_end), strict=True))
+    # Level by level, so that what is learnt of one graph's kernels serves the others' alike.
+    for level in [*(level for level in LEVELS if level < trials), trials]:
+        for graph in graphs.values():
+            bench.tune(graph, level, no_end, ())
+    compiled: dict[str, Runnable] = {}
+    for name, graph in graphs.items():
+        # TVM's errors are of many types. One graph that fails must not lose the others.
+        try:
+            compiled[name] = bench.compile(graph, check)
+        except Exception as error:
+            notes.append(f"{name} was left out, TVM raised: {last_line(error)}")
+    return compiled, {name: len(graph.workloads) for name, graph in graphs.items()}
+
+
+def _named(values: Mapping[str, Any], has_found: bool) -> dict[str, Any]:
+    """The values by the names of the report; where nothing was found, it is the prepared graph."""
+    named = {PREPARED if name == INPUT else name: value for name, value in values.items()}
+    if not has_found and PREPARED in named:
+        named[FOUND] = named[PREPARED]
+    return named
+
+
+if __name__ == "__main__":
+    serve(search_and_compare)
