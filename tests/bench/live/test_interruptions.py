@@ -50,6 +50,8 @@ GOOD = Run("TERM", 3.0, 130, [0], 32, 12, 32, 0, 0, 8, 5.0)
         ({"records": 31}, ["31 records, expected 32"]),
         ({"lost": 1}, ["1 trials are lost, expected 0 at most"]),
         ({"signal": "KILL", "status": -9, "lost": 9}, ["9 trials are lost, expected 8 at most"]),
+        ({"status": 0, "before": 32, "later": []}, []),
+        ({"status": 0, "later": []}, ["its exit status is 0, expected 130"]),
         ({"status": 1}, ["its exit status is 1, expected 130"]),
         ({"later": [130, 1]}, ["it did not end: the statuses are [130, 130, 1]"]),
         ({"latency_us": None}, ["it has no result"]),

@@ -83,6 +83,9 @@ def faults_of(run: Run) -> Iterator[str]:
     if run.lost > allowed:
         yield f"{run.lost} trials are lost, expected {allowed} at most"
     expected = {"": [0], "KILL": [-9]}.get(run.signal, [130, BEFORE_THE_COMMAND.get(run.signal)])
+    # A signal that comes while the best are checked ends nothing: all trials are spent.
+    if run.before == run.budget and run.signal != "KILL":
+        expected = [*expected, 0]
     if run.status not in expected:
         yield f"its exit status is {run.status}, expected {expected[0]}"
     if [run.status, *run.later][-1] != 0:
