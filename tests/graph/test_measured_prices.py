@@ -155,7 +155,7 @@ class TruePrice:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", ["network", "attention"])
 def test_the_loop_finds_what_timing_everything_finds(name, seed):
-    mod = optimizer._prepared(getattr(small_models, name)())
+    mod = optimizer.prepared_for_import(getattr(small_models, name)())
     imported = import_function(mod["main"])
     graph = imported.graph
     graph.limit = 400
@@ -176,7 +176,7 @@ def test_the_loop_finds_what_timing_everything_finds(name, seed):
 
 def test_what_was_not_timed_is_as_far_from_its_roofline_as_the_rest():
     """With no time to price NHWC, it must not win because nobody has timed it."""
-    imported = import_function(optimizer._prepared(transition())["main"])
+    imported = import_function(optimizer.prepared_for_import(transition())["main"])
     imported.graph.rebuild()
     price = MeasuredPrice(BOUND)
 
