@@ -70,7 +70,7 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
     with rc_context(settings):
         figure = Figure(figsize=(4.8, 2.1))
         axes = figure.subplots(
-            gridspec_kw={"left": 0.13, "right": 0.98, "bottom": 0.21, "top": 0.96}
+            gridspec_kw={"left": 0.19, "right": 0.98, "bottom": 0.21, "top": 0.96}
         )
         timed = [(n, 1e6 * t.secs) for n, t in enumerate(task.trials, 1) if math.isfinite(t.secs)]
         if timed:
@@ -82,7 +82,7 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
             axes.minorticks_off()
             # Within a decade a logarithmic axis would have no number.
             shown = apart(best[-1][1], max(us for _, us in timed), best[0][1])
-            axes.set_yticks(shown, [f"{us:.3g}" for us in shown])
+            axes.set_yticks(shown, [f"{us:.0f}" if us >= 100.0 else f"{us:.3g}" for us in shown])
         for trials in descends_after:
             axes.axvline(trials + 0.5, color="#616e7c", linewidth=0.8, linestyle=":")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
