@@ -144,8 +144,8 @@ def test_the_numbers_are_those_of_the_json(browser, pages, name):
         ]
         assert texts(browser, f"{section} pre") == [task["schedule"].strip()]
         best = task["best_so_far_us"][-1]
-        shown = f"{best:.0f}" if best >= 100.0 else f"{best:.3g}"
-        assert shown in texts(browser, f"{section} svg text")
+        at_axis = f"{best:.0f}" if best >= 100.0 else f"{best:.3g}"
+        assert at_axis in texts(browser, f"{section} svg text")
     assert len(texts(browser, "#kernels tbody tr")) == len(numbers["tasks"])
     assert any(task["worths"] for task in numbers["tasks"])
 
