@@ -107,9 +107,7 @@ def test_this_tvm_makes_the_measured_modules(name: str):
     "name",
     [
         # A product and a norm; the others take minutes together.
-        name
-        if name in ("dense", "layer_norm")
-        else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ("dense", "layer_norm") else pytest.param(name, marks=pytest.mark.slow)
         for name in SPACES
     ],
 )
