@@ -102,5 +102,8 @@ def test_from_the_shell(tmp_path, capsys):
     first = make_run(tmp_path / "a", {(8, 2): 3.0})
     assert main(["merge", str(first), "--out", str(tmp_path / "c")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'c'}: 1 records, 0 repeated ones left out\n"
+    assert main(["merge", str(first), "--out", str(tmp_path / "e"), "--json"]) == 0
+    written = {"work_dir": str(tmp_path / "e"), "records": 1, "repeated": 0}
+    assert json.loads(capsys.readouterr().out) == written
     assert main(["merge", str(tmp_path / "absent"), "--out", str(tmp_path / "d")]) == 1
     assert "error: " in capsys.readouterr().err

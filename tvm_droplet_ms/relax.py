@@ -34,6 +34,7 @@ from tvm.target import Target
 
 from .compat import fast_tune_contexts
 from .database import open_database
+from .model.kernels.block_names import name_blocks
 from .model.kernels.channelwise import mark_channelwise
 from .model.kernels.registration import legalize_map, register_schedule_rules
 from .model.kernels.shuffled_convolution import read_shuffled
@@ -339,6 +340,7 @@ def droplet_tuning_pipeline(
             read_shuffled(),
             relax.transform.DeadCodeElimination(),
             legalize,
+            name_blocks(),
             fuse,
             mark_channelwise(),
         ]

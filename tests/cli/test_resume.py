@@ -131,7 +131,9 @@ def test_options_and_what_is_left_are_used(tmp_path, monkeypatch):
     (tmp_path / FILE).write_text(json.dumps(manifest))
     assert main(["resume", str(tmp_path)]) == 0
     assert main(["resume", str(tmp_path), "--minutes", "10", "--trials", "20"]) == 0
-    (first, _), (again, left), (more, longer) = ran
+    assert main(["resume", str(tmp_path), "--json"]) == 0
+    (first, _), (again, left), (more, longer), (as_json, _) = ran
+    assert (again.json, as_json.json, as_json.trials) == (False, True, 9)
     assert (again.trials, again.patience, again.seed, again.quiet) == (9, 5, 3, True)
     assert again.work_dir == first.work_dir == str(tmp_path)
     assert left == pytest.approx(3.0, abs=0.05)

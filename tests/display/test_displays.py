@@ -47,7 +47,7 @@ from tvm_droplet_ms.display import (
 from tvm_droplet_ms.display.callback import failure_kind
 from tvm_droplet_ms.display.live import LiveDisplay
 from tvm_droplet_ms.display.phases import followed_phases
-from tvm_droplet_ms.display.state import shortened
+from tvm_droplet_ms.display.state import shortened, shown_us
 from tvm_droplet_ms.progress import quiet_tvm
 from tvm_droplet_ms.search_strategy.log import SearchProgress
 from tvm_droplet_ms.search_strategy.logger import logger
@@ -85,6 +85,16 @@ def test_the_state_of_a_task_worked_by_hand():
         "messages": {"build": "no compiler", "timeout": "late"},
         "secs_left": 8.0,
     }
+
+
+def test_times_have_no_power_of_ten():
+    assert [shown_us(us / 1e6) for us in (0.5, 57.725, 9999.4, 28340.2, 1.5e6)] == [
+        "0.5",
+        "57.73",
+        "9999",
+        "28340",
+        "1500000",
+    ]
 
 
 def test_what_is_not_known_is_none():

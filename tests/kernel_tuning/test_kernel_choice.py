@@ -26,7 +26,7 @@ from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.kernel_tuning import KernelError
-from tvm_droplet_ms.kernel_tuning.choice import Choice
+from tvm_droplet_ms.kernel_tuning.choice import MOST_GROUPS, Choice
 from tvm_droplet_ms.kernel_tuning.records import FAILED_SECS, RECORDS
 from tvm_droplet_ms.kernel_tuning.verification import Expected, KernelTime, Verdict
 from tvm_droplet_ms.measure import TaskFailed
@@ -85,13 +85,50 @@ def test_the_fastest_of_five_timed_again_is_handed_over(tmp_path):
     assert verifier.built == [0, 1, 2, 3, 4]
 
 
-def test_what_tvm_might_apply_is_checked_too(tmp_path):
+def test_what_tvm_might_apply_is_checked_and_timed_too(tmp_path):
     """Of those behind the five, two are faster by their records than the winner's new time."""
-    verifier = MadeUpVerifier(dict.fromkeys(range(5), 6.5), wrong=(5,))
+    verifier = MadeUpVerifier({**dict.fromkeys(range(5), 6.5), 6: 9.0}, wrong=(5,))
     chosen, secs = choose(tmp_path, verifier, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.4, 7.0])
     assert verifier.built == [0, 1, 2, 3, 4, 5, 6]
-    assert secs == [6.5] * 5 + [FAILED_SECS, 6.4, 7.0]
-    assert chosen.wrong == ["wrong"]
+    assert verifier.timed[1:] == [["best0", "best6"]]
+    assert secs == [6.5] * 5 + [FAILED_SECS, 9.0, 7.0]
+    assert (chosen.library, chosen.wrong) == (0, ["wrong"])
+
+
+def test_the_winner_may_be_behind_the_five(tmp_path):
+    new_secs = {**dict.fromkeys(range(10), 9.0), 7: 4.0}
+    recorded = [1.0, 1.1, 1.2, 1.3, 1.4, 2.0, 2.1, 5.0, 6.0, 7.0]
+    chosen, secs = choose(tmp_path, MadeUpVerifier(new_secs), recorded)
+    assert (chosen.library, chosen.time.secs) == (7, 4.0)
+    assert min(secs) == secs[7] == 4.0
+
+
+def test_the_last_times_of_the_best_count(tmp_path):
+    """The machine was slow while the first five were timed."""
+
+    class Slowing(MadeUpVerifier):
+        def time(self, libraries):
+            times = super().time(libraries)
+            factor = 10.0 if len(self.timed) == 1 else 1.0
+            return {
+                name: KernelTime(factor * one.secs, factor * one.low, factor * one.high)
+                for name, one in times.items()
+            }
+
+    chosen, secs = choose(tmp_path, Slowing({0: 1.0, 1: 1.1}), [1.0])
+    assert chosen.time.secs == 10.0
+    verifier = Slowing({number: 1.0 + 0.1 * number for number in range(7)})
+    chosen, secs = choose(tmp_path, verifier, [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])
+    assert (chosen.library, chosen.time.secs) == (0, 1.0)
+    assert secs == pytest.approx([1.0, 11.0, 12.0, 13.0, 14.0, 1.5, 1.6])
+
+
+def test_the_groups_that_are_timed_again_end(tmp_path):
+    verifier = MadeUpVerifier(dict.fromkeys(range(40), 9.0), wrong=(30,))
+    choose(tmp_path, verifier, [1.0 + 0.1 * number for number in range(40)])
+    assert len(verifier.timed) == MOST_GROUPS
+    # The rest is checked: TVM may apply one.
+    assert verifier.built == list(range(40))
 
 
 def test_wrong_ones_give_their_place_to_others(tmp_path):

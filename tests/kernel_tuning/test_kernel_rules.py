@@ -36,7 +36,7 @@ from tvm_droplet_ms.kernel_tuning.arguments import (
 )
 from tvm_droplet_ms.kernel_tuning.records import RECORDS, correct_times
 from tvm_droplet_ms.kernel_tuning.stop_rules import StopRules
-from tvm_droplet_ms.kernel_tuning.verification import KernelTime
+from tvm_droplet_ms.kernel_tuning.verification import OCCASION_SPREAD, KernelTime
 
 
 def module(outputs):
@@ -133,15 +133,18 @@ def test_deviation_is_relative_to_the_largest(found, expected, differs):
     assert deviation(np.array(found), np.array(expected)) == differs
 
 
-def test_interval_holds_nine_of_ten_further_processes():
+@pytest.mark.parametrize("spread", [0.02, 0.05, 0.1])
+def test_interval_holds_nine_of_ten_processes_of_another_occasion(spread):
     generator = np.random.default_rng(0)
     held = 0
     for _ in range(2000):
-        times = 1e-3 * np.exp(0.05 * generator.standard_normal(8))
+        logs = spread * generator.standard_normal(8)
+        logs[7] += OCCASION_SPREAD * generator.standard_normal()
+        times = 1e-3 * np.exp(logs)
         time = KernelTime.of(times[:7].tolist())
         assert time.low <= time.secs <= time.high
         held += time.low <= times[7] <= time.high
-    assert held / 2000 == pytest.approx(0.9, abs=0.02)
+    assert 0.88 <= held / 2000 <= 0.95
 
 
 def test_only_named_records_get_other_times(tmp_path):

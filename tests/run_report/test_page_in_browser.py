@@ -88,6 +88,10 @@ def texts(browser, selector):
     return browser.execute_script(script, selector)
 
 
+def microseconds(value):
+    return "-" if value is None else shown(value, ".4g" if value < 10_000 else ".0f")
+
+
 def shown(value, form=".4g"):
     return "-" if value is None else format(value, form)
 
@@ -105,6 +109,13 @@ def test_nothing_is_asked_for_and_nothing_is_cut_off(browser, pages, name, width
         "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     )
     assert scroll <= client
+    # The text of a curve is within its picture.
+    outside = browser.execute_script(
+        "return [...document.querySelectorAll('svg text')].filter(e => {"
+        "const [a, b] = [e, e.closest('svg')].map(x => x.getBoundingClientRect());"
+        "return a.left < b.left || a.right > b.right}).map(e => e.textContent)"
+    )
+    assert outside == []
     # Tables need no scrolling of their own either; a schedule's lines may.
     wider = browser.execute_script(
         "return [...document.querySelectorAll('div.wide, p, h1, h2, figure')]"
@@ -124,8 +135,8 @@ def test_the_numbers_are_those_of_the_json(browser, pages, name):
             ", ".join(task["arguments"]),
             str(task["trials"]),
             str(task["failures"]),
-            shown(task["first_us"]),
-            shown(task["best_us"]),
+            microseconds(task["first_us"]),
+            microseconds(task["best_us"]),
             shown(task["last_gain"], "d"),
             shown(task["gflops"]),
             shown(task["share_of_peak"], ".0%"),
@@ -154,7 +165,7 @@ def test_what_was_handed_over_is_shown(browser, pages, tuned):
     open_page(browser, pages / "one.html", PHONE)
     times = (tuned.time.secs, tuned.time.low, tuned.time.high, tuned.untuned.secs)
     places = ("#median", "#low", "#high", "#untuned")
-    assert [texts(browser, place) for place in places] == [[shown(1e6 * s)] for s in times]
+    assert [texts(browser, place) for place in places] == [[microseconds(1e6 * s)] for s in times]
     assert texts(browser, "#schedule pre") == [tuned.trace.strip()]
     assert "8 trials (ended by trials): product" in texts(browser, "#result")[0]
     assert os.fspath(tuned.work_dir) in texts(browser, "h1")[0]

@@ -21,6 +21,7 @@ import math
 import re
 import time
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from made_up_runs import RECORDS, commit_products, multiply, write_records
@@ -228,3 +229,7 @@ def test_nothing_to_report(tmp_path, run, capsys):
 def test_from_the_shell(run, tmp_path, capsys):
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'page.html'}, {tmp_path / 'page.json'}\n"
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html"), "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert json.loads(Path(written["numbers"]).read_text())["tasks"]
+    assert Path(written["page"]) == tmp_path / "page.html"

@@ -17,7 +17,9 @@
 """The command ``droplet-ms merge``."""
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 
@@ -31,6 +33,7 @@ def add_command(commands: Any) -> None:
     )
     merge.add_argument("work_dirs", nargs="+", metavar="WORK_DIR", help="directories of runs")
     merge.add_argument("--out", required=True, metavar="WORK_DIR", help="the new directory")
+    merge.add_argument("--json", action="store_true", help="print the numbers as JSON")
     merge.set_defaults(run=_run)
 
 
@@ -42,5 +45,8 @@ def _run(options: argparse.Namespace) -> int:
     except (MergeError, OSError) as error:
         print(f"droplet-ms merge: error: {error}", file=sys.stderr)
         return 1
+    if options.json:
+        print(json.dumps({"work_dir": options.out, **asdict(merged)}))
+        return 0
     print(f"{options.out}: {merged.records} records, {merged.repeated} repeated ones left out")
     return 0

@@ -17,6 +17,7 @@
 """The command ``droplet-ms report``."""
 
 import argparse
+import json
 import sys
 from typing import Any
 
@@ -31,6 +32,7 @@ def add_command(commands: Any) -> None:
     )
     report.add_argument("work_dir", metavar="WORK_DIR", help="the directory of a run")
     report.add_argument("--out", default="report.html", help="the page (default: %(default)s)")
+    report.add_argument("--json", action="store_true", help="print the paths as JSON")
     report.set_defaults(run=_run)
 
 
@@ -43,5 +45,8 @@ def _run(options: argparse.Namespace) -> int:
     except (ReportError, OSError) as error:
         print(f"droplet-ms report: error: {error}", file=sys.stderr)
         return 1
+    if options.json:
+        print(json.dumps({"page": options.out, "numbers": str(numbers)}))
+        return 0
     print(f"{options.out}, {numbers}")
     return 0

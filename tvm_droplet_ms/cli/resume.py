@@ -39,6 +39,8 @@ def add_command(commands: Any) -> None:
     resume.add_argument("work_dir", metavar="WORK_DIR", help="the directory of a run")
     resume.add_argument("--minutes", type=minutes, help="minutes of all runs together")
     resume.add_argument("--trials", type=trials, help="trials of all runs together")
+    resume.add_argument("--json", action="store_true", default=None, help="print JSON")
+    resume.add_argument("--quiet", action="store_true", default=None, help="print no progress")
     resume.set_defaults(run=_run)
 
 
@@ -50,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
         return 1
     kept = argparse.Namespace(**manifest.options)
     kept.work_dir = options.work_dir
-    for name in ("minutes", "trials"):
+    for name in ("minutes", "trials", "json", "quiet"):
         if getattr(options, name) is not None:
             setattr(kept, name, getattr(options, name))
     budget = kept.minutes

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from .state import RunState, TaskState, failed
+from .state import RunState, TaskState, failed, shown_us
 
 MOST_TASKS = 12
 """The most tasks that are shown."""
@@ -82,7 +82,7 @@ def table_of(run: RunState, shown: Collection[str]) -> Table:
             task.name,
             task.phase,
             f"{task.done}/{task.trials}" if task.trials else str(task.done),
-            "-" if math.isinf(task.best_secs) else f"{1e6 * task.best_secs:.4g}",
+            "-" if math.isinf(task.best_secs) else shown_us(task.best_secs),
             str(task.since_gain),
             failed(task).removesuffix(" failed"),
         )

@@ -157,9 +157,15 @@ def shortened(message: str) -> str:
     return text[:MESSAGE_LENGTH]
 
 
+def shown_us(secs: float) -> str:
+    """Seconds as microseconds in four digits, and never as a power of ten."""
+    us = 1e6 * secs
+    return f"{us:.4g}" if us < 1e4 else f"{us:.0f}"
+
+
 def sentence(run: RunState, task: TaskState) -> str:
     """The state of a task in one line."""
-    best = "none yet" if math.isinf(task.best_secs) else f"{1e6 * task.best_secs:.4g} us"
+    best = "none yet" if math.isinf(task.best_secs) else f"{shown_us(task.best_secs)} us"
     trials = f"{task.done} of {task.trials}" if task.trials else f"{task.done}"
     parts = [
         f"{trials} trials",

@@ -17,6 +17,7 @@
 """Chooses the schedule to hand over: the fastest of those whose outputs are right."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,9 +34,15 @@ from .verification import CannotCheck, KernelTime, Verdict, Verifier
 BEST = 5
 """The schedules that are checked and timed again together: what was measured once may be lucky."""
 
+MOST_GROUPS = 4
+"""Groups of schedules that are timed again: more of them where records are faster than the new time
+of the best."""
+
 SLOW_SECS = 0.5
 """A kernel without a schedule that takes longer is not timed beside the others, which would take
 35 calls of it."""
+
+_Ranked = tuple[int, TuningRecord]
 
 
 @dataclass
@@ -74,13 +81,27 @@ class _Candidate:
     library: Path
     verdict: Verdict
 
+    @property
+    def name(self) -> str:
+        return f"best{self.position}"
+
+
+def _position(name: str) -> int:
+    return int(name.removeprefix("best"))
+
+
+def _faster(ranked: list[_Ranked], time: KernelTime) -> list[_Ranked]:
+    """The records that are faster than a time."""
+    return [row for row in ranked if mean(valid_secs(row[1].run_secs)) < time.secs]
+
 
 @dataclass
 class Choice:
     """The choice among the records of a kernel.
 
-    The fastest that are right are timed again, and one of them is handed over. Records that are
-    faster than its new time are checked too: TVM's own ``compile_tir`` may apply one.
+    The fastest that are right are timed again. So are records that are faster than the new time of
+    the best, beside it, until there is none or the groups are used up: TVM's own ``compile_tir``
+    applies the record of the least time, which is then the schedule that is handed over.
 
     Parameters
     ----------
@@ -101,7 +122,7 @@ class Choice:
     _wrong: dict[int, str] = field(default_factory=dict, init=False)
     _unbuilt: list[str] = field(default_factory=list, init=False)
 
-    def choose(self, ranked: list[tuple[int, TuningRecord]]) -> Chosen:
+    def choose(self, ranked: list[_Ranked]) -> Chosen:
         """Choose among records.
 
         Parameters
@@ -122,36 +143,64 @@ class Choice:
                 f"are kept in {str(self.directory)!r}: run again"
             ) from error
 
-    def _choose(self, ranked: list[tuple[int, TuningRecord]]) -> Chosen:
+    def _choose(self, ranked: list[_Ranked]) -> Chosen:
         expected = self.verifier.expect(self.module)
-        right: list[_Candidate] = []
         left = list(ranked)
-        while left and len(right) < BEST and len(self._unbuilt) < BEST:
-            candidate = self._checked(*left.pop(0), expected.reason)
-            if candidate is not None:
-                right.append(candidate)
-        if not right:
+        group = self._right(left, expected.reason)
+        if not group:
             raise self._nothing_right()
-        libraries = {f"best{one.position}": one.library for one in right}
+        libraries: dict[str, Path] = {}
         is_quick = expected.secs <= SLOW_SECS
         if expected.library is not None and not expected.reason and is_quick:
             libraries["untuned"] = expected.library
-        times = self.verifier.time(libraries)
-        new = {one.position: times[f"best{one.position}"] for one in right}
-        best = min(right, key=lambda one: new[one.position].secs)
-        time = new[best.position]
+        best, times = self._timed(group, left, libraries, expected.reason)
         if not expected.reason:
-            for position, record in left:
-                if mean(valid_secs(record.run_secs)) < time.secs and len(self._unbuilt) < BEST:
+            # They can no longer be timed, but TVM may apply one.
+            for position, record in _faster(left, times[best.name]):
+                if len(self._unbuilt) < BEST:
                     self._checked(position, record, "")
         self._refuse()
-        timed = {position: [known.secs] for position, known in new.items()}
-        correct_times(self.directory, timed)
-        untuned = times.get("untuned")
+        untuned = times.pop("untuned", None)
+        correct_times(
+            self.directory, {_position(name): [known.secs] for name, known in times.items()}
+        )
         if untuned is None and math.isfinite(expected.secs):
             untuned = KernelTime(expected.secs, expected.secs, expected.secs)
         reasons = [*self._wrong.values(), *self._unbuilt]
-        return Chosen(best.schedule, best.library, time, untuned, best.verdict, reasons)
+        return Chosen(best.schedule, best.library, times[best.name], untuned, best.verdict, reasons)
+
+    def _right(self, left: list[_Ranked], unchecked: str) -> list[_Candidate]:
+        """Take the fastest right ones, at most ``BEST``."""
+        right: list[_Candidate] = []
+        while left and len(right) < BEST and len(self._unbuilt) < BEST:
+            candidate = self._checked(*left.pop(0), unchecked)
+            if candidate is not None:
+                right.append(candidate)
+        return right
+
+    def _timed(
+        self,
+        group: list[_Candidate],
+        left: list[_Ranked],
+        libraries: Mapping[str, Path],
+        unchecked: str,
+    ) -> tuple[_Candidate, dict[str, KernelTime]]:
+        """Time groups in turns; returns the best candidate and the last time of each library."""
+        known: dict[str, _Candidate] = {}
+        times: dict[str, KernelTime] = {}
+        for _ in range(MOST_GROUPS):
+            known |= {one.name: one for one in group}
+            times |= self.verifier.time({one.name: one.library for one in group} | libraries)
+            libraries = {}
+            best = min(known.values(), key=lambda one: times[one.name].secs)
+            faster = _faster(left, times[best.name])
+            left[:] = [row for row in left if row not in faster]
+            found = self._right(faster, unchecked)
+            left[:0] = faster
+            if not found:
+                break
+            group = [best, *found]
+        return best, times
 
     def _checked(self, position: int, record: TuningRecord, unchecked: str) -> _Candidate | None:
         """A record that is right, or that nothing can be compared with; None for others."""

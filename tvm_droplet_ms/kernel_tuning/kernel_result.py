@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cost_model.archive import replacing
+from ..display.state import shown_us
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
@@ -182,16 +183,16 @@ class KernelResult:
 
     def __str__(self) -> str:
         rate = "" if self.flop != self.flop else f", {self.gflops:.1f} GFLOP/s"
-        low, high = 1e6 * self.time.low, 1e6 * self.time.high
+        median, low, high = map(shown_us, (self.time.secs, self.time.low, self.time.high))
         lines = [
-            f"{self.name}: {1e6 * self.time.secs:.4g} us (90%: {low:.4g} to {high:.4g}){rate}",
+            f"{self.name}: {median} us (90%: {low} to {high}){rate}",
             f"  {self.trials} schedules measured, {self.known_trials} known before; ended by "
             f"{self.why_ended}",
         ]
         if self.untuned is not None:
             gain = self.untuned.secs / self.time.secs
             lines.append(
-                f"  without a schedule: {1e6 * self.untuned.secs:.4g} us, {gain:.1f} times"
+                f"  without a schedule: {shown_us(self.untuned.secs)} us, {gain:.1f} times"
             )
         for reason, count in self.failures.items():
             lines.append(f"  {count} failed: {reason}")

@@ -33,8 +33,8 @@ from tvm.runtime import Device, Module
 from ..measure.fleet.session import set_threads, upload
 from .arguments import Argument
 
-ROUND_SECS = 0.05
-"""Seconds that a round times each schedule for, at least one call."""
+REPEATS, REPEAT_SECS = 3, 0.02
+"""How often a round times each schedule, and the least seconds of one time."""
 
 
 def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
@@ -137,11 +137,15 @@ def time_libraries(
     for library in libraries:
         module = _load(library, session)
         tensors = _tensors(arguments, inputs, session)
-        start = time.perf_counter()
-        module["main"](*tensors)
-        once = time.perf_counter() - start
-        number = max(1, math.ceil(ROUND_SECS / 3 / max(once, 1e-9)))
-        evaluator = module.time_evaluator("main", _device(session), number=number, repeat=3)
+        # The number of calls must come from warm ones: a first call loads pages of code and data,
+        # and takes a hundred times as long.
+        evaluator = module.time_evaluator(
+            "main",
+            _device(session),
+            number=1,
+            repeat=REPEATS,
+            min_repeat_ms=math.ceil(1e3 * REPEAT_SECS),
+        )
         found.append(float(median(evaluator(*tensors).results)))
     return found
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cost_model.archive import replacing
+from ..display.state import shown_us
 from ..kernel_tuning.flop import flop_of
 from ..kernel_tuning.kernel_result import RESULT
 from ..kernel_tuning.machine import MACHINE
@@ -78,6 +79,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     content = numbers_of(work_dir, tasks, events)
     plots = [Markup(curve(task, events.descends_after if events else ())) for task in tasks]
     environment = Environment(autoescape=True)
+    environment.filters["us"] = lambda us: shown_us(1e-6 * us)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     page = template.render(content=content, plots=plots)
     numbers = Path(out).with_suffix(".json")

@@ -23,6 +23,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from ..model.kernels.block_names import name_blocks
 from ..model.kernels.channelwise import mark_channelwise
 from ..model.kernels.registration import legalize_map
 from ..model.kernels.shuffled_convolution import read_shuffled
@@ -55,6 +56,7 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
     passes = [
         *([] if is_reference else [read_shuffled(), transform.DeadCodeElimination()]),
         transform.LegalizeOps({} if is_reference else legalize_map()),
+        *([] if is_reference else [name_blocks()]),
         transform.AnnotateTIROpPattern(),
         transform.FoldConstant(),
         transform.FuseOps(),

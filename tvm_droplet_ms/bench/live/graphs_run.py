@@ -79,6 +79,8 @@ def search_and_compare(task: Task) -> dict[str, Any]:
     bench = Workbench(work_dir, target, 1, notes.append, settings["seed"])
     try:
         compiled, kernels = _compiled(bench, graphs, settings["trials"], check, notes)
+        if INPUT not in compiled:
+            raise RuntimeError(f"there is nothing to compare with: {notes[-1]}")
         verdict = verify(compiled, check)
     finally:
         bench.close()

@@ -1,0 +1,83 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A kernel is named alike in all graphs, so that the records of one serve another."""
+
+import re
+
+from tvm import relax
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+from tvm_droplet_ms.model.kernels.block_names import name_blocks
+from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.tuning.target import cpu_target
+
+TARGET = cpu_target("auto", 1)
+
+
+def graph_of(parameter, name):
+    """The mean of a parameter's root; the root and the parameter have some names."""
+    builder = relax.BlockBuilder()
+    data = relax.Var(parameter, relax.TensorType((1, 6, 8), "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            root = builder.emit(relax.op.sqrt(data), name_hint=name)
+            total = builder.emit(relax.op.sum(data, [1]))
+            mean = builder.emit(relax.op.mean(root, [1]))
+            result = builder.emit_output(relax.op.add(total, mean))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def blocks_of(mod):
+    return re.findall(r'sblock\("(\w+)"\)', mod.script())
+
+
+def test_reductions_are_named_after_the_place_of_what_they_reduce():
+    legal = relax.transform.LegalizeOps()(graph_of("data", "lv226"))
+    assert {"data_red", "lv226_red"} <= set(blocks_of(legal))
+    named = name_blocks()(legal)
+    assert [block.replace("data", "p0").replace("lv226", "p0") for block in blocks_of(legal)] == (
+        blocks_of(named)
+    )
+    # Nothing else has changed.
+    restored = named.script().replace("p0_red", "data_red")
+    assert restored.replace('sblock("data_red")', "") == legal.script().replace(
+        'sblock("data_red")', ""
+    ).replace('sblock("lv226_red")', "")
+
+
+def test_records_of_one_graph_replay_in_another(tmp_path):
+    """TVM finds them, since names are no part of its hashes."""
+    ours, others = (
+        ms.relax_integration.extract_tasks(lower(graph_of(*names), TARGET), TARGET)
+        for names in (("data", "lv226"), ("x", "features"))
+    )
+    paths = [str(tmp_path / name) for name in ("workloads.json", "records.json")]
+    database = JSONDatabase(*paths)
+    for task in ours:
+        schedule = Schedule(task.dispatched[0])
+        for name in set(blocks_of(task.dispatched[0])) - {"root"}:
+            schedule.get_loops(schedule.get_sblock(name))
+        workload = database.commit_workload(task.dispatched[0])
+        database.commit_tuning_record(TuningRecord(schedule.trace, workload, [1.0], TARGET))
+    database = JSONDatabase(*paths)
+    for task in others:
+        assert database.has_workload(task.dispatched[0])
+        record = database.query_tuning_record(task.dispatched[0], TARGET, "main")
+        schedule = Schedule(task.dispatched[0])
+        record.trace.apply_to_schedule(schedule, remove_postproc=False)

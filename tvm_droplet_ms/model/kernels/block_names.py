@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Names of blocks that do not depend on the names of Relax variables.
+
+TE names a reduction after what it reduces: the mean of the variable ``lv226`` has the block
+``lv226_red``. TVM's hashes and databases leave names out, but traces find blocks by them. So the
+same kernel of another graph has the same workload, its records do not replay, and a database that
+has both cannot be opened any more.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm.ir import IRModule
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.tirx import For, PrimFunc, SeqStmt
+
+
+def name_blocks() -> tvm.transform.Pass:
+    """Make a pass that names blocks after the place of a parameter where they have its name.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        For kernels after ``LegalizeOps`` and before ``FuseTIR``, which takes the names over.
+    """
+
+    def rename(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
+        renamed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in mod.functions_items():
+            if isinstance(function, PrimFunc):
+                found = _named_by_place(function)
+                if found is not None:
+                    renamed.update_func(variable, found)
+        return renamed
+
+    return tvm.transform.module_pass(rename, opt_level=0, name="NameBlocks")
+
+
+def _named_by_place(function: PrimFunc) -> PrimFunc | None:
+    """The function with other names of blocks; None where none depends on a parameter."""
+    blocks: list[SBlock] = []
+    _visit(function.body, blocks)
+    written = {region.source.name for block in blocks for region in block.writes}
+    names = {parameter.name: f"p{place}" for place, parameter in enumerate(function.params)}
+    taken = {str(block.name_hint) for block in blocks}
+    changes: dict[str, str] = {}
+    for name in taken:
+        read, underscore, rest = name.rpartition("_red")
+        if underscore and read in names and read not in written:
+            new = f"{names[read]}_red{rest}"
+            if new not in taken:
+                changes[name] = new
+    if not changes:
+        return None
+    return function.with_body(_renamed(function.body, changes))
+
+
+def _visit(statement: Any, blocks: list[SBlock]) -> None:
+    if isinstance(statement, SeqStmt):
+        for part in statement.seq:
+            _visit(part, blocks)
+    elif isinstance(statement, For):
+        _visit(statement.body, blocks)
+    elif isinstance(statement, SBlockRealize):
+        blocks.append(statement.block)
+        _visit(statement.block.body, blocks)
+
+
+def _renamed(statement: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(statement, SeqStmt):
+        return SeqStmt([_renamed(part, names) for part in statement.seq])
+    if isinstance(statement, For):
+        return For(
+            statement.loop_var,
+            statement.min,
+            statement.extent,
+            statement.kind,
+            _renamed(statement.body, names),
+            statement.thread_binding,
+            statement.annotations,
+            statement.step,
+            statement.span,
+        )
+    if isinstance(statement, SBlockRealize):
+        block = statement.block
+        return SBlockRealize(
+            statement.iter_values,
+            statement.predicate,
+            SBlock(
+                block.iter_vars,
+                block.reads,
+                block.writes,
+                names.get(block.name_hint, block.name_hint),
+                _renamed(block.body, names),
+                block.init,
+                block.alloc_buffers,
+                block.match_buffers,
+                block.annotations,
+                block.span,
+            ),
+            statement.span,
+        )
+    return statement
