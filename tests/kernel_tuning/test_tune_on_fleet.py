@@ -19,6 +19,7 @@
 import json
 import math
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -95,34 +96,50 @@ def test_a_run_that_loses_its_server_goes_on_with_another(local, tmp_path, monke
     assert local.tracker in json.loads((tmp_path / MACHINE).read_text())["cpu"]
 
 
-def test_a_wrong_kernel_is_seen_on_the_server(local, tmp_path):
-    def scaled(factor):
-        a = te.placeholder((16,), name="a")
-        b = te.compute((16,), lambda i: a[i] * factor, name="b")
-        return IRModule({"main": te.create_prim_func([a, b])})
+def scaled(factor):
+    a = te.placeholder((16,), name="a")
+    b = te.compute((16,), lambda i: a[i] * factor, name="b")
+    return IRModule({"main": te.create_prim_func([a, b])})
 
+
+@contextmanager
+def verifier_of(local, directory):
+    """Checks on a server of the fleet."""
     local.ensure("k", 1)
     servers = fleet.Fleet(local.tracker, "k", 1)
     pool = verification.verifying_pool()
+    arguments = arguments_of(scaled(2.0))
+    arrays = random_arrays(arguments, 0)
     try:
-        arguments = arguments_of(scaled(2.0))
-        verifier = verification.Verifier(
-            tmp_path,
-            servers.target(),
-            arguments,
-            random_arrays(arguments, 0),
-            [0.0, 0.0],
-            pool,
-            servers.run,
+        yield verification.Verifier(
+            directory, servers.target(), arguments, arrays, [0.0, 0.0], pool, servers.run
         )
+    finally:
+        pool.close()
+        servers.close()
+
+
+def test_a_wrong_kernel_is_seen_on_the_server(local, tmp_path):
+    with verifier_of(local, tmp_path) as verifier:
         assert not verifier.expect(scaled(2.0)).reason
         right = verifier.check(verifier.build("right", scaled(2.0)))
         assert right.is_right
         wrong = verifier.check(verifier.build("wrong", scaled(3.0)))
         assert wrong.is_right is False and "argument 'b' differs by 5.0e-01" in wrong.reason
-    finally:
-        pool.close()
-        servers.close()
+
+
+def test_servers_that_are_lost_while_winners_are_checked_make_nothing_wrong(
+    local, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(fleet, "WAIT_SECS", 1.0)
+    with verifier_of(local, tmp_path) as verifier:
+        assert not verifier.expect(scaled(2.0)).reason
+        library = verifier.build("right", scaled(2.0))
+        kill(local.servers["k"][0])
+        with pytest.raises(verification.CannotCheck, match="no server of the key 'k' for 1 s"):
+            verifier.check(library)
+        with pytest.raises(verification.CannotCheck, match="no server of the key 'k' for 1 s"):
+            verifier.time({"right": library})
 
 
 def test_a_tracker_without_a_key_and_a_model_are_refused(capsys, tmp_path):

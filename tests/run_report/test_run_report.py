@@ -28,6 +28,7 @@ from made_up_runs import RECORDS, commit_products, multiply, write_records
 
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.run_report.curve import apart
+from tvm_droplet_ms.run_report.decision_names import decision_names
 from tvm_droplet_ms.run_report.decision_worth import decision_worths
 from tvm_droplet_ms.run_report.page import write_report
 from tvm_droplet_ms.run_report.run_events import read_events
@@ -64,7 +65,7 @@ def test_trials_are_read_in_their_order(run):
     assert first.best_so_far == [4e-3, 4e-3, 2e-3, 2e-3, 2e-3]
     assert (first.failures, first.last_gain, first.best.line) == (2, 3, 3)
     # What postprocessors sampled is no decision of the search.
-    assert first.best.decisions == (("SamplePerfectTile 1", "[4, 2]"), ("SampleCategorical 2", "1"))
+    assert first.best.decisions == (("tile of a loop", "[4, 2]"), ("choice", "1"))
     assert second.trials[0].secs == pytest.approx(2e-6)
 
 
@@ -74,7 +75,7 @@ def test_worth_compares_what_differs_in_one_decision(run):
     assert [vars(worth) for worth in decision_worths(first.trials)] == [
         {
             "sketch": 0,
-            "decision": "SampleCategorical 2",
+            "decision": "choice",
             "groups": 1,
             "trials": 2,
             "median_ratio": pytest.approx(2.0),
@@ -82,7 +83,7 @@ def test_worth_compares_what_differs_in_one_decision(run):
         },
         {
             "sketch": 0,
-            "decision": "SamplePerfectTile 1",
+            "decision": "tile of a loop",
             "groups": 1,
             "trials": 2,
             "median_ratio": pytest.approx(1.5),
@@ -176,6 +177,34 @@ def test_numbers_at_the_axis_do_not_cover_each_other():
     assert apart(57.7, 526.0, 62.1) == [57.7, 526.0]
     assert apart(10.0, 1000.0, 100.0) == [10.0, 100.0, 1000.0]
     assert apart(5.0, 5.0, 5.0) == [5.0]
+
+
+def test_decisions_are_named_after_what_they_decide():
+    """A real trace of a convolution, cut short."""
+    instructions = [
+        ["GetSBlock", [], ["pad_temp", "main"], ["b0"]],
+        ["GetSBlock", [], ["conv2d", "main"], ["b1"]],
+        ["GetLoops", ["b1"], [], ["l2", "l3"]],
+        ["SamplePerfectTile", ["l2"], [2, 64], ["v4", "v5"]],
+        ["Split", ["l2", "v4", "v5"], [1, 0], ["l6", "l7"]],
+        ["SamplePerfectTile", ["l3"], [2, 64], ["v8", "v9"]],
+        ["SamplePerfectTile", ["l3"], [2, 64], ["v10", "v11"]],
+        ["CacheWrite", ["b1"], [0, "global"], ["b12"]],
+        ["SampleComputeLocation", ["b12"], [], ["l13"]],
+        ["GetLoops", ["b0"], [], ["l14", "l15"]],
+        ["Fuse", ["l14", "l15"], [1], ["l16"]],
+        ["SamplePerfectTile", ["l16"], [2, 64], ["v17", "v18"]],
+        ["SampleCategorical", [], [[0, 16], [0.5, 0.5]], ["v19"]],
+        ["Annotate", ["b1", "v19"], ["meta_schedule.unroll_explicit"], []],
+    ]
+    assert decision_names(instructions) == {
+        3: "tile of conv2d, loop 0",
+        5: "tile of conv2d, loop 1 (instruction 5)",
+        6: "tile of conv2d, loop 1 (instruction 6)",
+        8: "place of conv2d",
+        11: "tile of pad_temp, fused loops",
+        12: "unrolling",
+    }
 
 
 def test_a_schedule_that_cannot_be_read_says_so(run):

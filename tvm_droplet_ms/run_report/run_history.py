@@ -25,6 +25,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from .decision_names import decision_names
+
 RECORDS = "database_tuning_record.json"
 FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""
@@ -145,8 +147,9 @@ def _trial(
     times = [float(sec) for sec in secs or ()]
     valid = bool(times) and all(0.0 < sec < FAILED_SECS for sec in times)
     mean = sum(times) / len(times) if valid else math.inf
+    names = decision_names(insts[: len(kinds)])
     named = tuple(
-        (f"{kinds[int(position)]} {int(position)}", json.dumps(value))
+        (names.get(int(position), f"{kinds[int(position)]} {int(position)}"), json.dumps(value))
         for position, value in decisions
         if int(position) < len(kinds)
     )

@@ -1,0 +1,92 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Names of the sampled decisions of a trace, for people. Imports no TVM.
+
+A trace numbers its variables: ``["SamplePerfectTile", ["l3"], [4, 64], ["v10", ...]]`` tiles the
+loop ``l3``. What ``l3`` is stands in the instructions before it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+_USES = {
+    "meta_schedule.unroll_explicit": "unrolling",
+    "meta_schedule.unroll_implicit": "unrolling",
+    "meta_schedule.vectorize": "vectorization",
+    "meta_schedule.parallel": "parallel loops",
+}
+
+
+def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
+    """Name the decisions of a trace.
+
+    Parameters
+    ----------
+    instructions : Sequence[Any]
+        The instructions as a record has them: kind, inputs, attributes, outputs.
+
+    Returns
+    -------
+    names : dict[int, str]
+        By the place of the instruction, such as "tile of matmul, loop 2". All are different.
+    """
+    variables: dict[str, str] = {}
+    names: dict[int, str] = {}
+    for place, (kind, inputs, attributes, outputs) in enumerate(instructions):
+        known = [variables.get(str(each), "") for each in inputs]
+        first = next(filter(None, known), "")
+        if kind == "GetSBlock":
+            variables |= _block(attributes, outputs)
+        elif kind == "GetLoops":
+            for number, loop in enumerate(outputs):
+                variables[str(loop)] = f"{first or 'a block'}, loop {number}"
+        elif kind == "Fuse":
+            for loop in outputs:
+                variables[str(loop)] = f"{first.partition(',')[0] or 'a block'}, fused loops"
+        elif kind in ("SamplePerfectTile", "SamplePartitionedTile"):
+            names[place] = f"tile of {first or 'a loop'}"
+        elif kind == "SampleComputeLocation":
+            names[place] = f"place of {first or 'a block'}"
+        elif kind.startswith("Sample"):
+            names[place] = _use(instructions, outputs)
+        elif kind != "Annotate":
+            # What is made of a block is named after it: a cache, a part of a reduction.
+            for output in outputs:
+                variables[str(output)] = first
+    counts = Counter(names.values())
+    return {
+        place: name if counts[name] == 1 else f"{name} (instruction {place})"
+        for place, name in names.items()
+    }
+
+
+def _block(attributes: Sequence[Any], outputs: Sequence[Any]) -> dict[str, str]:
+    return {str(output): str(attributes[0]) for output in outputs if attributes}
+
+
+def _use(instructions: Sequence[Any], outputs: Sequence[Any]) -> str:
+    """What a sampled value is for."""
+    values = set(map(str, outputs))
+    for kind, inputs, attributes, _ in instructions:
+        if values.isdisjoint(map(str, inputs)):
+            continue
+        if kind == "Annotate":
+            key = str(attributes[0])
+            return _USES.get(key, key.rpartition(".")[2].replace("_", " "))
+        return "length of a loop" if kind == "Split" else f"choice for {kind}"
+    return "choice"
