@@ -47,6 +47,9 @@ SEARCH_SHARE, PRICING_SHARE, TUNING_SHARE = 0.2, 0.55, 0.7
 """Shares of the time: of a search without the timing of kernels; of a search with it; and of what
 is left then, the share until whole graphs are compiled."""
 
+MOST_SEARCH_SECS = 45.0
+"""The most seconds of a search without the timing of kernels, however long the whole may take."""
+
 MOST_GRAPHS = 3
 """The most graphs that are run beside the input."""
 
@@ -218,7 +221,7 @@ class MeasuredSearch:
             self._measured.unpriced += sum(each is None for each in secs.values())
             return secs
 
-        limit = SEARCH_SHARE * left
+        limit = min(SEARCH_SHARE * left, MOST_SEARCH_SECS)
         found = search.best_timed(
             before, kind, limit, self._seed, self._price, timed, lambda: pricing.is_due
         )
