@@ -26,11 +26,11 @@ from tvm.s_tir import Trace
 from tvm.target import Target
 
 from ..cost_model.archive import replacing
+from ..draft.block_tree import NotUnderstood
 from ..draft.hardware import Hardware, hardware_of
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
 from ..draft.penalties import PENALTIES, expected_ns
-from ..draft.skeleton import NotUnderstood
 from ..draft.symbols import SYMBOLS
 from ..search_strategy.neighbourhood import Point
 from .definitions import definition_of

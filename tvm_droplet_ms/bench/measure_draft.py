@@ -32,11 +32,12 @@ from tvm.target import Target
 from ..compat import fast_tune_contexts
 from ..cost_model.features.loop_context import loop_nests
 from ..draft import SymbolDraft
+from ..draft.block_tree import NotUnderstood
 from ..draft.hardware import Hardware
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
 from ..draft.penalties import expected_ns
-from ..draft.skeleton import NotUnderstood, Skeleton, compile_skeleton
+from ..draft.skeleton import Skeleton, compile_skeleton
 from ..report import align
 from ..search_strategy.neighbourhood import Point
 from .definitions import definition_of

@@ -28,9 +28,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ..compat import fast_tune_contexts
+from ..draft.block_tree import NotUnderstood
 from ..draft.gpu_limits import GpuLimits, compile_launch
 from ..draft.index_intervals import UnknownIndex
-from ..draft.skeleton import NotUnderstood
 from ..report import align
 from ..search_strategy.decisions import Sketch
 from .live.layers import ALL_LAYERS, Layer, make_module

@@ -34,9 +34,9 @@ from tvm.s_tir import Schedule
 from ..search_strategy.candidates import Replayer
 from ..search_strategy.decisions import Sketch
 from ..search_strategy.design_spaces import DesignSpaces
+from .block_tree import NotUnderstood
 from .extents import Interval, Intervals, Node, Tape
 from .index_intervals import UnknownIndex, index_interval
-from .skeleton import NotUnderstood
 
 _LOW, _HIGH = (
     "meta_schedule.thread_extent_low_inclusive",

@@ -28,8 +28,9 @@ from tvm.s_tir import Schedule, Trace
 from ..search_strategy.decision_kinds import COMPUTE_LOCATION
 from ..search_strategy.decisions import Sketch
 from ..search_strategy.neighbourhood import Point
+from .block_tree import NotUnderstood
 from .extents import Node, Tape
-from .skeleton import Nest, NotUnderstood, compile_skeleton
+from .skeleton import Nest, compile_skeleton
 from .symbols import SYMBOLS, Limits, NestValues, symbols
 
 _LIMITS = (

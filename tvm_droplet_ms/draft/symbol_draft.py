@@ -26,10 +26,10 @@ import numpy as np
 from ..search_strategy.candidates import Replayer
 from ..search_strategy.decision_kinds import COMPUTE_LOCATION
 from ..search_strategy.design_spaces import DesignSpaces
+from .block_tree import NotUnderstood
 from .draft_file import read_draft, shipped_draft
 from .index_intervals import UnknownIndex
 from .key_symbols import Key, KeySymbols, key_of
-from .skeleton import NotUnderstood
 
 MOST_KEYS = 64
 """Keys of a sketch that are drafted, those of the most points first."""

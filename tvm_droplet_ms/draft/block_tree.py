@@ -1,0 +1,139 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The blocks of a scheduled module, with the loops around them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import IRModule
+
+from ..cost_model.features.loop_context import scheduled_blocks
+
+
+class NotUnderstood(Exception):
+    """A schedule of which this module does not know what its loops depend on."""
+
+
+@dataclass
+class Loop:
+    """A loop of the module; TVM's variable of it, and its extent."""
+
+    variable: Any
+    extent: int
+
+
+@dataclass
+class Block:
+    """A block that has no block within it.
+
+    Parameters
+    ----------
+    realize : Any
+        TVM's ``SBlockRealize``.
+    loops : tuple[Loop, ...]
+        The loops around it, the outermost first.
+    """
+
+    realize: Any
+    loops: tuple[Loop, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.realize.block.name_hint)
+
+    @cached_property
+    def axes(self) -> list[Any]:
+        """Its axes, TVM's ``IterVar``."""
+        return list(self.realize.block.iter_vars)
+
+    @cached_property
+    def variables(self) -> list[Any]:
+        """The variables of its axes."""
+        return [axis.var for axis in self.axes]
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The lengths of its axes."""
+        return [integer(axis.dom.extent) for axis in self.axes]
+
+    @cached_property
+    def writes(self) -> list[Any]:
+        """The regions that it writes."""
+        return list(self.realize.block.writes)
+
+    @cached_property
+    def reads(self) -> list[Any]:
+        """The regions that it reads."""
+        return list(self.realize.block.reads)
+
+
+@dataclass(frozen=True)
+class BlockTree:
+    """The blocks and loops of a module.
+
+    Parameters
+    ----------
+    blocks : list[Block]
+        Those without a block within them, in the order of the module.
+    loops : list[Loop]
+        All loops around them, each once, in the order of the module.
+    """
+
+    blocks: list[Block]
+    loops: list[Loop]
+
+    def find(self, variable: Any) -> Loop | None:
+        """The loop of a variable of TVM's; None if it is gone."""
+        return next((loop for loop in self.loops if loop.variable.same_as(variable)), None)
+
+
+def read_blocks(mod: IRModule) -> BlockTree:
+    """Read the blocks of a module.
+
+    Raises
+    ------
+    NotUnderstood
+        If an extent is not constant.
+    """
+    loops: list[tuple[Any, Loop]] = []
+
+    def ours(theirs: Any) -> Loop:
+        for known, loop in loops:
+            if known.same_as(theirs):
+                return loop
+        loop = Loop(theirs.loop_var, integer(theirs.extent))
+        loops.append((theirs, loop))
+        return loop
+
+    blocks = [Block(realize, tuple(map(ours, around))) for realize, around in scheduled_blocks(mod)]
+    return BlockTree(blocks, [loop for _, loop in loops])
+
+
+def integer(value: Any) -> int:
+    """The number that an expression is.
+
+    Raises
+    ------
+    NotUnderstood
+        If it is not constant.
+    """
+    if isinstance(value, int | tirx.IntImm):
+        return int(value)
+    raise NotUnderstood(f"the extent {value}, which is not constant")
