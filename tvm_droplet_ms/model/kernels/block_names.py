@@ -17,9 +17,9 @@
 """Names of blocks that do not depend on the names of Relax variables.
 
 TE names a reduction after what it reduces: the mean of the variable ``lv226`` has the block
-``lv226_red``. TVM's hashes and databases leave names out, but traces find blocks by them. So the
-same kernel of another graph has the same workload, its records do not replay, and a database that
-has both cannot be opened any more.
+``lv226_red``, its layer norm ``lv226_sum``. TVM's hashes and databases leave names out, but traces
+find blocks by them. So the same kernel of another graph has the same workload, its records do not
+replay, and a database that has both cannot be opened any more.
 """
 
 from collections.abc import Mapping
@@ -57,13 +57,19 @@ def _named_by_place(function: PrimFunc) -> PrimFunc | None:
     blocks: list[SBlock] = []
     _visit(function.body, blocks)
     written = {region.source.name for block in blocks for region in block.writes}
-    names = {parameter.name: f"p{place}" for place, parameter in enumerate(function.params)}
+    names = {
+        parameter.name: f"p{place}"
+        for place, parameter in enumerate(function.params)
+        if parameter.name not in written
+    }
     taken = {str(block.name_hint) for block in blocks}
     changes: dict[str, str] = {}
     for name in taken:
-        read, underscore, rest = name.rpartition("_red")
-        if underscore and read in names and read not in written:
-            new = f"{names[read]}_red{rest}"
+        # TE appends what it computes: lv226_red, lv226_sum. Names may begin with others.
+        owners = [owner for owner in names if name.startswith(f"{owner}_")]
+        if owners:
+            owner = max(owners, key=len)
+            new = names[owner] + name.removeprefix(owner)
             if new not in taken:
                 changes[name] = new
     if not changes:
