@@ -16,7 +16,7 @@
 # under the License.
 """The tables of ``graph_search``. Imports no TVM."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import mean
 from typing import Any
 
@@ -24,7 +24,7 @@ from .live.tables import format_table
 
 Lines = Sequence[dict[str, Any]]
 
-_COLUMNS = ("saturation", "random", "tree search")
+_COLUMNS = ("saturation", "backtracking", "random", "tree search")
 
 
 def extraction_table(lines: Lines, markdown: bool) -> str:
@@ -54,7 +54,8 @@ def extraction_table(lines: Lines, markdown: bool) -> str:
 
 
 def search_table(lines: Lines, markdown: bool) -> str:
-    """The cost that each way to search reaches under each limit, as a share of the input's cost.
+    """The cost that each way to search reaches under each limit, as a share of the input's cost,
+    and the seconds of the processor that it takes.
 
     Parameters
     ----------
@@ -63,20 +64,22 @@ def search_table(lines: Lines, markdown: bool) -> str:
     markdown : bool
         Whether to print Markdown.
     """
-    header = ("model", "limit", *(f"{name} %" for name in _COLUMNS), "seeds", "tree search s")
+    header = ["model", "limit", "seeds"]
+    header += [f"{name} {unit}" for unit in ("%", "s") for name in _COLUMNS]
     keys = dict.fromkeys((line["model"], line["limit"]) for line in lines)
     rows = []
     for model, limit in keys:
-        cells, seeds, secs = [], 0, "-"
-        for name in _COLUMNS:
-            key = (model, limit, name)
-            found = [e for e in lines if (e["model"], e["limit"], e["method"]) == key]
-            costs = [line["cost"] / line["input"] for line in found]
-            cells.append(_percent(mean(costs)) if costs else "-")
-            if found and name == "tree search":
-                seeds, secs = len(found), f"{mean(line['secs'] for line in found):.0f}"
-        rows.append([model, str(limit), *cells, str(seeds), secs])
+        here = [line for line in lines if (line["model"], line["limit"]) == (model, limit)]
+        by_method = {name: [e for e in here if e["method"] == name] for name in _COLUMNS}
+        lists = by_method.values()
+        costs = [_mean_of(each, lambda e: 100 * e["cost"] / e["input"], 2) for each in lists]
+        secs = [_mean_of(each, lambda e: e["secs"], 1) for each in lists]
+        rows.append([model, str(limit), str(len(by_method["tree search"])), *costs, *secs])
     return format_table(header, rows, markdown)
+
+
+def _mean_of(found: Lines, value: Callable[[dict[str, Any]], float], digits: int) -> str:
+    return f"{mean(map(value, found)):.{digits}f}" if found else "-"
 
 
 def _percent(share: float) -> str:

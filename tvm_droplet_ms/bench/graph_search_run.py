@@ -17,7 +17,7 @@
 """Ways to search one model's graph by prices that do not change."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,13 +33,18 @@ from ..graph.importer import import_function
 from ..graph.mcts import TreeSearch
 from ..graph.optimizer import prepared_for_import
 from ..graph.problem import Problem, problem_of
+from ..graph.relax_types import RelaxTypes
 from ..graph.rules.rule import apply_rule
 from ..graph.saturate import saturate
 from ..model.prepare import prepare_graph
 from ..tuning.roofline import MachineRates
+from .graph_backtracking import backtrack, single
 
 MACHINE = MachineRates(1e11, (2**17, 2**23), (1e11, 1e10))
 """A machine of 100 Gflop/s, and 100 GB/s in its caches: the same prices on any computer."""
+
+GRAPHS_A_STATE = 20
+"""Single graphs that are priced where an e-graph would be: that takes about as long."""
 
 EXTRACTION_SECS = 60.0
 """The most seconds of an extraction."""
@@ -56,7 +61,8 @@ class Searched:
 
     def __init__(self, mod: IRModule) -> None:
         prepared = prepared_for_import(prepare_graph()(mod))
-        imported = import_function(prepared["main"])
+        self._types = RelaxTypes()
+        imported = import_function(prepared["main"], self._types)
         imported.graph.rebuild()
         self._start, self._roots = imported.graph, imported.roots
         self._price = RooflinePrice(MACHINE)
@@ -90,6 +96,19 @@ class Searched:
         found = METHODS[method].search(self, graph, seed, states)
         secs = time.process_time() - start
         return {"input": self._input, **found, "secs": secs}
+
+    def with_backtracking(self, graph: EGraph, _seed: int, states: int) -> dict[str, Any]:
+        """Single graphs with backtracking. No e-graph, and no limit."""
+
+        def cost(graph: EGraph, roots: Sequence[int]) -> float:
+            plan = extract(problem_of(graph, roots, self._price, True), EXTRACTION_SECS).plan
+            return float("inf") if plan is None else plan.cost
+
+        start = single(graph, self._roots, self._types, {})
+        assert start is not None
+        found = backtrack(start, ALL_RULES, cost, self._types, GRAPHS_A_STATE * states)
+        done = {"states_priced": found.priced}
+        return {"cost": found.cost, "nodes": found.nodes, "complete": found.complete, **done}
 
     def _problem(self, graph: EGraph, layouts: bool = True) -> Problem:
         return problem_of(graph, self._roots, self._price, layouts)
@@ -176,6 +195,7 @@ class Method(NamedTuple):
 
 METHODS: Mapping[str, Method] = {
     "saturation": Method(Searched.saturated, is_random=False),
+    "backtracking": Method(Searched.with_backtracking, is_random=False),
     "random": Method(Searched.at_random),
     "tree search": Method(Searched.by_tree),
 }

@@ -17,6 +17,7 @@
 """An e-graph as the environment of a tree search: a step applies one rule. Imports no TVM."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from .egraph import EGraph
 from .rules.rule import Rule, apply_rule
@@ -39,7 +40,11 @@ class GraphState:
         self.graph = graph
         self.origin = origin
         self.path = path
-        self.key = graph.fingerprint(origin)
+
+    @cached_property
+    def key(self) -> int:
+        """A number that equal states share. It takes as long as a step."""
+        return self.graph.fingerprint(self.origin)
 
     def __hash__(self) -> int:
         return self.key

@@ -23,7 +23,7 @@ switch.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -162,6 +162,8 @@ class TreeSearch(Generic[S]):
 
         self._first = self._cost(state)
         self._found = Found(state, self._first)
+        if self._settings.rounds and not is_over():
+            self._cost(self._saturated(state, in_order=True))
         idle = 0
         while idle < IDLE_EPISODES:
             before = len(self._costs)
@@ -221,7 +223,8 @@ class TreeSearch(Generic[S]):
             child.add(value)
             parent.visits += 1
         if self._settings.all_as_first:
-            self._remember(self._first - self._cost(root.state) + value)
+            so_far = 0.0 if self._settings.price_last else self._first - self._cost(root.state)
+            self._remember(so_far + value)
 
     def _remember(self, gain: float) -> None:
         """Tell all actions of a simulation what it gained."""
@@ -253,10 +256,13 @@ class TreeSearch(Generic[S]):
             state = self._step(node.state, action)
             if state is None:
                 continue
-            gain = self._cost(node.state) - self._cost(state)
-            if not self._settings.all_as_first:
-                self._gains[action] = gain
-            node.children[action] = _Child(action, self._node(state), self._reward(gain))
+            reward = 0.0
+            if not self._settings.price_last:
+                gain = self._cost(node.state) - self._cost(state)
+                reward = self._reward(gain)
+                if not self._settings.all_as_first:
+                    self._gains[action] = gain
+            node.children[action] = _Child(action, self._node(state), reward)
             return node.children[action]
         return None
 
@@ -289,26 +295,52 @@ class TreeSearch(Generic[S]):
 
     def _rollout(self, state: S) -> float:
         """The return of random actions."""
-        settings = self._settings
-        value, factor, start = 0.0, 1.0, state
+        if self._settings.price_last:
+            return self._reward(self._first - self._cost(self._last(state)))
+        value, factor = 0.0, 1.0
+        for before, after in self._walk(state):
+            value += factor * self._reward(self._cost(before) - self._cost(after))
+            factor *= self._settings.discount
+        return value
+
+    def _last(self, state: S) -> S:
+        """The state after a roll-out."""
+        if self._settings.rounds:
+            return self._saturated(state)
+        for _, after in self._walk(state):
+            state = after
+        return state
+
+    def _walk(self, state: S) -> Iterator[tuple[S, S]]:
+        """Random actions, up to a number: the states before and after each that changes."""
         actions = list(self._environment.actions(state))
-        for _ in range(settings.rollout):
+        for _ in range(self._settings.rollout):
             if not actions:
                 break
             action = actions[int(self._rng.integers(len(actions)))]
             after = self._step(state, action)
             if after is None:
-                if settings.strike:
+                if self._settings.strike:
                     actions.remove(action)
                 continue
-            if not settings.price_last:
-                value += factor * self._reward(self._cost(state) - self._cost(after))
-            factor *= settings.discount
             self._simulated.append(action)
+            yield state, after
             state = after
-        if settings.price_last:
-            value = factor * self._reward(self._cost(start) - self._cost(state))
-        return value
+
+    def _saturated(self, state: S, in_order: bool = False) -> S:
+        """All actions in some order, round by round, until none changes anything."""
+        changed = True
+        while changed:
+            changed = False
+            actions = list(self._environment.actions(state))
+            if not in_order:
+                self._rng.shuffle(actions)
+            for action in actions:
+                after = self._environment.step(state, action)
+                if after is not None:
+                    state, changed = after, True
+                    self._simulated.append(action)
+        return state
 
     def _reward(self, gain: float) -> float:
         return max(gain, 0.0)

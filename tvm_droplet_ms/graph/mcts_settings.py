@@ -49,7 +49,11 @@ class Settings:
         A node has at most as many children as the root of its visits, those first whose rule
         gained the most when it was last applied.
     price_last : bool
-        A roll-out is priced at its end only. Costs never rise, so its last state is its best one.
+        A simulation is priced at its end only. Costs never rise, so its last state is its best one.
+    rounds : bool
+        A roll-out applies all actions in a random order, round by round, until none changes
+        anything. The first one of a search has them in their order, as saturation does. False: up
+        to `rollout` random actions.
     strike : bool
         A roll-out does not try again what changed nothing or was not allowed.
     prune : bool
@@ -71,6 +75,7 @@ class Settings:
     keep_tree: bool = True
     widening: bool = True
     price_last: bool = True
+    rounds: bool = True
     strike: bool = True
     prune: bool = True
     all_as_first: bool = True
@@ -85,6 +90,7 @@ PAPER = Settings(
     keep_tree=False,
     widening=False,
     price_last=False,
+    rounds=False,
     strike=False,
     prune=False,
     all_as_first=False,
