@@ -204,6 +204,22 @@ class EGraph:
 
         return visit(term)
 
+    def known(self, term: Term | int) -> int | None:
+        """The class of a term that is in the e-graph, rebuilt, already; None if it is not."""
+        found: dict[int, int | None] = {}
+
+        def visit(part: Term | int) -> int | None:
+            if isinstance(part, int):
+                return self.find(part)
+            if id(part) not in found:
+                children = [visit(child) for child in part.children]
+                node = Node(part.operator, tuple(c for c in children if c is not None))
+                number = None if None in children else self._memo.get(_key(node))
+                found[id(part)] = None if number is None else self.find(number)
+            return found[id(part)]
+
+        return visit(term)
+
     def type_of_term(self, term: Term | int) -> Type:
         """The type of a term, without adding it.
 

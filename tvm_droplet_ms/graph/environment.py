@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from .egraph import EGraph
-from .rules.rule import Rule, apply_rule
+from .rules.rule import Rule, apply_equalities, new_equalities
 
 
 class GraphState:
@@ -79,8 +79,12 @@ class GraphEnvironment:
 
     def step(self, state: GraphState, action: str) -> GraphState | None:
         """The state after a rule; None where it changes nothing or does not fit."""
+        rule = self._rules[action]
+        found = new_equalities(state.graph, rule)
+        if not found:
+            return None
         graph = state.graph.copy()
-        step = apply_rule(graph, self._rules[action])
+        step = apply_equalities(graph, rule, found)
         if not step.changed or (step.full and self._rollback):
             return None
         return GraphState(graph, state.origin, (*state.path, action))

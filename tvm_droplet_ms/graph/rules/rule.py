@@ -16,7 +16,7 @@
 # under the License.
 """What a rule is, and how it is applied. Imports no TVM."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -140,7 +140,18 @@ def apply_rule(graph: EGraph, rule: Rule, without: str | None = None) -> Step:
     step : Step
         What it did.
     """
-    found = list(rule.matches(graph, Conditions(rule.conditions, without)))
+    found = rule.matches(graph, Conditions(rule.conditions, without))
+    return apply_equalities(graph, rule, list(found))
+
+
+def new_equalities(graph: EGraph, rule: Rule) -> list[Equality]:
+    """What a rule finds in an e-graph, rebuilt, that the e-graph does not know."""
+    found = rule.matches(graph, Conditions(rule.conditions))
+    return [one for one in found if graph.known(one.term) != graph.find(one.number)]
+
+
+def apply_equalities(graph: EGraph, rule: Rule, found: Iterable[Equality]) -> Step:
+    """Make equal what a rule has found; see ``apply_rule``."""
     before, matched, joined, full = _sizes(graph), 0, False, False
     for number, term in found:
         type_ = graph.facts(number).type
