@@ -14,7 +14,6 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Monte Carlo tree search over an abstract environment. Imports no TVM.
 """Search among single graphs with backtracking, as TASO does it (Jia et al., SOSP 2019, section 6).
 
 It is what graph searches did before e-graphs: a substitution replaces a part of the graph, the
