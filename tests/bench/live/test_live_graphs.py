@@ -19,11 +19,14 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tvm_droplet_ms.bench.live import graphs_run
+from tvm_droplet_ms.bench.live.combined_matmuls import combine_matmuls
 from tvm_droplet_ms.bench.live.graphs_report import (
     BY_HAND,
+    COMBINED,
     FOUND,
     IMPORTED,
     PREPARED,
@@ -62,10 +65,11 @@ def test_speed_is_over_the_better_graph():
 
 def test_row_of_a_model():
     secs = {IMPORTED: [4.0, 4.0], PREPARED: [3.0, 3.0], FOUND: [2.0, 2.0], BY_HAND: [1.0, 1.0]}
+    secs[COMBINED] = [2.5, 2.5]
     cells = cells_of(speed_table({"m": [made_up(secs)]}, {"m": 1.06}, True))
     # 30 - 20 seconds of search, and the rest of 100.
-    expected = ["m", "1", "1.06", "1.50", "1.33", "0.50", "2000.00", "2.0e-06", "200", "10", "90"]
-    assert cells == [*expected, "64", "a tie; half / of it"]
+    expected = ["m", "1", "1.06", "1.50", "1.33", "0.50", "1.25", "2000.00", "2.0e-06", "200"]
+    assert cells == [*expected, "10", "90", "64", "a tie; half / of it"]
 
 
 def test_errors_and_orders_of_estimates():
@@ -108,3 +112,17 @@ def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
     assert [trials for _, trials, _ in bench.tuned][-3 * count :] == [8] * count + [16] * count + [
         20
     ] * count
+
+
+def test_combined_matmuls_compute_the_same():
+    from on_vm import Machine
+    from small_models import attention
+
+    mod = attention()
+    combined = combine_matmuls(mod)
+    assert [str(each).count("R.matmul") for each in (mod, combined)] == [5, 3]
+    inputs = [np.random.default_rng(0).standard_normal((8, 16)).astype("float32")]
+    found, expected = (
+        Machine({"main": each["main"]}).run("main", inputs) for each in (combined, mod)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -23,7 +23,8 @@ kernels of all graphs get the same number of trials, and the graphs are timed in
 the search count. It gives some kernels 32: with fewer the graphs are not compared alike.
 
 The speed in the table is the time of the better of the graphs as imported and as prepared over that
-of the graph that was found. Where a graph of the same outputs is written by hand, it is timed too.
+of the graph that was found. A graph of the same outputs that is written by hand, and one whose
+matmuls TVM's ``CombineParallelMatmul`` has merged, are timed too where there is one.
 
 A finished run is a file in ``--out`` and is not repeated.
 """

@@ -24,7 +24,8 @@ from typing import Any
 from .tables import format_table, spread
 
 IMPORTED, PREPARED, FOUND, BY_HAND = "as imported", "prepared", "found", "by hand"
-"""The graphs of a run."""
+COMBINED = "prepared, matmuls combined"
+"""The graphs of a run. TVM's ``CombineParallelMatmul`` makes the last one."""
 
 SPEED_HEADER = (
     "model",
@@ -33,6 +34,7 @@ SPEED_HEADER = (
     "found",
     "prepared / imported",
     "found / by hand",
+    "found / combined",
     "ms",
     "deviation",
     "e-nodes",
@@ -78,6 +80,7 @@ def _row(model: str, runs: Sequence[Run], bar: float) -> list[str]:
         _spread([speed(run) for run in runs]),
         _spread([_ratio(run, IMPORTED, PREPARED) for run in runs]),
         _spread([_ratio(run, BY_HAND, FOUND) for run in runs]),
+        _spread([_ratio(run, COMBINED, FOUND) for run in runs]),
         f"{1e3 * median(median(secs) for secs in times if secs):.2f}" if any(times) else "-",
         f"{max(run['deviations'].get(FOUND, 0.0) for run in runs):.1e}",
         f"{median(search['nodes'] for search in searches):.0f}",

@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tvm_ffi import structural_equal
+
 from ...graph import optimize
 from ...graph.measured_search import LEVELS
 from ...graph.verification import INPUT, Runnable, verify
@@ -33,8 +35,9 @@ from ...tuning.picks import last_line
 from ...tuning.stop import StopRequest
 from ...tuning.target import cpu_target
 from ..graph_models import MODELS
+from .combined_matmuls import combine_matmuls
 from .environment import environment
-from .graphs_report import BY_HAND, FOUND, IMPORTED, PREPARED
+from .graphs_report import BY_HAND, COMBINED, FOUND, IMPORTED, PREPARED
 from .store import Task, serve
 
 MOST_SECS = 24 * 3600.0
@@ -72,6 +75,9 @@ def search_and_compare(task: Task) -> dict[str, Any]:
     graphs = {INPUT: prepared}
     graphs |= {FOUND: found.mod} if has_found else {}
     graphs |= {IMPORTED: imported} if settings["imported"] else {}
+    combined = combine_matmuls(imported)
+    if not structural_equal(combined, imported):
+        graphs[COMBINED] = prepare(combined)
     graphs |= {} if model.by_hand is None else {BY_HAND: prepare(model.by_hand())}
     started, notes = time.monotonic(), list[str]()
     whole = ImportedModel(imported, check_inputs(imported))
