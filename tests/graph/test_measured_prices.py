@@ -197,6 +197,40 @@ def test_what_was_not_timed_is_as_far_from_its_roofline_as_the_rest():
     assert not price.unknown([extracted()])
 
 
+def test_what_decides_is_timed_first():
+    """A 3x3 convolution is in all plans: its time decides nothing, and is known last."""
+    w = Weights()
+
+    def body(emit, x):
+        y = emit(relax.op.nn.conv2d(x, w(64, 64, 3, 3), padding=1))
+        y = emit(relax.op.nn.conv2d(y, w(32, 64, 1, 1)))
+        return emit(relax.op.nn.avg_pool2d(y, (2, 2), (2, 2)))
+
+    imported = import_function(
+        optimizer.prepared_for_import(module([(1, 64, 28, 28)], body))["main"]
+    )
+    imported.graph.rebuild()
+    price = MeasuredPrice(BOUND)
+
+    def extracted():
+        problem = problem_of(imported.graph, imported.roots, price, layouts=False)
+        return FoundPlan(imported.graph, extract(problem, 20.0).plan)
+
+    before = extracted()
+    imported.graph.limit = 2000
+    saturate(imported.graph, ALL_RULES)
+    asked = []
+
+    def timed(kernels):
+        asked.append({kernel.operands[-1].shape for kernel in kernels})
+        return dict.fromkeys(kernels, 1e-3)
+
+    time_what_is_wanted(price, extracted, timed, lambda: False, [before])
+    three_by_three = (64, 64, 3, 3)
+    assert len(asked) > 1 and three_by_three in asked[-1]
+    assert not any(three_by_three in shapes for shapes in asked[:-1])
+
+
 def test_unpriced_kernels_stay_at_their_rooflines(tmp_path):
     bench = StubBench(lambda kernel: None)
     mod = transition()

@@ -136,6 +136,9 @@ def time_what_is_wanted(
 ) -> list[FoundPlan]:
     """Extract, time what the plan wants, and extract again, until it wants nothing new.
 
+    What not all plans have is timed before what they share: it decides between them, and there may
+    not be time for all.
+
     Parameters
     ----------
     price : MeasuredPrice
@@ -161,7 +164,12 @@ def time_what_is_wanted(
         if not wanted or is_due():
             break
         known = len(price.timed)
-        price.learn(time_kernels(wanted))
+        shared = set.intersection(*(_kernels_of(each) for each in [*first, best]))
+        price.learn(time_kernels([kernel for kernel in wanted if kernel not in shared] or wanted))
         if len(price.timed) == known:
             break
     return found
+
+
+def _kernels_of(found: FoundPlan) -> set[Kernel | None]:
+    return {kernel for _, kernel in kernels_of(*found)}
