@@ -64,13 +64,14 @@ def search_table(lines: Lines, markdown: bool) -> str:
     markdown : bool
         Whether to print Markdown.
     """
-    header = ["model", "limit", "seeds"]
-    header += [f"{name} {unit}" for unit in ("%", "s") for name in _COLUMNS]
+    columns = dict.fromkeys([*_COLUMNS, *(line["method"] for line in lines)])
+    header = ["model", "limit", "seeds", *(f"{name} %" for name in columns)]
+    header += [f"{name} s" for name in columns]
     keys = dict.fromkeys((line["model"], line["limit"]) for line in lines)
     rows = []
     for model, limit in keys:
         here = [line for line in lines if (line["model"], line["limit"]) == (model, limit)]
-        by_method = {name: [e for e in here if e["method"] == name] for name in _COLUMNS}
+        by_method = {name: [e for e in here if e["method"] == name] for name in columns}
         lists = by_method.values()
         costs = [_mean_of(each, lambda e: 100 * e["cost"] / e["input"], 2) for each in lists]
         secs = [_mean_of(each, lambda e: e["secs"], 1) for each in lists]

@@ -18,6 +18,8 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +33,9 @@ from ..graph.extract import extract
 from ..graph.greedy import dag_greedy, tree_greedy
 from ..graph.importer import import_function
 from ..graph.mcts import TreeSearch
+from ..graph.mcts_settings import PAPER, Settings
 from ..graph.optimizer import prepared_for_import
-from ..graph.problem import Problem, problem_of
+from ..graph.problem import Plan, Problem, problem_of
 from ..graph.relax_types import RelaxTypes
 from ..graph.rules.rule import apply_rule
 from ..graph.saturate import saturate
@@ -154,10 +157,23 @@ class Searched:
                 return {"cost": best, "nodes": nodes, "complete": True}
         return {"cost": best, "nodes": nodes, "complete": False}
 
-    def by_tree(self, graph: EGraph, seed: int, states: int) -> dict[str, Any]:
-        """The tree search."""
-        environment = GraphEnvironment(ALL_RULES, self._cost)
-        search = TreeSearch(environment, seed=seed)
+    def by_tree(
+        self,
+        graph: EGraph,
+        seed: int,
+        states: int,
+        settings: Settings = Settings(),
+        greedy: Callable[[Problem], Plan | None] | None = None,
+    ) -> dict[str, Any]:
+        """The tree search, with other settings or with a greedy extraction in all its rewards."""
+
+        def greedy_cost(graph: EGraph) -> float:
+            assert greedy is not None
+            plan = greedy(self._problem(graph))
+            return float("inf") if plan is None else plan.cost
+
+        cost = self._cost if greedy is None else greedy_cost
+        search = TreeSearch(GraphEnvironment(ALL_RULES, cost), settings, seed)
         found = search.run(GraphState(graph, graph.count), max_costs=states)
         done = {"states_priced": found.costs, "simulations": found.simulations}
         return {"cost": found.cost, "nodes": found.best.graph.size, "complete": False, **done}
@@ -193,9 +209,34 @@ class Method(NamedTuple):
     is_random: bool = True
 
 
-METHODS: Mapping[str, Method] = {
+MAIN_METHODS: Mapping[str, Method] = {
     "saturation": Method(Searched.saturated, is_random=False),
     "backtracking": Method(Searched.with_backtracking, is_random=False),
     "random": Method(Searched.at_random),
     "tree search": Method(Searched.by_tree),
 }
+"""The ways to search that are compared."""
+
+SWITCHES = (
+    "relative",
+    "transpositions",
+    "keep_tree",
+    "widening",
+    "rounds",
+    "prune",
+    "all_as_first",
+)
+
+METHODS: Mapping[str, Method] = {
+    **MAIN_METHODS,
+    "tree search as published": Method(partial(Searched.by_tree, settings=PAPER)),
+    "tree search, tree greedy": Method(partial(Searched.by_tree, greedy=tree_greedy)),
+    "tree search, DAG greedy": Method(partial(Searched.by_tree, greedy=dag_greedy)),
+    **{
+        f"tree search without {switch}": Method(
+            partial(Searched.by_tree, settings=replace(Settings(), **{switch: False}))
+        )
+        for switch in SWITCHES
+    },
+}
+"""Those, and the tree search with each of its differences from the published one off."""
