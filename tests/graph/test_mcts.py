@@ -51,6 +51,9 @@ class Knapsack:
         fits = self.weights[list(after)].sum() <= self.capacity
         return after if fits and len(after) > len(state) else None
 
+    def filled(self, state, actions):
+        return state
+
     def cost(self, state):
         items = list(state)
         return 20 - self.gains[items].sum() - self.pairs[np.ix_(items, items)].sum()
@@ -112,6 +115,9 @@ class Sequence:
     def step(self, state, action):
         return state + action if action not in state and all(action > c for c in state) else None
 
+    def filled(self, state, actions):
+        return state
+
     def cost(self, state):
         return 5.0 - len(state)
 
@@ -164,6 +170,9 @@ def test_ends_where_everything_was_seen():
 
         def step(self, state, action):
             return state + 1 if state < 3 else None
+
+        def filled(self, state, actions):
+            return state
 
         def cost(self, state):
             return 3.0 - state

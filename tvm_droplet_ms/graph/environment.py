@@ -89,6 +89,21 @@ class GraphEnvironment:
             return None
         return GraphState(graph, state.origin, (*state.path, action))
 
+    def filled(self, state: GraphState, actions: Sequence[str]) -> GraphState:
+        """The state with as much of rules as fits, in an order."""
+        graph, path = state.graph, list(state.path)
+        for name in actions:
+            rule = self._rules[name]
+            found = new_equalities(graph, rule)
+            if not found:
+                continue
+            graph = graph.copy() if graph is state.graph else graph
+            step = apply_equalities(graph, rule, found)
+            path += [name] * step.changed
+            if step.full:
+                break
+        return state if graph is state.graph else GraphState(graph, state.origin, tuple(path))
+
     def cost(self, state: GraphState) -> float:
         """The price of the best graph in a state."""
         return self._cost(state.graph)

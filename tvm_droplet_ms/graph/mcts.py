@@ -47,6 +47,9 @@ class Environment(Protocol[S]):
     def step(self, state: S, action: str) -> S | None:
         """The state after an action; None where it changes nothing or is not allowed."""
 
+    def filled(self, state: S, actions: Sequence[str]) -> S:
+        """A state that no action fits into as a whole, with what fits of them in part."""
+
     def cost(self, state: S) -> float:
         """What is to be made small."""
 
@@ -165,11 +168,14 @@ class TreeSearch(Generic[S]):
         if self._settings.rounds and not is_over():
             self._cost(self._saturated(state, in_order=True))
         idle = 0
-        while idle < IDLE_EPISODES:
+        while idle < IDLE_EPISODES and not is_over():
             before = len(self._costs)
-            self._episode(state, is_over)
+            if not self._node(state).done:
+                self._episode(state, is_over)
+            elif self._settings.rounds:
+                self._roll_out_more(state, is_over)
             # Another episode goes on with the tree; without a tree it would start over.
-            if is_over() or not self._settings.keep_tree or self._node(state).done:
+            if not self._settings.keep_tree:
                 break
             idle = idle + 1 if len(self._costs) == before else 0
         self._found.costs = len(self._costs)
@@ -196,6 +202,14 @@ class TreeSearch(Generic[S]):
                 self._nodes = {}
                 root = self._node(root.state)
         self._found.actions = self._found.actions or actions
+
+    def _roll_out_more(self, state: S, is_over: Callable[[], bool]) -> None:
+        """Roll-outs where all steps were tried: other actions may fit in part at their ends."""
+        for _ in range(self._settings.simulations):
+            if is_over():
+                break
+            self._found.simulations += 1
+            self._cost(self._saturated(state))
 
     def _exhausted(self, node: _Node) -> bool:
         return node.done or (not node.untried and not node.children)
@@ -329,10 +343,9 @@ class TreeSearch(Generic[S]):
 
     def _saturated(self, state: S, in_order: bool = False) -> S:
         """All actions in some order, round by round, until none changes anything."""
-        changed = True
+        changed, actions = True, list(self._environment.actions(state))
         while changed:
             changed = False
-            actions = list(self._environment.actions(state))
             if not in_order:
                 self._rng.shuffle(actions)
             for action in actions:
@@ -340,7 +353,7 @@ class TreeSearch(Generic[S]):
                 if after is not None:
                     state, changed = after, True
                     self._simulated.append(action)
-        return state
+        return self._environment.filled(state, actions)
 
     def _reward(self, gain: float) -> float:
         return max(gain, 0.0)
