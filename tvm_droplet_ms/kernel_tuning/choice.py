@@ -17,7 +17,6 @@
 """Chooses the schedule to hand over: the fastest of those whose outputs are right."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -182,7 +181,7 @@ class Choice:
         self,
         group: list[_Candidate],
         left: list[_Ranked],
-        libraries: Mapping[str, Path],
+        libraries: dict[str, Path],
         unchecked: str,
     ) -> tuple[_Candidate, dict[str, KernelTime]]:
         """Time groups in turns; returns the best candidate and the last time of each library."""
