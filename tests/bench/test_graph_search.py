@@ -32,7 +32,7 @@ def test_small_model_is_searched_and_not_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(graph_search, "MODELS", {"lstm": GraphModel(partial(lstm, 3, 64))})
     out = tmp_path / "searched.jsonl"
     arguments = ["--out", str(out), "--models", "lstm", "--limits", "500"]
-    arguments += ["--seeds", "0", "1", "--states", "8"]
+    arguments += ["--seeds", "0", "1", "--states", "3"]
     assert graph_search.main(arguments) == 0
     lines = [json.loads(text) for text in out.read_text().splitlines()]
     # What is not random has one seed.
