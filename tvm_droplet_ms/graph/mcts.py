@@ -34,8 +34,8 @@ from .mcts_settings import Settings
 S = TypeVar("S")
 
 
-IDLE_EPISODES = 8
-"""A search ends after so many episodes, from the first state to the end, that saw nothing new."""
+IDLE_SIMULATIONS = 100
+"""A search ends after so many simulations in a row that saw nothing new."""
 
 
 class Environment(Protocol[S]):
@@ -130,6 +130,7 @@ class TreeSearch(Generic[S]):
         self._gains: dict[str, float] = {}
         self._means: dict[str, tuple[int, float]] = {}
         self._simulated: list[str] = []
+        self._idle = 0
 
     def run(
         self,
@@ -161,23 +162,22 @@ class TreeSearch(Generic[S]):
 
         def is_over() -> bool:
             spent = self._found.simulations >= max_simulations or len(self._costs) >= max_costs
-            return spent or time.perf_counter() > end
+            return spent or self._idle >= IDLE_SIMULATIONS or time.perf_counter() > end
 
         self._first = self._cost(state)
         self._found = Found(state, self._first)
         if self._settings.rounds and not is_over():
             self._cost(self._saturated(state, in_order=True))
-        idle = 0
-        while idle < IDLE_EPISODES and not is_over():
-            before = len(self._costs)
+        while not is_over():
             if not self._node(state).done:
                 self._episode(state, is_over)
             elif self._settings.rounds:
                 self._roll_out_more(state, is_over)
+            else:
+                break
             # Another episode goes on with the tree; without a tree it would start over.
             if not self._settings.keep_tree:
                 break
-            idle = idle + 1 if len(self._costs) == before else 0
         self._found.costs = len(self._costs)
         return self._found
 
@@ -208,14 +208,18 @@ class TreeSearch(Generic[S]):
         for _ in range(self._settings.simulations):
             if is_over():
                 break
-            self._found.simulations += 1
+            self._begin_simulation()
             self._cost(self._saturated(state))
 
     def _exhausted(self, node: _Node) -> bool:
         return node.done or (not node.untried and not node.children)
 
-    def _simulate(self, root: _Node) -> None:
+    def _begin_simulation(self) -> None:
         self._found.simulations += 1
+        self._idle += 1
+
+    def _simulate(self, root: _Node) -> None:
+        self._begin_simulation()
         path: list[tuple[_Node, _Child]] = []
         node, on_path = root, {id(root)}
         while True:
@@ -378,6 +382,7 @@ class TreeSearch(Generic[S]):
 
     def _cost(self, state: S) -> float:
         if state not in self._costs:
+            self._idle = 0
             cost = self._costs[state] = self._environment.cost(state)
             if hasattr(self, "_found") and cost < self._found.cost:
                 self._found.best, self._found.cost = state, cost
