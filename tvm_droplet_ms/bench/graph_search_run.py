@@ -222,6 +222,7 @@ SWITCHES = (
     "transpositions",
     "keep_tree",
     "widening",
+    "price_last",
     "rounds",
     "prune",
     "all_as_first",
