@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.graph.mcts import TreeSearch
-from tvm_droplet_ms.graph.mcts_settings import PAPER, Settings
+from tvm_droplet_ms.graph.mcts_settings import PAPER, SWITCHES, Settings
 
 ITEMS = 11
 SEEDS = range(100)
@@ -128,19 +128,6 @@ def test_the_first_roll_out_is_saturation():
     settings = replace(Settings(), rounds=False)
     found = [TreeSearch(Sequence(), settings, seed).run("", max_costs=2) for seed in range(10)]
     assert min(result.cost for result in found) > 0
-
-
-SWITCHES = (
-    "relative",
-    "transpositions",
-    "keep_tree",
-    "widening",
-    "price_last",
-    "rounds",
-    "strike",
-    "prune",
-    "all_as_first",
-)
 
 
 @pytest.mark.parametrize("switch", SWITCHES)

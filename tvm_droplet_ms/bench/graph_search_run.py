@@ -33,7 +33,7 @@ from ..graph.extract import extract
 from ..graph.greedy import dag_greedy, tree_greedy
 from ..graph.importer import import_function
 from ..graph.mcts import TreeSearch
-from ..graph.mcts_settings import PAPER, Settings
+from ..graph.mcts_settings import PAPER, SWITCHES, Settings
 from ..graph.optimizer import prepared_for_import
 from ..graph.problem import Plan, Problem, problem_of
 from ..graph.relax_types import RelaxTypes
@@ -216,17 +216,6 @@ MAIN_METHODS: Mapping[str, Method] = {
     "tree search": Method(Searched.by_tree),
 }
 """The ways to search that are compared."""
-
-SWITCHES = (
-    "relative",
-    "transpositions",
-    "keep_tree",
-    "widening",
-    "price_last",
-    "rounds",
-    "prune",
-    "all_as_first",
-)
 
 METHODS: Mapping[str, Method] = {
     **MAIN_METHODS,

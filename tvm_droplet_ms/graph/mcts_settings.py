@@ -16,7 +16,7 @@
 # under the License.
 """Settings of a tree search: those of the paper, and ours. Imports no TVM."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,9 @@ class Settings:
     prune: bool = True
     all_as_first: bool = True
 
+
+SWITCHES = tuple(field.name for field in fields(Settings) if isinstance(field.default, bool))
+"""The differences from the published search that are on or off."""
 
 PAPER = Settings(
     simulations=128,

@@ -39,7 +39,7 @@ of the best."""
 
 SLOW_SECS = 0.5
 """A kernel without a schedule that takes longer is not timed beside the others, which would take
-35 calls of it."""
+28 calls of it."""
 
 _Ranked = tuple[int, TuningRecord]
 

@@ -137,8 +137,8 @@ def time_libraries(
     for library in libraries:
         module = _load(library, session)
         tensors = _tensors(arguments, inputs, session)
-        # The number of calls must come from warm ones: a first call loads pages of code and data,
-        # and takes a hundred times as long.
+        # TVM finds the number of calls by itself. From the first call of a process, which loads
+        # pages of code and data, it would be too small.
         evaluator = module.time_evaluator(
             "main",
             _device(session),

@@ -86,7 +86,7 @@ def search_and_compare(task: Task) -> dict[str, Any]:
     try:
         compiled, kernels = _compiled(bench, graphs, settings["trials"], check, notes)
         if INPUT not in compiled:
-            raise RuntimeError(f"there is nothing to compare with: {notes[-1]}")
+            raise RuntimeError(f"the prepared graph could not be compiled: {'; '.join(notes)}")
         verdict = verify(compiled, check)
     finally:
         bench.close()
