@@ -36,6 +36,7 @@ from .compat import fast_tune_contexts
 from .database import open_database
 from .model.kernels.block_names import name_blocks
 from .model.kernels.channelwise import mark_channelwise
+from .model.kernels.inlining import limit_inlining
 from .model.kernels.registration import legalize_map, register_schedule_rules
 from .model.kernels.shuffled_convolution import read_shuffled
 from .model.prepare import prepare_graph
@@ -342,6 +343,7 @@ def droplet_tuning_pipeline(
             legalize,
             name_blocks(),
             fuse,
+            limit_inlining(),
             mark_channelwise(),
         ]
     if optimize_graph:

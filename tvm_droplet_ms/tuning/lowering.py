@@ -25,6 +25,7 @@ from tvm.tirx import PrimFunc
 
 from ..model.kernels.block_names import name_blocks
 from ..model.kernels.channelwise import mark_channelwise
+from ..model.kernels.inlining import limit_inlining
 from ..model.kernels.registration import legalize_map
 from ..model.kernels.shuffled_convolution import read_shuffled
 from .kernel_objects import KernelObjects
@@ -62,7 +63,7 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
         transform.FuseOps(),
         transform.FuseTIR(),
         transform.DeadCodeElimination(),
-        *([] if is_reference else [mark_channelwise()]),
+        *([] if is_reference else [limit_inlining(), mark_channelwise()]),
         transform.AttachAttrLayoutFreeBuffers(),
     ]
     with target:

@@ -26,9 +26,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm.ir import IRModule
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import For, PrimFunc, SeqStmt
+
+from .kernel_pass import kernel_pass
 
 
 def name_blocks() -> tvm.transform.Pass:
@@ -40,16 +41,7 @@ def name_blocks() -> tvm.transform.Pass:
         For kernels after ``LegalizeOps`` and before ``FuseTIR``, which takes the names over.
     """
 
-    def rename(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
-        renamed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-        for variable, function in mod.functions_items():
-            if isinstance(function, PrimFunc):
-                found = _named_by_place(function)
-                if found is not None:
-                    renamed.update_func(variable, found)
-        return renamed
-
-    return tvm.transform.module_pass(rename, opt_level=0, name="NameBlocks")
+    return kernel_pass("NameBlocks", _named_by_place)
 
 
 def _named_by_place(function: PrimFunc) -> PrimFunc | None:

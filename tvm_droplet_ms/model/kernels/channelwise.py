@@ -34,6 +34,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar, PrimFunc
 
+from .inlining import RULE
+from .kernel_pass import kernel_pass
 from .pool_rules import vector_extents
 
 _RULE = "tvm_droplet_ms.channelwise"
@@ -58,16 +60,7 @@ def mark_channelwise() -> tvm.transform.Pass:
         than the result, and channels, the last axis, that a multiple of 8 divides and 64 does not.
     """
 
-    def mark(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
-        marked = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-        for variable, function in mod.functions_items():
-            if isinstance(function, PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {}):
-                found = _marked(function)
-                if found is not None:
-                    marked.update_func(variable, found)
-        return marked
-
-    return tvm.transform.module_pass(mark, opt_level=0, name="MarkChannelwise")
+    return kernel_pass("MarkChannelwise", _marked)
 
 
 def _marked(function: PrimFunc) -> PrimFunc | None:
@@ -79,7 +72,9 @@ def _marked(function: PrimFunc) -> PrimFunc | None:
     shape = shapes.pop()
     if shapes or len(shape) < 2 or shape[-1] % _TVMS_VECTOR == 0 or shape[-1] % _LEAST_VECTOR:
         return None
-    if any("schedule_rule" in schedule.get(block).annotations for block in blocks):
+    annotations = {name for block in blocks for name in schedule.get(block).annotations}
+    # The rule inlines everything, and some blocks must not be.
+    if annotations & {"schedule_rule", RULE}:
         return None
     schedule.annotate(blocks[-1], "schedule_rule", _RULE)
     return schedule.mod["main"].with_attrs(dict(function.attrs or {}))
