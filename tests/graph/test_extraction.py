@@ -25,6 +25,7 @@ from tvm_droplet_ms.graph import extract as extraction
 from tvm_droplet_ms.graph.extract import extract, needed_classes
 from tvm_droplet_ms.graph.greedy import dag_greedy, tree_greedy
 from tvm_droplet_ms.graph.problem import Choice, Conversion, Problem, needs_of, plan_of
+from tvm_droplet_ms.graph.two_steps import with_operators, without_layouts
 
 PLAIN, OTHER = (), (1, 0)
 
@@ -82,7 +83,7 @@ def check_plan(problem, plan):
 def test_cheapest_of_all(seed, layouts):
     problem = random_problem(np.random.default_rng(seed), layouts)
     expected = enumerated(problem)
-    found = extract(problem)
+    found = extract(problem, gap=0.0)
     if expected == float("inf"):
         assert found.plan is None
         return
@@ -98,6 +99,51 @@ def test_cheapest_of_all(seed, layouts):
         assert baseline.cost >= found.plan.cost - 1e-6
 
 
+@pytest.mark.parametrize("gap", [0.0, 0.05, 0.3])
+def test_a_gap_bounds_what_is_missed(gap):
+    for seed in range(60):
+        problem = random_problem(np.random.default_rng(seed), (PLAIN, OTHER))
+        expected, found = enumerated(problem), extract(problem, gap=gap)
+        if expected == float("inf"):
+            continue
+        assert found.plan.optimal
+        assert found.bound <= expected + 1e-6
+        assert found.plan.cost <= expected * (1 + gap) + 1e-6
+
+
+def test_a_bound_without_layouts_holds_for_all_plans():
+    tight = 0
+    for seed in range(100):
+        problem = random_problem(np.random.default_rng(seed), (PLAIN, OTHER))
+        expected = enumerated(problem)
+        if expected == float("inf"):
+            continue
+        operators = extract(without_layouts(problem), gap=0.0).plan
+        assert operators.cost <= expected + 1e-6
+        rest = extract(with_operators(problem, operators), gap=0.0).plan
+        if rest is not None:
+            check_plan(problem, rest)
+            assert rest.cost >= min(expected, extract(problem, gap=0.0).plan.cost) - 1e-6
+            tight += rest.cost == pytest.approx(operators.cost, abs=1e-6)
+    assert tight > 10
+
+
+def test_operators_first_and_their_layouts_then():
+    """A layer in the layout of its input, and one that is cheaper but wants another."""
+    choices = [
+        Choice((0, PLAIN), (), 0.0),
+        Choice((1, PLAIN), ((0, PLAIN),), 10.0),
+        Choice((1, OTHER), ((0, OTHER),), 9.0),
+    ]
+    conversions = [Conversion((0, OTHER), (0, PLAIN), 0.5), Conversion((1, PLAIN), (1, OTHER), 0.6)]
+    problem = Problem(choices, conversions, [(1, PLAIN)])
+    relaxed = without_layouts(problem)
+    assert [choice.price for choice in relaxed.choices] == [0.0, 9.0]
+    assert not relaxed.conversions
+    # 9 + 0.5 + 0.6 is dearer than 10, though 9 alone is not.
+    assert extract(problem, gap=0.0).plan.cost == pytest.approx(10.0)
+
+
 def test_some_random_problems_have_cycles_that_are_cut():
     cuts = 0
     for seed in range(40):
@@ -109,7 +155,7 @@ def test_levels_forbid_all_cycles(monkeypatch):
     monkeypatch.setattr(extraction, "CUT_ROUNDS", 0)
     for seed in range(20):
         problem = random_problem(np.random.default_rng(seed), (PLAIN,))
-        expected, found = enumerated(problem), extract(problem)
+        expected, found = enumerated(problem), extract(problem, gap=0.0)
         if expected < float("inf"):
             assert found.plan.cost == pytest.approx(expected, abs=1e-6)
 
