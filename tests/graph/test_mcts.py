@@ -51,7 +51,7 @@ class Knapsack:
         fits = self.weights[list(after)].sum() <= self.capacity
         return after if fits and len(after) > len(state) else None
 
-    def filled(self, state, actions):
+    def filled(self, state, actions, parts=1, generator=None):
         return state
 
     def cost(self, state):
@@ -115,7 +115,7 @@ class Sequence:
     def step(self, state, action):
         return state + action if action not in state and all(action > c for c in state) else None
 
-    def filled(self, state, actions):
+    def filled(self, state, actions, parts=1, generator=None):
         return state
 
     def cost(self, state):
@@ -158,7 +158,7 @@ def test_ends_where_everything_was_seen():
         def step(self, state, action):
             return state + 1 if state < 3 else None
 
-        def filled(self, state, actions):
+        def filled(self, state, actions, parts=1, generator=None):
             return state
 
         def cost(self, state):

@@ -33,7 +33,7 @@ from tvm_droplet_ms.measure.pool import TaskFailed
 from tvm_droplet_ms.tuning.application import database_to_apply
 from tvm_droplet_ms.tuning.first_picks import is_tunable, pick_schedules
 from tvm_droplet_ms.tuning.pick_file import PickFile
-from tvm_droplet_ms.tuning.pick_workers import PickWorkers
+from tvm_droplet_ms.tuning.pick_workers import LocalSampler, Models, PickWorkers
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.workers import start_workers
 
@@ -313,6 +313,36 @@ class TestWorkers:
         picks = pick_schedules([dense(8)], workers=FailingWorkers("crash"), **QUICK)
         assert len(picks) == 0
         assert picks.unscheduled == {"dense": "it ended"}
+
+    def test_get_one_schedule_of_a_task_that_takes_too_long(self, tmp_path):
+        workers = SlowWorkers(LocalSampler(Models(None)), most=1)
+        picks = pick_schedules([dense(8)], work_dir=tmp_path, workers=workers, **QUICK)
+        assert len(picks) == 1 and not picks.unscheduled
+        assert [(count > 1, is_asked) for count, is_asked in workers.asked][1:] == [(False, False)]
+        # The next run does not wait for the time limit again.
+        again = pick_schedules([dense(8)], work_dir=tmp_path, workers=FailingWorkers("x"), **QUICK)
+        assert len(again) == 1
+
+    def test_leave_a_task_whose_single_schedule_takes_too_long(self):
+        workers = SlowWorkers(LocalSampler(Models(None)), most=0)
+        picks = pick_schedules([dense(8)], workers=workers, **QUICK)
+        assert picks.unscheduled == {"dense": "killed after 120 s, its time limit"}
+        assert len(workers.asked) == 2
+
+
+class SlowWorkers:
+    """Workers that have the time for so many schedules of a task."""
+
+    def __init__(self, sampler, most):
+        self.sampler, self.most, self.asked = sampler, most, []
+
+    def submit(self, key, request, is_asked):
+        self.asked.append((request.count, is_asked))
+        if request.count <= self.most:
+            return self.sampler.submit(key, request, is_asked)
+        future = Future()
+        future.set_exception(TaskFailed("timeout", "killed after 120 s, its time limit"))
+        return future
 
 
 class FailingWorkers:

@@ -18,6 +18,9 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
 
 from .egraph import EGraph
 from .rules.rule import Rule, apply_equalities, new_equalities
@@ -89,21 +92,74 @@ class GraphEnvironment:
             return None
         return GraphState(graph, state.origin, (*state.path, action))
 
-    def filled(self, state: GraphState, actions: Sequence[str]) -> GraphState:
-        """The state with as much of rules as fits, in an order."""
-        graph, path = state.graph, list(state.path)
-        for name in actions:
-            rule = self._rules[name]
-            found = new_equalities(graph, rule)
-            if not found:
-                continue
-            graph = graph.copy() if graph is state.graph else graph
-            step = apply_equalities(graph, rule, found)
-            path += [name] * step.changed
-            if step.full:
+    def filled(
+        self,
+        state: GraphState,
+        actions: Sequence[str],
+        parts: int = 1,
+        generator: np.random.Generator | None = None,
+    ) -> GraphState:
+        """The state with as much of rules as fits, in an order.
+
+        A limit that cuts off whole rules leaves the first rules of all layers. With several parts,
+        it leaves all rules of some layers, which may be worth more.
+
+        Parameters
+        ----------
+        state : GraphState
+            The state.
+        actions : Sequence[str]
+            The names of rules in their order.
+        parts : int
+            The parts into which the classes that the search started with are divided, neighbours
+            together. All rules are applied to one until none matches, and then to another.
+        generator : np.random.Generator or None
+            Draws where the parts begin, and their order. None takes them as they come.
+        """
+        graph, path = state.graph.copy(), list(state.path)
+        divided = _parts(state.origin, parts, generator) if parts > 1 else []
+        for part in [*divided, None]:
+            if self._apply(graph, actions, part, path):
                 break
-        return state if graph is state.graph else GraphState(graph, state.origin, tuple(path))
+        changed = len(path) > len(state.path)
+        return GraphState(graph, state.origin, tuple(path)) if changed else state
+
+    def _apply(
+        self, graph: EGraph, actions: Sequence[str], part: range | None, path: list[str]
+    ) -> bool:
+        """Apply rules to a part of a graph until none matches, or once to all of it; whether it is
+        full then.
+        """
+        first, changed = graph.count, True
+        while changed:
+            changed = False
+            for name in actions:
+                rule = self._rules[name]
+                found = new_equalities(graph, rule)
+                if part is not None:
+                    inside = {graph.find(number) for number in (*part, *range(first, graph.count))}
+                    found = [one for one in found if graph.find(one.number) in inside]
+                if not found:
+                    continue
+                step = apply_equalities(graph, rule, found)
+                path += [name] * step.changed
+                changed = changed or step.changed
+                if step.full:
+                    return True
+            if part is None:
+                break
+        return False
 
     def cost(self, state: GraphState) -> float:
         """The price of the best graph in a state."""
         return self._cost(state.graph)
+
+
+def _parts(count: int, parts: int, generator: np.random.Generator | None) -> list[range]:
+    size = max(1, -(-count // parts))
+    start = size if generator is None else int(generator.integers(1, size + 1))
+    bounds = [0, *range(start, count, size), count]
+    found = [range(a, b) for a, b in pairwise(bounds)]
+    if generator is not None:
+        generator.shuffle(found)
+    return found

@@ -37,6 +37,12 @@ S = TypeVar("S")
 IDLE_SIMULATIONS = 100
 """A search ends after so many simulations in a row that saw nothing new."""
 
+PARTS = (2, 4, 8)
+"""Into how many parts the first state is divided: once each when a search begins."""
+
+BETWEEN_PARTS = 8
+"""The simulations after which the first state is divided again."""
+
 
 class Environment(Protocol[S]):
     """What is searched. States are hashable: equal states are one."""
@@ -47,8 +53,14 @@ class Environment(Protocol[S]):
     def step(self, state: S, action: str) -> S | None:
         """The state after an action; None where it changes nothing or is not allowed."""
 
-    def filled(self, state: S, actions: Sequence[str]) -> S:
-        """A state that no action fits into as a whole, with what fits of them in part."""
+    def filled(
+        self,
+        state: S,
+        actions: Sequence[str],
+        parts: int = 1,
+        generator: np.random.Generator | None = None,
+    ) -> S:
+        """A state with what fits of actions in part, one part of the state after the other."""
 
     def cost(self, state: S) -> float:
         """What is to be made small."""
@@ -164,10 +176,14 @@ class TreeSearch(Generic[S]):
             spent = self._found.simulations >= max_simulations or len(self._costs) >= max_costs
             return spent or self._idle >= IDLE_SIMULATIONS or time.perf_counter() > end
 
+        self._start = state
         self._first = self._cost(state)
         self._found = Found(state, self._first)
         if self._settings.rounds and not is_over():
             self._cost(self._saturated(state, in_order=True))
+        for parts in PARTS if self._settings.parts else ():
+            if not is_over():
+                self._work_by_parts(state, parts)
         while not is_over():
             if not self._node(state).done:
                 self._episode(state, is_over)
@@ -180,6 +196,11 @@ class TreeSearch(Generic[S]):
                 break
         self._found.costs = len(self._costs)
         return self._found
+
+    def _work_by_parts(self, state: S, parts: int) -> None:
+        actions = list(self._environment.actions(state))
+        self._rng.shuffle(actions)
+        self._cost(self._environment.filled(state, actions, parts, self._rng))
 
     def _episode(self, state: S, is_over: Callable[[], bool]) -> None:
         """Real steps from the first state to where nothing can be done any more."""
@@ -217,6 +238,8 @@ class TreeSearch(Generic[S]):
     def _begin_simulation(self) -> None:
         self._found.simulations += 1
         self._idle += 1
+        if self._settings.parts and self._found.simulations % BETWEEN_PARTS == 0:
+            self._work_by_parts(self._start, PARTS[int(self._rng.integers(len(PARTS)))])
 
     def _simulate(self, root: _Node) -> None:
         self._begin_simulation()

@@ -54,6 +54,9 @@ class Settings:
         A roll-out applies all actions in a random order, round by round, until none changes
         anything. The first one of a search has them in their order, as saturation does. False: up
         to `rollout` random actions.
+    parts : bool
+        At times all actions are applied to one part of the first state after the other, until
+        nothing fits.
     strike : bool
         A roll-out does not try again what changed nothing or was not allowed.
     prune : bool
@@ -76,6 +79,7 @@ class Settings:
     widening: bool = True
     price_last: bool = True
     rounds: bool = True
+    parts: bool = True
     strike: bool = True
     prune: bool = True
     all_as_first: bool = True
@@ -94,6 +98,7 @@ PAPER = Settings(
     widening=False,
     price_last=False,
     rounds=False,
+    parts=False,
     strike=False,
     prune=False,
     all_as_first=False,

@@ -53,7 +53,7 @@ MOST_SEARCH_SECS = 45.0
 MOST_GRAPHS = 3
 """The most graphs that are run beside the input."""
 
-LEVELS = (8, 16, 32)
+LEVELS = (8, 16, 24, 32)
 """Trials of the kernels of whole graphs: all get the first, those that not all graphs have get
 more while there is time."""
 

@@ -34,6 +34,11 @@ LAYOUT_SPEEDS = {("conv2d", "NHWC"): 1.3, ("grouped", "NHWC"): 0.75, ("depthwise
 3x3, 32 groups of 4, and depthwise 3x3, on one Zen 4 core. They stand in until kernels are timed."""
 
 
+FLOPS = {"sigmoid": 20, "silu": 20, "exp": 20, "tanh": 30, "erf": 30, "gelu": 35}
+"""Operations of a value, where they are more than one: those of the polynomials that are summed up
+for it (``model/kernels/vector_math.py``)."""
+
+
 class Rates(Protocol):
     """What a machine can do; ``tuning.roofline.MachineRates`` is one."""
 
@@ -69,7 +74,8 @@ class Price(Protocol):
 class RooflinePrice:
     """Rooflines: the longer of computing and moving, and a constant for each kernel.
 
-    Elementwise work runs in the kernel before it: it costs its arithmetic, and what else it reads.
+    Elementwise work runs in the kernel before it: it costs its arithmetic, what else it reads, and
+    a small constant. Not all is fused, and of graphs of equal prices the simplest one is wanted.
 
     Parameters
     ----------
@@ -77,12 +83,15 @@ class RooflinePrice:
         The machine.
     call_secs : float
         Seconds of a kernel's call.
+    fused_secs : float
+        Seconds of an elementwise call or a slice beside its arithmetic and its reading.
     layout_speeds : dict[tuple[str, str], float]
         The speed of a kind of convolution in a layout over that in NCHW.
     """
 
     rates: Rates
     call_secs: float = 1e-6
+    fused_secs: float = 1e-7
     layout_speeds: dict[tuple[str, str], float] = field(default_factory=LAYOUT_SPEEDS.copy)
 
     def kernel(self, graph: EGraph, number: int, way: Implementation) -> float:
@@ -98,7 +107,7 @@ class RooflinePrice:
         moved = bytes_of(result) + sum(bytes_of(operand) for operand in operands)
         if op.name == "strided_slice":
             # What reads it does so in its own kernel, as long as that is no convolution or product.
-            return self._bound(0.0, 2 * bytes_of(result))
+            return self._bound(0.0, 2 * bytes_of(result)) + self.fused_secs
         bound = self._bound(flops_of(op, operands, result), moved)
         speed = self.layout_speeds.get((_kind(op, operands), _layout(op)), 1.0)
         return bound / speed + self.call_secs
@@ -123,7 +132,9 @@ class RooflinePrice:
         )[:-1]
         assert isinstance(result, Tensor)
         moved = sum(read)
-        return result.size / self.rates.flops_per_sec + moved / self.rates.bandwidth(moved)
+        moving = moved / self.rates.bandwidth(moved)
+        flops = result.size * FLOPS.get(way.operator.name, 1)
+        return flops / self.rates.flops_per_sec + moving + self.fused_secs
 
 
 def _stored(type_: Type, layout: Layout) -> Type:

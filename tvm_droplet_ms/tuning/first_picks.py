@@ -23,7 +23,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
 
@@ -34,7 +34,7 @@ from ..search_strategy.logger import logger
 from ..search_strategy.prior import PriorLike
 from .pick_file import PickFile, StoredPick
 from .pick_sampling import PickRequest
-from .pick_workers import LocalSampler, Models, PickWorkers
+from .pick_workers import LocalSampler, Models, PickWorkers, Sampler
 from .picks import FirstPicks, last_line, restore, task_key
 from .roofline import MachineRates, measure_machine, task_bound
 from .sample_sizes import sample_sizes
@@ -142,9 +142,9 @@ def pick_schedules(
             future = (workers or local).submit(key, request, ask)
             running.append(_Sampled(task.task_name, key, request, ask, late, future))
             if len(running) >= (AHEAD if workers else 1):
-                _settle(running.popleft(), local, picks, file)
+                _settle(running.popleft(), workers or local, local, picks, file)
         while running:
-            _settle(running.popleft(), local, picks, file)
+            _settle(running.popleft(), workers or local, local, picks, file)
     for name, reason in picks.unscheduled.items():
         logger.warning("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
     return picks
@@ -163,16 +163,25 @@ class _Sampled:
 
 
 def _settle(
-    sampled: _Sampled, local: LocalSampler, picks: FirstPicks, file: PickFile | None
+    sampled: _Sampled,
+    sampler: Sampler,
+    local: LocalSampler,
+    picks: FirstPicks,
+    file: PickFile | None,
 ) -> None:
     """Wait for a pick, and keep it or the reason why there is none."""
     try:
         try:
             line = sampled.future.result()
         except TaskFailed as failure:
-            if not failure.failure.is_machinery:
+            if failure.failure.is_machinery:
+                line = local.submit(sampled.key, sampled.request, sampled.is_asked).result()
+            elif failure.kind == "timeout" and sampled.request.count > 1:
+                # A kernel whose schedules take seconds each has time for its first valid one.
+                single = replace(sampled.request, count=1)
+                line = sampler.submit(sampled.key, single, False).result()
+            else:
                 raise
-            line = local.submit(sampled.key, sampled.request, sampled.is_asked).result()
     # A task whose space TVM cannot make, or whose features it cannot extract, raises errors of many
     # types. The other tasks are not to suffer from it.
     except Exception as error:

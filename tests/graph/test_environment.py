@@ -1,0 +1,92 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""E-graphs as the environment of a tree search."""
+
+import numpy as np
+import pytest
+
+from tvm_droplet_ms.bench.graph_models.repvgg import repvgg
+from tvm_droplet_ms.bench.graph_search_run import MACHINE
+from tvm_droplet_ms.graph import ALL_RULES, RooflinePrice
+from tvm_droplet_ms.graph.environment import GraphEnvironment, GraphState
+from tvm_droplet_ms.graph.extract import extract
+from tvm_droplet_ms.graph.importer import import_function
+from tvm_droplet_ms.graph.optimizer import prepared_for_import
+from tvm_droplet_ms.graph.problem import problem_of
+from tvm_droplet_ms.graph.relax_types import RelaxTypes
+from tvm_droplet_ms.model.prepare import prepare_graph
+
+NAMES = [rule.name for rule in ALL_RULES]
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    """Six blocks of RepVGG, whose branches become one kernel by several rules each."""
+    mod = prepared_for_import(prepare_graph()(repvgg(16, ((1, 8), (5, 8)), 4)))
+    imported = import_function(mod["main"], RelaxTypes())
+    imported.graph.rebuild()
+
+    def cost(graph):
+        problem = problem_of(graph, imported.roots, RooflinePrice(MACHINE), False)
+        return extract(problem, gap=0.0).plan.cost
+
+    return imported.graph, GraphEnvironment(ALL_RULES, cost), cost
+
+
+def state_of(graph, limit):
+    start = graph.copy()
+    start.limit = limit
+    return GraphState(start, start.count)
+
+
+def test_all_rules_of_some_parts_gain_where_some_rules_of_all_parts_do_not(blocks):
+    graph, environment, cost = blocks
+    start = state_of(graph, graph.size + 40)
+    at_once = environment.filled(start, NAMES)
+    found = [environment.filled(start, NAMES, 3, np.random.default_rng(seed)) for seed in range(4)]
+    assert all(state.graph.size <= start.graph.limit for state in [at_once, *found])
+    assert cost(at_once.graph) == pytest.approx(cost(graph))
+    assert all(environment.cost(state) < 0.99 * cost(graph) for state in found)
+
+
+def test_where_all_fits_parts_find_what_saturation_finds(blocks):
+    graph, environment, cost = blocks
+    start = state_of(graph, 2000)
+    state = start
+    while (after := environment.filled(state, NAMES)).key != state.key:
+        state = after
+    by_parts = environment.filled(start, NAMES, 3, np.random.default_rng(0))
+    assert cost(state.graph) < 0.95 * cost(graph)
+    assert cost(by_parts.graph) == pytest.approx(cost(state.graph))
+
+
+def test_a_step_leaves_the_state_before_it_as_it_is(blocks):
+    graph, environment, _ = blocks
+    start = state_of(graph, 2000)
+    key, size = start.graph.fingerprint(start.origin), start.graph.size
+    after = [environment.step(start, name) for name in NAMES]
+    after += [environment.filled(start, NAMES, 2, np.random.default_rng(0))]
+    assert sum(state is not None and state.graph.size > size for state in after) > 1
+    assert (start.graph.fingerprint(start.origin), start.graph.size) == (key, size)
+    assert all(state.path for state in after if state is not None)
+
+
+def test_a_step_that_does_not_fit_is_undone(blocks):
+    graph, environment, _ = blocks
+    start = state_of(graph, graph.size)
+    assert all(environment.step(start, name) is None for name in NAMES)
+    assert environment.filled(start, NAMES, 2, np.random.default_rng(0)).graph.size == graph.size
