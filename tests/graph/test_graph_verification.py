@@ -115,6 +115,7 @@ def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
     assert {(trials, frozenset(left)) for _, trials, left in bench.tuned} == {
         (8, frozenset()),
         (16, frozenset(common)),
+        (24, frozenset(common)),
         (32, frozenset(common)),
     }
 
