@@ -83,15 +83,16 @@ class RooflinePrice:
         The machine.
     call_secs : float
         Seconds of a kernel's call.
-    fused_secs : float
-        Seconds of an elementwise call or a slice beside its arithmetic and its reading.
+    slice_secs, elementwise_secs : float
+        Seconds of a slice and of an elementwise call beside their arithmetic and their reading.
     layout_speeds : dict[tuple[str, str], float]
         The speed of a kind of convolution in a layout over that in NCHW.
     """
 
     rates: Rates
     call_secs: float = 1e-6
-    fused_secs: float = 1e-7
+    slice_secs: float = 1e-7
+    elementwise_secs: float = 1e-8
     layout_speeds: dict[tuple[str, str], float] = field(default_factory=LAYOUT_SPEEDS.copy)
 
     def kernel(self, graph: EGraph, number: int, way: Implementation) -> float:
@@ -107,7 +108,7 @@ class RooflinePrice:
         moved = bytes_of(result) + sum(bytes_of(operand) for operand in operands)
         if op.name == "strided_slice":
             # What reads it does so in its own kernel, as long as that is no convolution or product.
-            return self._bound(0.0, 2 * bytes_of(result)) + self.fused_secs
+            return self._bound(0.0, 2 * bytes_of(result)) + self.slice_secs
         bound = self._bound(flops_of(op, operands, result), moved)
         speed = self.layout_speeds.get((_kind(op, operands), _layout(op)), 1.0)
         return bound / speed + self.call_secs
@@ -134,7 +135,7 @@ class RooflinePrice:
         moved = sum(read)
         moving = moved / self.rates.bandwidth(moved)
         flops = result.size * FLOPS.get(way.operator.name, 1)
-        return flops / self.rates.flops_per_sec + moving + self.fused_secs
+        return flops / self.rates.flops_per_sec + moving + self.elementwise_secs
 
 
 def _stored(type_: Type, layout: Layout) -> Type:
