@@ -46,6 +46,9 @@ EXACT = 1e-9
 ROUNDS = 3
 """The most rounds of extraction in two steps; after these, all is one program."""
 
+MOST_DEARER = 8
+"""Where the layouts of more classes matter, all is one program at once."""
+
 CUT_ROUNDS = 20
 """Cycles are forbidden one by one for so many rounds, and all at once after that."""
 
@@ -166,7 +169,8 @@ def _in_two_steps(problem: Problem, known: Plan, end: float, gap: float) -> _Fou
         found = _at_once(rest, fall_back, end, gap / 10)
         best, cuts = min(best, found.plan, key=lambda plan: plan.cost), cuts + found.cuts
         dearer = dearer_classes(found.plan, operators.plan)
-        if best.cost <= bound * (1 + max(gap, EXACT)) or dearer <= kept:
+        is_close = best.cost <= bound * (1 + max(gap, EXACT))
+        if is_close or dearer <= kept or len(dearer) > MOST_DEARER:
             break
         kept |= dearer
     is_optimal = best.cost <= bound * (1 + max(gap, EXACT))
