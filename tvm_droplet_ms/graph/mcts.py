@@ -198,6 +198,7 @@ class TreeSearch(Generic[S]):
         return self._found
 
     def _work_by_parts(self, state: S, parts: int) -> None:
+        """Price a state with all actions in one part of it after the other."""
         actions = list(self._environment.actions(state))
         self._rng.shuffle(actions)
         self._cost(self._environment.filled(state, actions, parts, self._rng))
@@ -236,6 +237,7 @@ class TreeSearch(Generic[S]):
         return node.done or (not node.untried and not node.children)
 
     def _begin_simulation(self) -> None:
+        """Count a simulation, and at times work by parts beside it."""
         self._found.simulations += 1
         self._idle += 1
         if self._settings.parts and self._found.simulations % BETWEEN_PARTS == 0:
