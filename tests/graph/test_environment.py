@@ -59,7 +59,7 @@ def test_all_rules_of_some_parts_gain_where_some_rules_of_all_parts_do_not(block
     at_once = environment.filled(start, NAMES)
     found = [environment.filled(start, NAMES, 3, np.random.default_rng(seed)) for seed in range(4)]
     assert all(state.graph.size <= start.graph.limit for state in [at_once, *found])
-    assert cost(at_once.graph) == pytest.approx(cost(graph))
+    assert cost(at_once.graph) > 0.995 * cost(graph)
     assert all(environment.cost(state) < 0.99 * cost(graph) for state in found)
 
 

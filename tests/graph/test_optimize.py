@@ -16,6 +16,7 @@
 # under the License.
 """The whole way: Relax in, search, Relax out, with equal outputs on the virtual machine."""
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -27,7 +28,10 @@ from small_models import Weights, inputs_of, module, run
 import tvm
 from tvm import relax
 from tvm.script import relax as R
+from tvm.target import Target
+from tvm_droplet_ms.bench.graph_models.recurrent import lstm
 from tvm_droplet_ms.graph import RooflinePrice, optimize, rules_of
+from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.roofline import MachineRates
 
 PRICE = RooflinePrice(MachineRates(1e11, (2**17, 2**23), (1e11, 1e10)))
@@ -344,3 +348,14 @@ def test_other_targets_and_families_are_refused():
         optimize(small_models.network(), "cuda", price=PRICE)
     with pytest.raises(ValueError, match="'folds' is no family"):
         rules_of("folds")
+
+
+def test_repeated_layers_get_one_form():
+    """All steps of a network have the same graphs to choose from, many of them of one price."""
+    mod = lstm(steps=8, width=64)
+    found = optimized(mod)
+    check_outputs(mod, found.mod)
+    kernels = lower(found.mod, Target({"kind": "llvm", "num-cores": 1}))
+    names = Counter(re.findall(r"R\.call_tir\(cls\.(\w*matmul\w*)", kernels.script()))
+    # One product of all inputs, and one kernel for what the steps do with their states.
+    assert sorted(names.values()) == [1, 7]

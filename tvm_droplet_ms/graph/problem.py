@@ -22,8 +22,13 @@ from typing import Any, NamedTuple
 
 from .egraph import EGraph
 from .implementations import AS_TYPED, Implementations, Layout
-from .language import Tensor
+from .language import BINARY, Tensor
 from .prices import Price
+
+LATE_SECS = 1e-7
+"""What is added to the price of a sum or product with a weight, divided by the steps before it.
+Sums commute, so that a network of repeated layers has many graphs of one price. A mixture of these
+has several kernels for one layer, each with a packed copy of its weights."""
 
 Place = tuple[int, Layout]
 """A class in a layout."""
@@ -220,10 +225,41 @@ def problem_of(
                     cost = price.conversion(type_, source, target)
                     conversions.append(Conversion((number, target), (number, source), cost))
     return Problem(
-        choices,
+        _weights_late(choices),
         conversions,
         [(root, AS_TYPED) for root in dict.fromkeys(wanted) if not graph.is_weight(root)],
     )
+
+
+def _weights_late(choices: list[Choice]) -> list[Choice]:
+    """The choices, where adding or multiplying a weight costs the more the earlier it is done."""
+    heights = _heights(choices)
+
+    def priced(choice: Choice) -> Choice:
+        if choice.what.operator.name not in BINARY or len(choice.needs) != 1:
+            return choice
+        height = heights.get(choice.needs[0][0], 1)
+        return choice._replace(price=choice.price + LATE_SECS / height)
+
+    return [priced(choice) for choice in choices]
+
+
+def _heights(choices: list[Choice]) -> dict[int, int]:
+    """The fewest steps, one after the other, that compute a class; at least 1."""
+    heights: dict[int, int] = {}
+    changed = True
+    while changed:
+        changed = False
+        for choice in choices:
+            number = choice.place[0]
+            below = [heights.get(need) for need, _ in choice.needs]
+            known = [height for height in below if height is not None]
+            if len(known) < len(below):
+                continue
+            height = max(known, default=0) + 1
+            if number not in heights or height < heights[number]:
+                heights[number], changed = height, True
+    return heights
 
 
 def _reachable(graph: EGraph, roots: list[int]) -> list[int]:
