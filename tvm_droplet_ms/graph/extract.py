@@ -274,7 +274,7 @@ class _Program:
         count, width = len(self.steps), len(self.steps) + len(self.levels)
         prices = np.array([step.price for step in self.steps] + [0.0] * len(self.levels))
         # The solver's tolerances are absolute: prices of microseconds would be below them.
-        scale = max(prices.max(), 1e-30) / LARGEST_PRICE
+        scale = max(float(prices.max()), 1e-30) / LARGEST_PRICE
         upper = np.array([1.0] * count + [float(len(self.levels))] * len(self.levels))
         result = milp(
             prices / scale,
