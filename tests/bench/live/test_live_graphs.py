@@ -101,7 +101,7 @@ def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
     monkeypatch.setattr(workbench, "Workbench", bench.make)
     monkeypatch.setattr(graphs_run, "Workbench", bench.make)
     monkeypatch.setattr(graphs_run, "MODELS", {"small": GraphModel(repvgg_block)})
-    assert BOUND and measured_search.LEVELS == (8, 16, 32)
+    assert BOUND and measured_search.LEVELS == (8, 16, 24, 32)
     settings = {"model": "small", "seed": 0, "minutes": 0.2, "trials": 20, "imported": True}
     result = graphs_run.search_and_compare(Task(settings, tmp_path, 0.0))
     assert set(result["secs"]) == {IMPORTED, PREPARED, FOUND}
