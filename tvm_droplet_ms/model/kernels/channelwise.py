@@ -34,7 +34,6 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar, PrimFunc
 
-from .inlining import RULE
 from .kernel_pass import kernel_pass
 from .pool_rules import vector_extents
 
@@ -72,9 +71,8 @@ def _marked(function: PrimFunc) -> PrimFunc | None:
     shape = shapes.pop()
     if shapes or len(shape) < 2 or shape[-1] % _TVMS_VECTOR == 0 or shape[-1] % _LEAST_VECTOR:
         return None
-    annotations = {name for block in blocks for name in schedule.get(block).annotations}
-    # The rule inlines everything, and some blocks must not be.
-    if annotations & {"schedule_rule", RULE}:
+    # Among them those that must not be inlined, as the rule does with everything.
+    if any("schedule_rule" in schedule.get(block).annotations for block in blocks):
         return None
     schedule.annotate(blocks[-1], "schedule_rule", _RULE)
     return schedule.mod["main"].with_attrs(dict(function.attrs or {}))
