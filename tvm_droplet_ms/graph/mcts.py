@@ -23,13 +23,13 @@ switch.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from .mcts_settings import Settings
+from .searchable import Environment, Found
 
 S = TypeVar("S")
 
@@ -42,53 +42,6 @@ PARTS = (2, 4, 8)
 
 BETWEEN_PARTS = 8
 """The simulations after which the first state is divided again."""
-
-
-class Environment(Protocol[S]):
-    """What is searched. States are hashable: equal states are one."""
-
-    def actions(self, state: S) -> Sequence[str]:
-        """What may be done in a state."""
-
-    def step(self, state: S, action: str) -> S | None:
-        """The state after an action; None where it changes nothing or is not allowed."""
-
-    def filled(
-        self,
-        state: S,
-        actions: Sequence[str],
-        parts: int = 1,
-        generator: np.random.Generator | None = None,
-    ) -> S:
-        """A state with what fits of actions in part, one part of the state after the other."""
-
-    def cost(self, state: S) -> float:
-        """What is to be made small."""
-
-
-@dataclass
-class Found(Generic[S]):
-    """What a search found.
-
-    Attributes
-    ----------
-    best : S
-        The state of the lowest cost; of those, the first.
-    cost : float
-        Its cost.
-    simulations : int
-        How many simulations were made.
-    costs : int
-        How many different states were priced.
-    actions : list[str]
-        The real steps.
-    """
-
-    best: S
-    cost: float
-    simulations: int = 0
-    costs: int = 0
-    actions: list[str] = field(default_factory=list)
 
 
 class _Child:

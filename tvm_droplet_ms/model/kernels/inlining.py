@@ -23,7 +23,7 @@ schedule of it was sampled within two minutes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvm_ffi.structural import structural_walk
@@ -67,7 +67,7 @@ class Computed(NamedTuple):
 
 
 def not_to_inline(blocks: Sequence[Computed], most: int = MOST_OPERATIONS) -> set[int]:
-    """Choose the blocks that must not be inlined. Imports nothing of TVM's.
+    """Choose the blocks that must not be inlined.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def limit_inlining(most: int = MOST_OPERATIONS) -> tvm.transform.Pass:
     return kernel_pass("LimitInlining", limit)
 
 
-def _computed(blocks: Sequence[Any], outputs: Iterable[Any]) -> list[Computed]:
+def _computed(blocks: Sequence[Any], outputs: Sequence[Any]) -> list[Computed]:
     """What blocks compute; a block that encloses others or writes several results has no reads."""
     results = [block.writes[0].source if len(block.writes) == 1 else None for block in blocks]
     written: dict[Any, int] = {}

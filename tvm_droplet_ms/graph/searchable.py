@@ -1,0 +1,72 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What a tree search searches, and what it finds. Imports no TVM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+S = TypeVar("S")
+
+
+class Environment(Protocol[S]):
+    """What is searched. States are hashable: equal states are one."""
+
+    def actions(self, state: S) -> Sequence[str]:
+        """What may be done in a state."""
+
+    def step(self, state: S, action: str) -> S | None:
+        """The state after an action; None where it changes nothing or is not allowed."""
+
+    def filled(
+        self,
+        state: S,
+        actions: Sequence[str],
+        parts: int = 1,
+        generator: np.random.Generator | None = None,
+    ) -> S:
+        """A state with what fits of actions in part, one part of the state after the other."""
+
+    def cost(self, state: S) -> float:
+        """What is to be made small."""
+
+
+@dataclass
+class Found(Generic[S]):
+    """What a search found.
+
+    Attributes
+    ----------
+    best : S
+        The state of the lowest cost; of those, the first.
+    cost : float
+        Its cost.
+    simulations : int
+        How many simulations were made.
+    costs : int
+        How many different states were priced.
+    actions : list[str]
+        The real steps.
+    """
+
+    best: S
+    cost: float
+    simulations: int = 0
+    costs: int = 0
+    actions: list[str] = field(default_factory=list)
