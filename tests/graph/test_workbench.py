@@ -25,12 +25,13 @@ from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
-from tvm_droplet_ms.graph.equal_trials import OneBatchEach
+from tvm_droplet_ms.graph.equal_trials import InTurns
 from tvm_droplet_ms.graph.kernel_module import kernel_module, workloads_of
 from tvm_droplet_ms.graph.kernels import Kernel
 from tvm_droplet_ms.graph.language import Tensor, operator
 from tvm_droplet_ms.graph.price_file import FILE_NAME, PriceFile, StoredPrice
 from tvm_droplet_ms.graph.workbench import TRIALS, Workbench
+from tvm_droplet_ms.model.kernels.weight_reuse import reuses_weights
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.priorities import Stake
@@ -84,7 +85,8 @@ class FakeTuner:
             if any(task.task_name.startswith(name) for name in self.unscheduled):
                 kernels.picks.unscheduled[task.task_name] = "made up"
 
-    def tune(self, tasks, kernels, stop, trials, batch):
+    def tune(self, tasks, kernels, stop, trials, batch, each):
+        assert each == batch
         for task in tasks:
             if task.task_name in kernels.picks.unscheduled:
                 continue
@@ -242,8 +244,8 @@ def test_torn_and_foreign_lines_are_skipped(tmp_path):
     assert PriceFile(tmp_path, "a").prices["6"].secs == 0.25
 
 
-def test_every_task_has_one_batch():
-    rule = OneBatchEach([Stake(1, 1.0), Stake(1, 3.0), Stake(1, 2.0)])
+def test_tasks_take_turns_until_they_end():
+    rule = InTurns([Stake(1, 1.0), Stake(1, 3.0), Stake(1, 2.0)])
     rule.know(1, 0.1)
     assert rule.next() == 1
     assert rule.next(busy=[1]) == 2
@@ -251,4 +253,23 @@ def test_every_task_has_one_batch():
     rule.end(0)
     assert rule.next(secs_left=0.1) == 2
     rule.tell(2, 1.0, 5.0)
+    assert rule.next() == 1
+    assert rule.next(busy=[1]) == 2
+    rule.tell(1, 1.0, 5.0)
+    rule.end(2)
+    assert rule.next() == 1
+    rule.end(1)
     assert rule.next() is None
+
+
+def test_kernels_that_reuse_weights_are_timed_with_warm_ones(bench):
+    opened, tuner, _ = bench()
+    cold = convolution(8)
+    reused = cold._replace(reused=True)
+    tuner.secs = lambda task: 1e-3 if reuses_weights(task.dispatched[0]) else 2e-3
+    secs = opened.time([cold, reused, SOFTMAX], StopRequest())
+    assert secs == {cold: 2e-3, SOFTMAX: 2e-3, reused: 1e-3}
+    # Both are kept.
+    again, tuner, _ = bench()
+    assert again.time([cold, reused], StopRequest()) == {cold: 2e-3, reused: 1e-3}
+    assert not tuner.tuned

@@ -17,6 +17,7 @@
 """Seeds are explored first; the other explorer fills the batch and goes on."""
 
 import random
+from functools import partial
 
 import pytest
 from conformance.driving import drive
@@ -24,6 +25,7 @@ from conformance.objectives import bowl, timed
 from conformance.strategies import make_droplet
 from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_two
 
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.search_strategy import RandomExplorer
 from tvm_droplet_ms.search_strategy.candidates import Replayer
@@ -72,7 +74,7 @@ class Watched(Explorer):
         return Watched(self.log)
 
 
-class WatchedExploration:
+class WatchedExploration(Exploration):
     def __init__(self, exploration: Exploration, log):
         self.exploration = exploration
         self.log = log
@@ -182,3 +184,19 @@ def test_strategy_measures_the_seeds_in_its_first_batch():
     assert flat[:2] == [values for _, values in SEEDS]
     assert len(driven.trials) == 30
     assert not driven.repeated
+
+
+def test_resumed_task_measures_new_seeds_before_it_descends():
+    database = MemoryDatabase()
+    run = partial(drive, objective=timed(bowl), max_trials=12, database=database)
+    first = run(make_context(make_droplet(explore_trials=4)))
+    (known, *_), *_ = first.batches
+    seeds = [(0, tuple(sum(known.decisions, ()))), *SEEDS]
+    explorer = SeededExplorer(lambda _: seeds, Watched())
+    again = run(make_context(make_droplet(explore_trials=4, explorer=explorer)))
+    flat = [tuple(sum(trial.decisions, ())) for trial in again.batches[0]]
+    # Its own is measured, and nothing else is explored.
+    assert flat == [values for _, values in SEEDS]
+    assert len(again.trials) == 12 and not again.repeated
+    resumed = run(make_context(make_droplet(explore_trials=4, explorer=explorer.clone())))
+    assert not {tuple(sum(trial.decisions, ())) for trial in resumed.batches[0]} & set(flat)

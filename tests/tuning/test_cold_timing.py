@@ -16,6 +16,7 @@
 # under the License.
 """Times of kernels whose weights are not in the caches."""
 
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,8 +26,9 @@ import tvm
 from tvm import te
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
+from tvm_droplet_ms.model.kernels.weight_reuse import REUSES_WEIGHTS
 from tvm_droplet_ms.tuning import cold_timing
-from tvm_droplet_ms.tuning.cold_timing import MOST_CALLS, time_cold
+from tvm_droplet_ms.tuning.cold_timing import MOST_CALLS, InsideTiming, time_cold
 
 
 class MadeUpModule:
@@ -42,8 +44,8 @@ class MadeUpModule:
     def __getitem__(self, name):
         return lambda *arguments: self.warm_ups.append((name, arguments))
 
-    def time_evaluator(self, name, *, dev, **options):
-        self.asked.append((name, dev, options))
+    def time_evaluator(self, func_name, *, dev, **options):
+        self.asked.append((func_name, dev, options))
         return lambda *_arguments: SimpleNamespace(
             results=[next(self.times) for _ in range(options["repeat"])]
         )
@@ -114,6 +116,25 @@ def test_arguments_that_evict_themselves_are_not_flushed(monkeypatch):
     timed = MadeUpModule([1.0] * 2)
     time_cold(timed, "cpu", config._replace(number=2), [(empty(1), empty(8))])
     assert timed.asked[0][2]["f_preproc"] == ""
+
+
+def added(extent, with_mark=False):
+    a, b = te.placeholder((1,), name="a"), te.placeholder((extent,), name="b")
+    function = te.create_prim_func([a, b, te.compute((extent,), lambda i: a[0] + b[i])])
+    marked = function.with_attr(REUSES_WEIGHTS, 1)
+    return tvm.IRModule({"main": marked if with_mark else function})
+
+
+def test_only_kernels_that_reuse_their_weights_are_timed_warm():
+    config = EvaluatorConfig(number=2, repeat=1, min_repeat_ms=20)
+    timing = InsideTiming()
+    timing.set_tasks([added(8, with_mark=True), added(9)])
+    again = pickle.loads(pickle.dumps(timing))
+    for other, preproc in ((empty(8), ""), (empty(9), "cache_flush_cpu_non_first_arg")):
+        module = MadeUpModule([1.0] * 4)
+        again(module, tvm.cpu(), config, [(empty(1), other, other)])
+        assert module.asked[0][2].get("f_preproc", "") == preproc
+        assert module.asked[0][2]["number"] == (1 if preproc else 2)
 
 
 def test_large_arguments_are_flushed_fewer_times(monkeypatch):

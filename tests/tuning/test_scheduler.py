@@ -134,6 +134,13 @@ def best_secs(database, task):
     return float(record.run_secs[0])
 
 
+def test_every_task_may_have_a_limit_of_its_own(tmp_path):
+    tasks = [dense(16), dense(32), dense(64)]
+    run, _, database = tune(tasks, tmp_path, max_trials=100, max_trials_per_task=5)
+    assert [row.effort.trials for row in run.rows] == [5, 5, 5]
+    assert run.why_ended == "converged" and len(database.get_all_tuning_records()) == 15
+
+
 def test_another_rule_may_choose_the_tasks(tmp_path):
     class InOrder(Priorities):
         def next(self, secs_left=math.inf, busy=()):

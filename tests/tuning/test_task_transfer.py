@@ -32,11 +32,11 @@ from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
 from tvm_droplet_ms.search_strategy.history import History
 from tvm_droplet_ms.search_strategy.refit import refit_tile
-from tvm_droplet_ms.search_strategy.tuned_task import TunedTask, sketch_id
+from tvm_droplet_ms.search_strategy.tuned_task import TunedTask, points_of_same_loops, sketch_id
 from tvm_droplet_ms.tuning.first_picks import pick_schedules
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.strategy import model_strategy
-from tvm_droplet_ms.tuning.transfer import PICKED, TaskSeeds
+from tvm_droplet_ms.tuning.transfer import PICKED, SIBLINGS, TaskSeeds
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 OTHER = Target({"kind": "llvm", "num-cores": 2})
@@ -165,6 +165,36 @@ def test_task_seeds_itself_with_its_own_record():
     best = measure(database, mod)
     search = search_of(mod)
     assert best in TaskSeeds([mod], database, TARGET).transferred(search.spaces)
+
+
+def test_task_that_was_measured_has_the_best_of_its_siblings():
+    """Those with the same loops, whatever follows them; not those of other extents."""
+    new, sibling, other = convolution(64), convolution(64, topi.tanh), convolution(48)
+    database = MemoryDatabase()
+    own = measure(database, new)
+    index, decisions = measure(database, sibling, count=5)
+    measure(database, other)
+    search = search_of(new)
+    search.history.load(database, search.replayer)
+    seeds = TaskSeeds([new, other, sibling], database, TARGET)
+    points = seeds(search)
+    # Another sketch: in which one of its own they are best is not known.
+    assert (index, decisions) in points and own not in points
+    assert {values for _, values in points} == {decisions} and len(points) <= SIBLINGS
+    # Once it has tried them, there is nothing new.
+    for point in points:
+        search.history.add(search.replayer.replay(search.spaces.trace(point)), (1.0,))
+    assert seeds(search) == []
+
+
+def test_decisions_of_a_sibling_of_the_same_sketch_are_tried_in_that_one():
+    mod = convolution(64)
+    database = MemoryDatabase()
+    best = measure(database, mod)
+    (record,) = database.get_top_k(database.commit_workload(mod), 1)
+    tuned = TunedTask.from_trace(record.trace)
+    assert points_of_same_loops([tuned], search_of(mod).spaces) == [best]
+    assert points_of_same_loops([tuned], search_of(convolution(48)).spaces) == []
 
 
 def test_tuned_task_reads_a_recorded_trace():

@@ -103,7 +103,7 @@ class AnnealingExplorer(Explorer):
         return AnnealingExplorer(**vars(self))
 
 
-class AnnealingExploration:
+class AnnealingExploration(Exploration):
     """The annealing of one run.
 
     Parameters

@@ -22,18 +22,23 @@ from collections.abc import Collection
 from ..tuning.priorities import Priorities
 
 
-class OneBatchEach(Priorities):
-    """One batch for every task, the one with the largest stake first, and then the end.
+class InTurns(Priorities):
+    """The task with the fewest batches is next, of these the one with the largest stake.
 
     A kernel with a hundred trials looks better than one with eight: what is to be compared gets as
-    many. What earlier runs know makes no difference. A batch begins where any time is left.
+    many. A task ends when its trials are spent; what earlier runs know makes no difference. A batch
+    begins where any time is left.
     """
 
     def next(self, secs_left: float = math.inf, busy: Collection[int] = ()) -> int | None:
         """Choose the task of the next batch; see ``Priorities.next``."""
-        waiting = [
-            task
+        open_tasks = {
+            task: progress
             for task, progress in enumerate(self._tasks)
-            if not progress.batches and not progress.ended and task not in busy
-        ]
-        return max(waiting, key=lambda task: (self._tasks[task].stake.secs, -task), default=None)
+            if not progress.ended and task not in busy
+        }
+        return min(
+            open_tasks,
+            key=lambda task: (open_tasks[task].batches, -open_tasks[task].stake.secs),
+            default=None,
+        )

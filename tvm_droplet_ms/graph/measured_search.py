@@ -37,7 +37,7 @@ from ..tuning.stop import StopRequest
 from .exporter import export_function
 from .function_search import FunctionSearch
 from .importer import Imported
-from .kernels import Kernel, kernels_of
+from .kernels import Kernel, has_reuse
 from .measured_prices import FoundPlan, MeasuredPrice
 from .problem import Conversion
 from .report import FunctionReport, GraphTimes, Measured
@@ -79,6 +79,9 @@ class Bench(Protocol):
     @property
     def secs_of(self) -> Mapping[str, float]:
         """Where the seconds went, by part."""
+
+    def reuses(self, mod: IRModule) -> bool:
+        """Whether a graph has kernels that find their weights in the caches."""
 
     def time(self, kernels: Sequence[Kernel], stop: StopRequest) -> Mapping[Kernel, float | None]:
         """Time kernels alone; None for one that cannot be timed."""
@@ -166,6 +169,7 @@ class MeasuredSearch:
         except ModelError as error:
             self._leave(f"it cannot be run to compare graphs: {error}")
             return None
+        self._price.reuse = has_reuse(self._imported.graph) and self._bench.reuses(model.mod)
         before = search.as_it_came()
         if before is None:
             self._leave("the graph that came in cannot be read back")
@@ -296,8 +300,10 @@ class MeasuredSearch:
         tuning = self._stop.earlier(max((1 - TUNING_SHARE) * self._stop.left, TIMED_SECS))
         graphs = dict(zip(mods, self._bench.graphs(list(mods.values()), tuning), strict=True))
         common: set[int] = set()
-        for level in LEVELS:
-            complete = [self._bench.tune(graph, level, tuning, common) for graph in graphs.values()]
+        for turn, level in enumerate(LEVELS):
+            # A kernel tries what kernels of the graphs before have found: none is always the last.
+            order = list(graphs.values())[:: -1 if turn % 2 else 1]
+            complete = [self._bench.tune(graph, level, tuning, common) for graph in order]
             if not all(complete):
                 # What got no trials cannot win: it need not be compiled.
                 kept = max(2, sum(complete)) if level == LEVELS[0] else len(graphs)
@@ -318,8 +324,10 @@ class MeasuredSearch:
         total = best.plan.cost
         if total <= 0:
             return []
-        old = Counter(kernel for _, kernel in kernels_of(*before) if kernel is not None)
-        new = [(step.price, kernel) for step, kernel in kernels_of(*best) if kernel is not None]
+        old = Counter(kernel for _, kernel in self._price.kernels(before) if kernel is not None)
+        new = [
+            (step.price, kernel) for step, kernel in self._price.kernels(best) if kernel is not None
+        ]
         kept, rest = 0.0, old.copy()
         for price, kernel in new:
             if rest[kernel]:

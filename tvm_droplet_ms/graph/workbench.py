@@ -31,6 +31,7 @@ from tvm.target import Target
 from ..cost_model.training.training_data import target_text
 from ..database import open_database
 from ..model.kernels.registration import register_schedule_rules
+from ..model.kernels.weight_reuse import reuses_weights
 from ..search_strategy import DropletStrategy
 from ..search_strategy.history import is_for_target
 from ..tuning.application import best_records
@@ -44,7 +45,7 @@ from ..tuning.picks import last_line
 from ..tuning.stop import StopRequest
 from ..tuning.strategy import model_strategy
 from ..tuning.torn_database import mend_torn_end
-from .equal_trials import OneBatchEach
+from .equal_trials import InTurns
 from .kernel_module import kernel_module, workloads_of
 from .kernels import Kernel
 from .price_file import PriceFile, StoredPrice
@@ -125,7 +126,7 @@ class Workbench:
             seed,
             Experience(),
             make_strategy=self._strategy,
-            make_priorities=OneBatchEach,
+            make_priorities=InTurns,
             keep_measuring=True,
         )
 
@@ -142,6 +143,10 @@ class Workbench:
     def secs_of(self) -> dict[str, float]:
         """Where the seconds went, by part."""
         return dict(self._parts.secs)
+
+    def reuses(self, mod: IRModule) -> bool:
+        """Whether a graph has kernels that find their weights in the caches."""
+        return reuses_weights(self._tuner.kernels(mod).lowered)
 
     def time(
         self, kernels: Sequence[Kernel], stop: StopRequest, trials: int = TRIALS
@@ -163,10 +168,15 @@ class Workbench:
             The seconds of the best schedule; None for a kernel that cannot be scheduled. Kernels
             that there was no time for are missing. What the directory knows is not timed again.
         """
-        known, missing = self._known(kernels, trials)
-        if missing and not stop.is_due:
-            known |= self._measured(missing, stop, trials)
-        return known
+        secs: dict[Kernel, float | None] = {}
+        # In one module, equal TIR functions would be one, and marked or not.
+        for reused in (False, True):
+            alike = [kernel for kernel in kernels if kernel.reused == reused]
+            known, missing = self._known(alike, trials) if alike else ({}, [])
+            if missing and not stop.is_due:
+                known |= self._measured(missing, stop, trials)
+            secs |= known
+        return secs
 
     def _known(
         self, kernels: Sequence[Kernel], trials: int
@@ -313,7 +323,7 @@ class Workbench:
                 lacking.setdefault(lack, []).append(task)
         for lack, tasks in sorted(lacking.items()):
             if not stop.is_due:
-                self._tuner.tune(tasks, kernels, stop, None, lack)
+                self._tuner.tune(tasks, kernels, stop, None, lack, lack)
 
     def _strategy(
         self, tasks: Sequence[ExtractedTask], *arguments: Any, **options: Any

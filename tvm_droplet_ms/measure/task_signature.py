@@ -31,6 +31,9 @@ from tvm.target import Target
 
 _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
 
+_OUR_MARKS = "tvm_droplet_ms."
+"""Begins the attributes by which this package tells kernels apart that are timed in other ways."""
+
 _FILE = "task"
 
 
@@ -68,11 +71,11 @@ def task_signature(mod: IRModule, target: Target) -> str:
     """Hash the properties of a scheduled module that no schedule changes.
 
     MetaSchedule tells neither its builder nor its runner which task a candidate belongs to. The
-    signature covers the target, the functions' names, and the kinds of floating-point operation in
-    them. Candidates of one task have different signatures only where an intrinsic replaced
-    operations. Two tasks with equal arguments, which the runner knows too, share a signature if
-    they compute with the same floating-point operations, or with integers only. The runner may then
-    give up the slower task's candidates after one call.
+    signature covers the target, the functions' names and marks, and the kinds of floating-point
+    operation in them. Candidates of one task have different signatures only where an intrinsic
+    replaced operations. Two tasks with equal arguments, which the runner knows too, share a
+    signature if they compute with the same floating-point operations, or with integers only. The
+    runner may then give up the slower task's candidates after one call.
 
     Parameters
     ----------
@@ -96,6 +99,8 @@ def task_signature(mod: IRModule, target: Target) -> str:
                 operations.add(str(node.op.name) if isinstance(node, Call) else type(node).__name__)
 
         structural_walk(function.body, (_OPERATIONS, add))
-        functions.append([str(variable.name_hint), sorted(operations)])
+        attributes = function.attrs.keys() if function.attrs else ()
+        marks = [str(name) for name in attributes if str(name).startswith(_OUR_MARKS)]
+        functions.append([str(variable.name_hint), sorted(operations), sorted(marks)])
     text = json.dumps([str(target), sorted(functions)])
     return hashlib.sha256(text.encode()).hexdigest()

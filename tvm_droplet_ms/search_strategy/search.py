@@ -74,7 +74,11 @@ class DropletSearch:
 
     def batches(self) -> Iterator[Batch]:
         """The batches to measure, one after the other."""
-        yield from self._explore(self.explore_trials - len(self._history), self.explore_trials)
+        missing = self.explore_trials - len(self._history)
+        if self._history.best() is not None:
+            # Other tasks may have found what this one has not tried.
+            missing = max(missing, self.exploration.waiting())
+        yield from self._explore(missing, self.explore_trials)
         while self._history.best() is not None:
             self._log_descent()
             converged = yield from self._descend()

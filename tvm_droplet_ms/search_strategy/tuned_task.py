@@ -117,6 +117,33 @@ def nearest_points(
     return list(points)
 
 
+def points_of_same_loops(tuned: Iterable[TunedTask], spaces: DesignSpaces) -> list[SpacePoint]:
+    """The decisions of the tuned tasks that tile loops of the same extents.
+
+    Parameters
+    ----------
+    tuned : Iterable[TunedTask]
+        The tuned tasks.
+    spaces : DesignSpaces
+        Those of the task.
+
+    Returns
+    -------
+    points : list[SpacePoint]
+        In the order of the tasks, each once. A task of another sketch has one in each that makes
+        the same kinds of decisions.
+    """
+    fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
+    points: dict[SpacePoint, None] = {}
+    for task in tuned:
+        alike = [
+            fit for fit in fits if fit.task.shape == task.shape and fit.task.extents == task.extents
+        ]
+        same = [fit for fit in alike if fit.task.sketch == task.sketch]
+        points |= dict.fromkeys(fit.refit(task) for fit in same or alike)
+    return list(points)
+
+
 class _Fit:
     """Fits tuned tasks to a design space."""
 

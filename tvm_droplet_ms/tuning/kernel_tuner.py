@@ -37,7 +37,7 @@ from ..search_strategy.history import is_for_target
 from ..search_strategy.prior import find_prior
 from .application import best_records
 from .batch_size import batch_size
-from .cold_timing import time_cold
+from .cold_timing import InsideTiming
 from .experience import Experience
 from .kept_arguments import allocate_or_keep
 from .kernel_objects import KernelObjects
@@ -140,6 +140,7 @@ class KernelTuner:
         self._make_priorities = make_priorities
         self._keep_measuring = keep_measuring
         self._measure: dict[str, Any] = {}
+        self._timing = InsideTiming()
         self._workers = start_workers()
         self._builder = ModelBuilder(KernelObjects(target, self._workers), target)
 
@@ -153,7 +154,7 @@ class KernelTuner:
             measure = fast_measure(
                 self._target,
                 f_alloc_argument=allocate_or_keep,
-                f_run_evaluator=time_cold,
+                f_run_evaluator=self._timing,
                 process_wide=False,
             )
             runner = BackgroundRunner(measure["runner"])
@@ -218,6 +219,7 @@ class KernelTuner:
         stop: StopRequest,
         trials: int | None,
         batch: int | None = None,
+        each: int | None = None,
     ) -> None:
         """Measure until the clock runs out.
 
@@ -233,6 +235,8 @@ class KernelTuner:
             The most schedules to measure; None for no limit.
         batch : int | None
             The most trials of a batch; None for ``batch_size`` of the time that is left.
+        each : int | None
+            The most trials of a task; None for no limit.
         """
         self._know(tasks)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
@@ -248,6 +252,7 @@ class KernelTuner:
             prior=prior,
         )
         self._start_measuring()
+        self._timing.set_tasks([task.dispatched[0] for task in tasks])
         try:
             with self._parts("tuning"):
                 run = tune_tasks_by_clock(
@@ -257,6 +262,7 @@ class KernelTuner:
                     strategy=strategy,
                     deadline=stop.deadline,
                     max_trials=trials,
+                    max_trials_per_task=each,
                     num_trials_per_iter=batch or batch_size(stop.left, max(1, len(tasks))),
                     rates=self.rates,
                     should_stop=lambda: stop.is_asked or self.watch.is_spent,

@@ -28,6 +28,7 @@ from ..model.kernels.channelwise import mark_channelwise
 from ..model.kernels.inlining import limit_inlining
 from ..model.kernels.registration import legalize_map
 from ..model.kernels.shuffled_convolution import read_shuffled
+from ..model.kernels.weight_reuse import mark_reused_weights
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
 from .packing import WeightPacker
@@ -50,7 +51,8 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
     lowered : IRModule
         Relax functions that call TIR functions, one for each kernel to tune. Arguments that are
         constants are marked, so that schedules may change their layout
-        (``AttachAttrLayoutFreeBuffers``). The mark is part of a workload's hash: extract tasks from
+        (``AttachAttrLayoutFreeBuffers``), and so are kernels that find their weights in the caches
+        (``mark_reused_weights``). The mark is part of a workload's hash: extract tasks from
         this module, and apply a database to this module.
     """
     transform = relax.transform
@@ -65,6 +67,7 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
         transform.DeadCodeElimination(),
         *([] if is_reference else [limit_inlining(), mark_channelwise()]),
         transform.AttachAttrLayoutFreeBuffers(),
+        *([] if is_reference else [mark_reused_weights()]),
     ]
     with target:
         return tvm.transform.Sequential(passes)(mod)

@@ -18,18 +18,23 @@
 
 from collections.abc import Sequence
 
+from tvm_ffi import structural_hash
+
 from tvm.ir import IRModule
-from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
 from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
 from ..search_strategy.explorers import SearchContext
-from ..search_strategy.history import is_for_target, valid_secs
-from ..search_strategy.tuned_task import TunedTask, nearest_points
+from ..search_strategy.tuned_task import TunedTask, nearest_points, points_of_same_loops
+from .application import best_records
 from .picks import FirstPicks
 
 NEIGHBOURS = 3
 """The nearest tuned tasks, of this model or another, whose best decisions a task starts with."""
+
+SIBLINGS = 4
+"""The most schedules of other tasks with the same loops that a resumed task tries."""
 
 PICKED = 4
 """The best predicted schedules of its own that a task starts with."""
@@ -39,7 +44,9 @@ class TaskSeeds:
     """The points that the tasks of a model start with: ``seeds`` of a ``SeededExplorer``.
 
     The best predicted point comes first, then those of the nearest tuned tasks, refitted to the
-    extents of this one, and then more of the best predicted ones.
+    extents of this one, and then more of the best predicted ones. A task that was measured before
+    has only the best of its siblings: tasks with the same loops, as a convolution has with and
+    without what follows it.
 
     Parameters
     ----------
@@ -63,15 +70,17 @@ class TaskSeeds:
         picks: FirstPicks | None = None,
         known: Sequence[TunedTask] = (),
     ) -> None:
-        self._mods = list(mods)
+        self._workloads = list(dict.fromkeys(map(structural_hash, mods)))
         self._database = database
         self._target = target
         self._picks = picks
         self._known = list(known)
-        self._tuned: dict[str, TunedTask] = {}
+        self._tuned: dict[TuningRecord, TunedTask] = {}
 
     def __call__(self, search: SearchContext) -> list[SpacePoint]:
         """The points to start a task with, the most promising first."""
+        if search.history.best() is not None:
+            return self.of_siblings(search)
         pick = None if self._picks is None else self._picks.find(search.history.mod, self._target)
         picked = [] if pick is None else list(pick.points[:PICKED])
         points = [*picked[:1], *self.transferred(search.spaces), *picked[1:]]
@@ -93,18 +102,28 @@ class TaskSeeds:
         """
         return nearest_points([*self._tuned_tasks(), *self._known], spaces, NEIGHBOURS)
 
+    def of_siblings(self, search: SearchContext) -> list[SpacePoint]:
+        """The decisions of tuned tasks with the same loops that this task has not tried.
+
+        Parameters
+        ----------
+        search : SearchContext
+            The run of the task.
+
+        Returns
+        -------
+        points : list[SpacePoint]
+            At most ``SIBLINGS``, in the order of the tasks.
+        """
+        tried = {search.spaces.find(trace) for _, trace, _ in search.history.measurements()}
+        points = points_of_same_loops(self._tuned_tasks(), search.spaces)
+        return [point for point in points if point not in tried][:SIBLINGS]
+
     def _tuned_tasks(self) -> list[TunedTask]:
         """The best measured decisions of each task that has any."""
-        tuned = []
-        for mod in self._mods:
-            if not self._database.has_workload(mod):
-                continue
-            workload = self._database.commit_workload(mod)
-            for record in self._database.get_top_k(workload, 1):
-                if not valid_secs(record.run_secs) or not is_for_target(record, self._target):
-                    continue
-                key = str(record.trace)
-                if key not in self._tuned:
-                    self._tuned[key] = TunedTask.from_trace(record.trace)
-                tuned.append(self._tuned[key])
-        return tuned
+        best = best_records(self._database, self._target)
+        records = [best[workload][0] for workload in self._workloads if workload in best]
+        for record in records:
+            if record not in self._tuned:
+                self._tuned[record] = TunedTask.from_trace(record.trace)
+        return [self._tuned[record] for record in records]

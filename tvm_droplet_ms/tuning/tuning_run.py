@@ -105,6 +105,7 @@ def tune_tasks_by_clock(
     strategy: SearchStrategy,
     deadline: float = math.inf,
     max_trials: int | None = None,
+    max_trials_per_task: int | None = None,
     num_trials_per_iter: int = 8,
     space: SpaceGenerator | str = "post-order-apply",
     rates: MachineRates | None = None,
@@ -134,6 +135,8 @@ def tune_tasks_by_clock(
         When to end, by `clock`. It is exceeded by no more than a batch.
     max_trials : int, optional
         The most trials of all tasks together; exceeded by less than a batch. None for no limit.
+    max_trials_per_task : int, optional
+        The most trials of a task. None for no limit.
     num_trials_per_iter : int
         The most trials of a batch.
     space : SpaceGenerator | str
@@ -198,7 +201,9 @@ def tune_tasks_by_clock(
             task_weights=[float(task.weight) for task in tasks],
             work_dir=work_dir,
             max_trials_global=_UNLIMITED if max_trials is None else max_trials,
-            max_trials_per_task=_UNLIMITED,
+            max_trials_per_task=(
+                _UNLIMITED if max_trials_per_task is None else max_trials_per_task
+            ),
             num_trials_per_iter=num_trials_per_iter,
             builder=builder,
             runner=runner,

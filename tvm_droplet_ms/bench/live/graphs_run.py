@@ -109,9 +109,11 @@ def _compiled(
     """The graphs with kernels of equal trials, and how many different kernels each has."""
     no_end = StopRequest(time.monotonic() + MOST_SECS)
     graphs = dict(zip(mods, bench.graphs(list(mods.values()), no_end), strict=True))
-    # Level by level, so that what is learnt of one graph's kernels serves the others' alike.
-    for level in [*(level for level in LEVELS if level < trials), trials]:
-        for graph in graphs.values():
+    # Level by level, and in turns from both ends, so that what is learnt of one graph's kernels
+    # serves the others' alike.
+    levels = [*(level for level in LEVELS if level < trials), trials]
+    for turn, level in enumerate(levels):
+        for graph in list(graphs.values())[:: -1 if turn % 2 else 1]:
             bench.tune(graph, level, no_end, ())
     compiled: dict[str, Runnable] = {}
     for name, graph in graphs.items():

@@ -78,6 +78,10 @@ class SearchContext:
 class Exploration(Protocol):
     """The exploration of one run: proposes candidates that were never measured."""
 
+    def waiting(self) -> int:
+        """The candidates that a resumed task is to measure before it descends; none by default."""
+        return 0
+
     def enter(self, batch_size: int) -> None:
         """Begin to explore in batches of at most ``batch_size`` candidates."""
 

@@ -31,7 +31,7 @@ LEAST_RANDOM = 16
 """The least that TVM draws, where it draws any: they tell which values decisions have."""
 
 
-class DraftedSampling:
+class DraftedSampling(Exploration):
     """Samples schedules that a draft expects to be fast, after some that TVM draws.
 
     Parameters

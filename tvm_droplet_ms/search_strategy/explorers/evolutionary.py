@@ -81,7 +81,7 @@ class EvolutionaryExplorer(Explorer):
         return EvolutionaryExplorer(**self.options)
 
 
-class EvolutionaryExploration:
+class EvolutionaryExploration(Exploration):
     """Proposes what evolution proposes, less what was measured before.
 
     Evolution knows its own proposals since its ``pre_tuning``, but not what a database or a descent

@@ -92,7 +92,7 @@ class RandomExplorer(Explorer):
         return RandomExplorer(pool_size=self.pool_size, epsilon=self.epsilon)
 
 
-class RandomExploration:
+class RandomExploration(Exploration):
     """Samples the design spaces in turn, as TVM's ``ReplayTrace`` does.
 
     Parameters
@@ -142,7 +142,7 @@ class RandomExploration:
         """Samples do not depend on results."""
 
 
-class PriorGuidedExploration:
+class PriorGuidedExploration(Exploration):
     """Measures the best predicted of many random schedules, and some chosen at random.
 
     Parameters

@@ -31,7 +31,8 @@ from .random_sampling import RandomExplorer
 
 Seeds: TypeAlias = Callable[[SearchContext], Sequence[SpacePoint]]
 """Gives the points to start a task with, the most promising first. Called when the task is first
-explored, so that it may know what other tasks have measured by then."""
+explored, so that it may know what other tasks have measured by then; for a task that was measured
+before, at the beginning of the run."""
 
 _REPEATED_ROUNDS = 4
 """Proposals of the explorer in a row, all of them seeds, after which a smaller batch will do."""
@@ -66,7 +67,7 @@ class SeededExplorer(Explorer):
         return SeededExplorer(self.seeds, self.explorer.clone())
 
 
-class SeededExploration:
+class SeededExploration(Exploration):
     """Proposes the seeds of a task, and then what another exploration proposes.
 
     Parameters
@@ -98,13 +99,16 @@ class SeededExploration:
         self._exploration.leave()
         self._has_entered = False
 
+    def waiting(self) -> int:
+        """The seeds that were never measured: what is known of the task by now."""
+        return sum(candidate not in self._search.history for candidate in self._seedlings())
+
     def ask(self, count: int) -> list[Candidate]:
         """Propose candidates that were never measured, the seeds first; at most ``count``."""
-        if self._planted is None:
-            self._planted = self._plant()
+        planted = self._seedlings()
         batch: dict[int, Candidate] = {}
-        while self._planted and len(batch) < count:
-            candidate = self._planted.pop(0)
+        while planted and len(batch) < count:
+            candidate = planted.pop(0)
             if candidate not in self._search.history:
                 batch.setdefault(candidate.module, candidate)
         self._theirs.clear()
@@ -132,6 +136,12 @@ class SeededExploration:
         if theirs:
             told, results_of_theirs = zip(*theirs, strict=True)
             self._exploration.tell(told, results_of_theirs)
+
+    def _seedlings(self) -> list[Candidate]:
+        """The candidates of the seeds that were not proposed yet."""
+        if self._planted is None:
+            self._planted = self._plant()
+        return self._planted
 
     def _plant(self) -> list[Candidate]:
         """The candidates of the seeds, each module once."""

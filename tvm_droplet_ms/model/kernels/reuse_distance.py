@@ -1,0 +1,80 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Kernels whose weights are still in the caches when they are called again. Imports no TVM.
+
+The steps of a recurrent network share their weights. A kernel of such a step finds them in the
+caches, where those of a convolution come from the memory. Another schedule may then be the fastest.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class KernelCall(NamedTuple):
+    """A call of a kernel in a model.
+
+    Attributes
+    ----------
+    kernel : str
+        The kernel's name.
+    weights : frozenset[int]
+        The numbers of those arguments that are weights.
+    bytes_of : Mapping[int, int]
+        The bytes of each argument and of the result, by their numbers.
+    """
+
+    kernel: str
+    weights: frozenset[int]
+    bytes_of: Mapping[int, int]
+
+
+def reusing_kernels(calls: Sequence[KernelCall], cache_bytes: int) -> set[str]:
+    """The kernels that find their weights in the caches in most of their calls.
+
+    Parameters
+    ----------
+    calls : Sequence[KernelCall]
+        The calls of a model, in their order.
+    cache_bytes : int
+        The bytes that the caches keep.
+
+    Returns
+    -------
+    kernels : set[str]
+        Their names. A weight is kept from one call of the kernel to the next where all that is
+        touched in between, and by the first of both, fits the caches. A call finds its weights
+        there where most of their bytes are kept. Another kernel with the same weight does not
+        count: it may have a packed copy of its own.
+    """
+    last: dict[tuple[str, int], int] = {}
+    total, warm = Counter[str](), Counter[str]()
+    for place, call in enumerate(calls):
+        kept = 0
+        for weight in call.weights:
+            before = last.get((call.kernel, weight))
+            if before is not None and _touched(calls[before:place]) <= cache_bytes:
+                kept += call.bytes_of[weight]
+            last[call.kernel, weight] = place
+        total[call.kernel] += 1
+        warm[call.kernel] += 2 * kept > sum(call.bytes_of[weight] for weight in call.weights)
+    return {kernel for kernel, count in warm.items() if 2 * count > total[kernel]}
+
+
+def _touched(calls: Sequence[KernelCall]) -> int:
+    """The bytes of the tensors that some calls read and write, each once."""
+    return sum({n: size for call in calls for n, size in call.bytes_of.items()}.values())
