@@ -63,18 +63,12 @@ class StubBench:
         self.ran = []
         self.tuned = []
         self.has_time = True
-        self.has_reuse = False
-        self.asked_of_reuse = []
         self.trials = 0
         self.secs_of = {}
         self.is_closed = False
 
     def make(self, directory, target, threads, note, seed):
         return self
-
-    def reuses(self, mod):
-        self.asked_of_reuse.append(mod)
-        return self.has_reuse
 
     def time(self, kernels, stop):
         self.asked += kernels

@@ -106,25 +106,6 @@ def test_an_interrupt_gives_the_input_back(tmp_path, heeding_sigint):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.mark.parametrize("is_near", [True, False])
-def test_shared_weights_are_warm_where_they_are_used_again_soon(is_near, tmp_path):
-    bench = StubBench(price)
-    bench.has_reuse = is_near
-    run_with(bench, small_models.steps(), tmp_path)
-    products = [kernel for kernel in bench.asked if kernel.operator.name == "matmul"]
-    reused = {tuple(t.shape for t in kernel.operands) for kernel in products if kernel.reused}
-    # The product of the state is in every step; those of the inputs are merged.
-    assert reused >= {((1, 16), (16, 16))} if is_near else not reused
-    assert len(bench.asked_of_reuse) == 1
-
-
-def test_no_graph_is_asked_about_weights_that_nothing_shares(tmp_path):
-    bench = StubBench(price)
-    bench.has_reuse = True
-    run_with(bench, small_models.attention(), tmp_path)
-    assert not bench.asked_of_reuse and not any(kernel.reused for kernel in bench.asked)
-
-
 def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
     bench = StubBench(price, whole(2e-3, 1e-3))
     run_with(bench, small_models.repvgg_block(), tmp_path)

@@ -27,10 +27,12 @@ from small_models import Weights, inputs_of, module, run
 
 import tvm
 from tvm import relax
+from tvm.ir import GenericConst
 from tvm.script import relax as R
 from tvm.target import Target
 from tvm_droplet_ms.bench.graph_models.recurrent import lstm
 from tvm_droplet_ms.graph import RooflinePrice, optimize, rules_of
+from tvm_droplet_ms.model.bindings import array_of
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.roofline import MachineRates
 
@@ -350,6 +352,23 @@ def test_other_targets_and_families_are_refused():
         rules_of("folds")
 
 
+def constants_of(mod):
+    """The constants of ``main``, each object once."""
+    found = {}
+
+    def visit(expr):
+        if isinstance(expr, GenericConst):
+            found[expr] = None
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    return list(found)
+
+
+def constant_bytes(constant):
+    array = array_of(constant)
+    return array.shape, array.tobytes()
+
+
 def test_repeated_layers_get_one_form():
     """All steps of a network have the same graphs to choose from, many of them of one price."""
     mod = lstm(steps=8, width=64)
@@ -359,3 +378,6 @@ def test_repeated_layers_get_one_form():
     names = Counter(re.findall(r"R\.call_tir\(cls\.(\w*matmul\w*)", kernels.script()))
     # One product of all inputs, and one kernel for what the steps do with their states.
     assert sorted(names.values()) == [1, 7]
+    # The steps share their weights, also those that were folded for each.
+    weights = [constant_bytes(constant) for constant in constants_of(found.mod)]
+    assert len(weights) == len(set(weights))

@@ -31,7 +31,6 @@ from tvm_droplet_ms.graph.kernels import Kernel
 from tvm_droplet_ms.graph.language import Tensor, operator
 from tvm_droplet_ms.graph.price_file import FILE_NAME, PriceFile, StoredPrice
 from tvm_droplet_ms.graph.workbench import TRIALS, Workbench
-from tvm_droplet_ms.model.kernels.weight_reuse import reuses_weights
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.priorities import Stake
@@ -260,16 +259,3 @@ def test_tasks_take_turns_until_they_end():
     assert rule.next() == 1
     rule.end(1)
     assert rule.next() is None
-
-
-def test_kernels_that_reuse_weights_are_timed_with_warm_ones(bench):
-    opened, tuner, _ = bench()
-    cold = convolution(8)
-    reused = cold._replace(reused=True)
-    tuner.secs = lambda task: 1e-3 if reuses_weights(task.dispatched[0]) else 2e-3
-    secs = opened.time([cold, reused, SOFTMAX], StopRequest())
-    assert secs == {cold: 2e-3, SOFTMAX: 2e-3, reused: 1e-3}
-    # Both are kept.
-    again, tuner, _ = bench()
-    assert again.time([cold, reused], StopRequest()) == {cold: 2e-3, reused: 1e-3}
-    assert not tuner.tuned

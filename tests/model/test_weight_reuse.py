@@ -25,14 +25,12 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 from tvm.target import Target
-from tvm.tirx import PrimFunc
 from tvm_droplet_ms.measure.task_signature import task_signature
 from tvm_droplet_ms.model.kernels import weight_reuse
 from tvm_droplet_ms.model.kernels.reuse_distance import KernelCall, reusing_kernels
 from tvm_droplet_ms.model.kernels.weight_reuse import (
     REUSES_WEIGHTS,
     calls_of,
-    mark_reused_weights,
     reuses_weights,
 )
 from tvm_droplet_ms.tuning.lowering import lower
@@ -136,14 +134,6 @@ def test_the_product_of_a_recurrent_step_is_marked(as_parameters):
 def test_weights_of_their_own_and_small_caches_leave_kernels_cold(shared, cache_bytes, monkeypatch):
     monkeypatch.setattr(weight_reuse, "CACHE_BYTES", cache_bytes)
     assert not marked(recurrent(5, shared))
-
-
-def test_all_kernels_of_a_marked_function_are_marked():
-    lowered = recurrent(2, False)
-    assert not marked(lowered)
-    lowered["main"] = lowered["main"].with_attr(REUSES_WEIGHTS, 1)
-    kernels = [f for _, f in lowered.functions_items() if isinstance(f, PrimFunc)]
-    assert len(marked(mark_reused_weights()(lowered))) == len(kernels) + 1
 
 
 def test_calls_are_read_in_their_order():

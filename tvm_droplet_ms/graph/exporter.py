@@ -16,6 +16,7 @@
 # under the License.
 """Extracted graphs as Relax functions."""
 
+import hashlib
 import heapq
 
 import numpy as np
@@ -62,6 +63,7 @@ class _Exporter:
         self.bindings: list[relax.VarBinding] = []
         self.values: dict[Place, Expr] = {}
         self.arrays: dict[int, Array | None] = {}
+        self.constants: dict[tuple[str, tuple[int, ...], bytes], Expr] = {}
         self.grounded: dict[int, Node] = {}
         self.roots = [(self.graph.find(root), AS_TYPED) for root in imported.roots]
         self.hints = {self.graph.find(n): hint for n, hint in sorted(imported.hints.items())}
@@ -163,19 +165,26 @@ class _Exporter:
         if leaf is not None:
             return self._call(place, leaf.operator, [])
         array = self._array(number) if self.fold else None
-        return self._weight_call(place) if array is None else constant(array)
+        return self._weight_call(place) if array is None else self._constant(array)
 
     def _stored_weight(self, place: Place) -> Expr:
         number, layout = place
         array = self._array(number)
         if array is not None:
             wide = array.reshape((1,) * (len(layout) - array.ndim) + array.shape)
-            return constant(np.ascontiguousarray(wide.transpose(layout)))
+            return self._constant(np.ascontiguousarray(wide.transpose(layout)))
         value, type_ = self._value((number, AS_TYPED)), self.graph.type(number)
         if type_.rank < len(layout):
             shape = (1,) * (len(layout) - type_.rank) + type_.shape
             value = self._bind(relax.op.reshape(value, shape), place)
         return self._bind(relax.op.permute_dims(value, list(layout)), place)
+
+    def _constant(self, array: Array) -> Expr:
+        """A constant, one for equal values: steps that slice one weight alike share the slice."""
+        key = str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).digest()
+        if key not in self.constants:
+            self.constants[key] = constant(array)
+        return self.constants[key]
 
     def _leaf(self, number: int) -> Node | None:
         leaves = [node for node in self.graph.nodes(number) if not node.children]

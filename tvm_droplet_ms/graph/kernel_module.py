@@ -24,7 +24,6 @@ from tvm import relax
 from tvm.ir import GlobalVar, IRModule
 from tvm.tirx import PrimFunc
 
-from ..model.kernels.weight_reuse import REUSES_WEIGHTS
 from .kernels import Kernel
 from .relax_operators import write_call
 from .relax_types import relax_type
@@ -36,7 +35,7 @@ def kernel_module(kernels: Sequence[Kernel]) -> IRModule:
     Parameters
     ----------
     kernels : Sequence[Kernel]
-        The kernels: all of them run again and again with the same weights, or none.
+        The kernels.
 
     Returns
     -------
@@ -51,8 +50,6 @@ def kernel_module(kernels: Sequence[Kernel]) -> IRModule:
         inputs = [operand for operand, is_weight in pairs if not is_weight]
         weights = [operand for operand, is_weight in pairs if is_weight]
         attrs = {"num_input": len(inputs)}
-        if kernel.reused:
-            attrs[REUSES_WEIGHTS] = 1
         with builder.function(f"kernel_{index}", [*inputs, *weights], attrs=attrs):
             with builder.dataflow():
                 result = builder.emit_output(write_call(kernel.operator, list(operands)))

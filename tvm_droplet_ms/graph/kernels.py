@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from .egraph import EGraph
 from .implementations import Implementation, Layout, conversion, moves_nothing, stored
-from .language import ELEMENTWISE, Node, Operator, Tensor, operator
+from .language import ELEMENTWISE, Operator, Tensor, operator
 from .prices import FREE
 from .problem import Choice, Plan, Step
 
@@ -41,26 +41,19 @@ class Kernel(NamedTuple):
         The types of the operands as they are stored.
     weights : tuple[bool, ...]
         Which operands are known before the model runs: a schedule may change their layout.
-    reused : bool
-        Whether the model runs it again and again with the same weights, as the steps of a recurrent
-        network: they are then in the caches.
     """
 
     operator: Operator
     operands: tuple[Tensor, ...]
     weights: tuple[bool, ...]
-    reused: bool = False
 
     def __str__(self) -> str:
         shapes = ", ".join("x".join(map(str, type_.shape)) for type_ in self.operands)
         layout = dict(self.operator.attributes).get("layout", "")
-        again = ", again and again" if self.reused else ""
-        return f"{self.operator.name}{f' {layout}' if layout else ''} of {shapes}{again}"
+        return f"{self.operator.name}{f' {layout}' if layout else ''} of {shapes}"
 
 
-def kernel_of(
-    graph: EGraph, number: int, way: Implementation, reuse: bool = False
-) -> Kernel | None:
+def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
     """The kernel that an implementation of an e-node is timed as.
 
     Parameters
@@ -71,8 +64,6 @@ def kernel_of(
         The class that is computed.
     way : Implementation
         The implementation.
-    reuse : bool
-        Whether to tell kernels that are run again and again with the same weights from others.
 
     Returns
     -------
@@ -88,37 +79,7 @@ def kernel_of(
             return None
         operands.append(stored(type_, layout))
     weights = tuple(graph.is_weight(child) for child in way.node.children)
-    reused = reuse and is_reused(graph, number, way.node)
-    return Kernel(way.operator, tuple(operands), weights, reused)
-
-
-def is_reused(graph: EGraph, number: int, node: Node) -> bool:
-    """Whether other classes are computed by the same operator with the same weights.
-
-    They need not all be in one plan: where rules make several forms of one product, all forms seem
-    to share its weights. Ask only where the model itself reuses weights; see ``has_reuse``.
-    """
-    types = [graph.facts(child).type for child in node.children]
-    for place, child in enumerate(node.children):
-        if not graph.is_weight(child) or graph.is_weight(number):
-            continue
-        for user, other in graph.users(child):
-            if user == graph.find(number) or other.operator != node.operator:
-                continue
-            same_place = graph.find(other.children[place]) == graph.find(child)
-            if same_place and [graph.facts(c).type for c in other.children] == types:
-                return True
-    return False
-
-
-def has_reuse(graph: EGraph) -> bool:
-    """Whether any operator that is timed has the weights of another one."""
-    return any(
-        is_reused(graph, number, node)
-        for number, nodes in graph.classes()
-        for node in nodes
-        if node.operator.name not in UNTIMED
-    )
+    return Kernel(way.operator, tuple(operands), weights)
 
 
 def conversion_kernel(type_: Tensor, source: Layout, target: Layout) -> Kernel | None:
@@ -129,17 +90,15 @@ def conversion_kernel(type_: Tensor, source: Layout, target: Layout) -> Kernel |
     return Kernel(operator("permute_dims", axes=axes), (before,), (False,))
 
 
-def kernel_of_step(graph: EGraph, step: Step, reuse: bool = False) -> Kernel | None:
+def kernel_of_step(graph: EGraph, step: Step) -> Kernel | None:
     """The kernel of a step of a plan; None for what is not timed."""
     if isinstance(step, Choice):
-        return kernel_of(graph, step.place[0], step.what, reuse)
+        return kernel_of(graph, step.place[0], step.what)
     type_ = graph.type(step.place[0])
     return conversion_kernel(type_, step.source[1], step.place[1])
 
 
-def kernels_of(
-    graph: EGraph, plan: Plan, reuse: bool = False
-) -> Iterator[tuple[Step, Kernel | None]]:
+def kernels_of(graph: EGraph, plan: Plan) -> Iterator[tuple[Step, Kernel | None]]:
     """The steps of a plan with their kernels."""
     for step in plan.steps.values():
-        yield step, kernel_of_step(graph, step, reuse)
+        yield step, kernel_of_step(graph, step)

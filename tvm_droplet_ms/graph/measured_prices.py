@@ -22,7 +22,7 @@ wants has to be timed, and nothing that could have won is left out. Lazy shortes
 Best-First Search over Paths with Edge Selectors", Dellin and Srinivasa, ICAPS 2016).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -53,9 +53,6 @@ class MeasuredPrice:
     ----------
     timed : dict[Kernel, float | None]
         The seconds of what was timed; None for a kernel that could not be.
-    reuse : bool
-        Whether kernels that are run again and again with the same weights are timed with these in
-        the caches; set it before anything is priced.
     share : float
         How many times its roofline a kernel takes that was not timed: 1, and what is typical for
         the timed ones after ``settle``.
@@ -63,7 +60,6 @@ class MeasuredPrice:
 
     def __init__(self, bound: RooflinePrice) -> None:
         self.timed: dict[Kernel, float | None] = {}
-        self.reuse = False
         self.share = 1.0
         self._bound = bound
         self._bounds: dict[Kernel, float] = {}
@@ -71,7 +67,7 @@ class MeasuredPrice:
     def kernel(self, graph: EGraph, number: int, way: Implementation) -> float:
         """The price of an implementation of an e-node."""
         bound = self._bound.kernel(graph, number, way)
-        return self._price(kernel_of(graph, number, way, self.reuse), bound)
+        return self._price(kernel_of(graph, number, way), bound)
 
     def conversion(self, type_: Tensor, source: Layout, target: Layout) -> float:
         """The price of the conversion of a tensor from one layout to another."""
@@ -85,15 +81,11 @@ class MeasuredPrice:
     def unknown(self, found: Iterable[FoundPlan]) -> list[Kernel]:
         """The kernels of some plans that were never asked for, each once."""
         listed: dict[Kernel, None] = {}
-        for each in found:
-            for _, kernel in self.kernels(each):
+        for graph, plan in found:
+            for _, kernel in kernels_of(graph, plan):
                 if kernel is not None and kernel not in self.timed:
                     listed[kernel] = None
         return list(listed)
-
-    def kernels(self, found: FoundPlan) -> Iterator[tuple[Step, Kernel | None]]:
-        """The steps of a plan with their kernels."""
-        return kernels_of(*found, self.reuse)
 
     def settle(self) -> None:
         """No more is timed: the other kernels are as far from their rooflines as the timed ones.
@@ -172,10 +164,12 @@ def time_what_is_wanted(
         if not wanted or is_due():
             break
         known = len(price.timed)
-        shared = set.intersection(
-            *({kernel for _, kernel in price.kernels(each)} for each in [*first, best])
-        )
+        shared = set.intersection(*(_kernels_of(each) for each in [*first, best]))
         price.learn(time_kernels([kernel for kernel in wanted if kernel not in shared] or wanted))
         if len(price.timed) == known:
             break
     return found
+
+
+def _kernels_of(found: FoundPlan) -> set[Kernel | None]:
+    return {kernel for _, kernel in kernels_of(*found)}

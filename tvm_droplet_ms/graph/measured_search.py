@@ -37,7 +37,7 @@ from ..tuning.stop import StopRequest
 from .exporter import export_function
 from .function_search import FunctionSearch
 from .importer import Imported
-from .kernels import Kernel, has_reuse
+from .kernels import Kernel, kernels_of
 from .measured_prices import FoundPlan, MeasuredPrice
 from .problem import Conversion
 from .report import FunctionReport, GraphTimes, Measured
@@ -53,9 +53,10 @@ MOST_SEARCH_SECS = 45.0
 MOST_GRAPHS = 3
 """The most graphs that are run beside the input."""
 
-LEVELS = (8, 16, 24, 32)
+LEVELS = (8, 16, 24, 28, 32)
 """Trials of the kernels of whole graphs: all get the first, those that not all graphs have get
-more while there is time."""
+more while there is time. A kernel begins each with what kernels of the same loops have found, and
+has little else in the last: a lucky find of one graph is to help all."""
 
 LISTED = 3
 """The most kernels that a report names as what limits the gain."""
@@ -79,9 +80,6 @@ class Bench(Protocol):
     @property
     def secs_of(self) -> Mapping[str, float]:
         """Where the seconds went, by part."""
-
-    def reuses(self, mod: IRModule) -> bool:
-        """Whether a graph has kernels that find their weights in the caches."""
 
     def time(self, kernels: Sequence[Kernel], stop: StopRequest) -> Mapping[Kernel, float | None]:
         """Time kernels alone; None for one that cannot be timed."""
@@ -169,7 +167,6 @@ class MeasuredSearch:
         except ModelError as error:
             self._leave(f"it cannot be run to compare graphs: {error}")
             return None
-        self._price.reuse = has_reuse(self._imported.graph) and self._bench.reuses(model.mod)
         before = search.as_it_came()
         if before is None:
             self._leave("the graph that came in cannot be read back")
@@ -324,10 +321,8 @@ class MeasuredSearch:
         total = best.plan.cost
         if total <= 0:
             return []
-        old = Counter(kernel for _, kernel in self._price.kernels(before) if kernel is not None)
-        new = [
-            (step.price, kernel) for step, kernel in self._price.kernels(best) if kernel is not None
-        ]
+        old = Counter(kernel for _, kernel in kernels_of(*before) if kernel is not None)
+        new = [(step.price, kernel) for step, kernel in kernels_of(*best) if kernel is not None]
         kept, rest = 0.0, old.copy()
         for price, kernel in new:
             if rest[kernel]:

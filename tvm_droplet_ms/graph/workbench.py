@@ -31,7 +31,6 @@ from tvm.target import Target
 from ..cost_model.training.training_data import target_text
 from ..database import open_database
 from ..model.kernels.registration import register_schedule_rules
-from ..model.kernels.weight_reuse import reuses_weights
 from ..search_strategy import DropletStrategy
 from ..search_strategy.history import is_for_target
 from ..tuning.application import best_records
@@ -144,10 +143,6 @@ class Workbench:
         """Where the seconds went, by part."""
         return dict(self._parts.secs)
 
-    def reuses(self, mod: IRModule) -> bool:
-        """Whether a graph has kernels that find their weights in the caches."""
-        return reuses_weights(self._tuner.kernels(mod).lowered)
-
     def time(
         self, kernels: Sequence[Kernel], stop: StopRequest, trials: int = TRIALS
     ) -> dict[Kernel, float | None]:
@@ -168,15 +163,10 @@ class Workbench:
             The seconds of the best schedule; None for a kernel that cannot be scheduled. Kernels
             that there was no time for are missing. What the directory knows is not timed again.
         """
-        secs: dict[Kernel, float | None] = {}
-        # In one module, equal TIR functions would be one, and marked or not.
-        for reused in (False, True):
-            alike = [kernel for kernel in kernels if kernel.reused == reused]
-            known, missing = self._known(alike, trials) if alike else ({}, [])
-            if missing and not stop.is_due:
-                known |= self._measured(missing, stop, trials)
-            secs |= known
-        return secs
+        known, missing = self._known(kernels, trials)
+        if missing and not stop.is_due:
+            known |= self._measured(missing, stop, trials)
+        return known
 
     def _known(
         self, kernels: Sequence[Kernel], trials: int

@@ -35,8 +35,8 @@ from tvm.tirx import IntImm, PrimFunc
 from .reuse_distance import KernelCall, reusing_kernels
 
 REUSES_WEIGHTS = "tvm_droplet_ms.reuses_weights"
-"""The attribute of a kernel that finds its weights in the caches, and of a Relax function all
-kernels of which do. It is part of a workload's hash: the times of both ways do not compare."""
+"""The attribute of a kernel that finds its weights in the caches. It is part of a workload's hash:
+times with cold and with warm weights do not compare."""
 
 CACHE_BYTES = 4 << 20
 """What the caches are taken to keep: the second level of a core and its part of the third. A
@@ -56,13 +56,7 @@ def mark_reused_weights() -> tvm.transform.Pass:
         names: set[str] = set()
         for _, function in mod.functions_items():
             if isinstance(function, relax.Function):
-                calls = calls_of(function)
-                is_marked = REUSES_WEIGHTS in (function.attrs or {})
-                names |= (
-                    {call.kernel for call in calls}
-                    if is_marked
-                    else reusing_kernels(calls, CACHE_BYTES)
-                )
+                names |= reusing_kernels(calls_of(function), CACHE_BYTES)
         changed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
         for name in names:
             changed.update_func(mod.get_global_var(name), mod[name].with_attr(REUSES_WEIGHTS, 1))
