@@ -116,6 +116,7 @@ def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
         (8, frozenset()),
         (16, frozenset(common)),
         (24, frozenset(common)),
+        (28, frozenset(common)),
         (32, frozenset(common)),
     }
 
