@@ -17,6 +17,7 @@
 """A task starts from its picks and from the refitted decisions of the nearest tuned tasks."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -36,7 +37,7 @@ from tvm_droplet_ms.search_strategy.tuned_task import TunedTask, points_of_same_
 from tvm_droplet_ms.tuning.first_picks import pick_schedules
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.strategy import model_strategy
-from tvm_droplet_ms.tuning.transfer import PICKED, SIBLINGS, TaskSeeds
+from tvm_droplet_ms.tuning.transfer import PICKED, TaskSeeds
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 OTHER = Target({"kind": "llvm", "num-cores": 2})
@@ -169,18 +170,19 @@ def test_task_seeds_itself_with_its_own_record():
 
 def test_task_that_was_measured_has_the_best_of_its_siblings():
     """Those with the same loops, whatever follows them; not those of other extents."""
-    new, sibling, other = convolution(64), convolution(64, topi.tanh), convolution(48)
+    new, other = convolution(64), convolution(48)
+    slow, fast = convolution(64, topi.tanh), convolution(64, topi.exp)
     database = MemoryDatabase()
-    own = measure(database, new)
-    index, decisions = measure(database, sibling, count=5)
+    _, own = measure(database, new)
+    _, of_slow = measure(database, slow, count=5)
+    _, of_fast = measure(database, fast, count=6, secs=1e-4)
     measure(database, other)
     search = search_of(new)
     search.history.load(database, search.replayer)
-    seeds = TaskSeeds([new, other, sibling], database, TARGET)
+    seeds = TaskSeeds([new, other, slow, fast], database, TARGET)
     points = seeds(search)
-    # Another sketch: in which one of its own they are best is not known.
-    assert (index, decisions) in points and own not in points
-    assert {values for _, values in points} == {decisions} and len(points) <= SIBLINGS
+    assert len({own, of_slow, of_fast}) == 3
+    assert [values for _, values in points] == [of_fast, of_slow]
     # Once it has tried them, there is nothing new.
     for point in points:
         search.history.add(search.replayer.replay(search.spaces.trace(point)), (1.0,))
@@ -193,8 +195,13 @@ def test_decisions_of_a_sibling_of_the_same_sketch_are_tried_in_that_one():
     best = measure(database, mod)
     (record,) = database.get_top_k(database.commit_workload(mod), 1)
     tuned = TunedTask.from_trace(record.trace)
-    assert points_of_same_loops([tuned], search_of(mod).spaces) == [best]
-    assert points_of_same_loops([tuned], search_of(convolution(48)).spaces) == []
+    for preferred in range(3):
+        spaces = search_of(mod).spaces
+        assert points_of_same_loops([tuned], spaces, preferred) == [best]
+        # A sketch that this task has not.
+        (point,) = points_of_same_loops([replace(tuned, sketch="other")], spaces, preferred)
+        assert point == (preferred, best[1])
+    assert points_of_same_loops([tuned], search_of(convolution(48)).spaces, 0) == []
 
 
 def test_tuned_task_reads_a_recorded_trace():

@@ -117,7 +117,9 @@ def nearest_points(
     return list(points)
 
 
-def points_of_same_loops(tuned: Iterable[TunedTask], spaces: DesignSpaces) -> list[SpacePoint]:
+def points_of_same_loops(
+    tuned: Iterable[TunedTask], spaces: DesignSpaces, preferred: int
+) -> list[SpacePoint]:
     """The decisions of the tuned tasks that tile loops of the same extents.
 
     Parameters
@@ -126,21 +128,23 @@ def points_of_same_loops(tuned: Iterable[TunedTask], spaces: DesignSpaces) -> li
         The tuned tasks.
     spaces : DesignSpaces
         Those of the task.
+    preferred : int
+        The index of the sketch for decisions that were made in a sketch that the task has not.
 
     Returns
     -------
     points : list[SpacePoint]
-        In the order of the tasks, each once. A task of another sketch has one in each that makes
-        the same kinds of decisions.
+        In the order of the tasks, each once.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
+    fits.sort(key=lambda fit: fit.index != preferred)
     points: dict[SpacePoint, None] = {}
     for task in tuned:
         alike = [
             fit for fit in fits if fit.task.shape == task.shape and fit.task.extents == task.extents
         ]
         same = [fit for fit in alike if fit.task.sketch == task.sketch]
-        points |= dict.fromkeys(fit.refit(task) for fit in same or alike)
+        points |= dict.fromkeys(fit.refit(task) for fit in (same or alike)[:1])
     return list(points)
 
 
@@ -148,7 +152,7 @@ class _Fit:
     """Fits tuned tasks to a design space."""
 
     def __init__(self, spaces: DesignSpaces, index: int) -> None:
-        self._index = index
+        self.index = index
         start = (index, spaces.start(index))
         trace = spaces.trace(start)
         self.task = TunedTask.from_trace(trace)
@@ -172,4 +176,4 @@ class _Fit:
         for kind, value, start, limit in values:
             is_tile = kind == PERFECT_TILE.name
             point += refit_tile(value, prod(start), limit) if is_tile else value
-        return self._index, point
+        return self.index, point

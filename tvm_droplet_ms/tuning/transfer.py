@@ -100,7 +100,8 @@ class TaskSeeds:
             At most ``NEIGHBOURS``, the nearest first; of equally near ones those of this model. A
             task is a neighbour where it makes the same kinds of decisions.
         """
-        return nearest_points([*self._tuned_tasks(), *self._known], spaces, NEIGHBOURS)
+        tuned = [task for _, task in self._tuned_tasks()]
+        return nearest_points([*tuned, *self._known], spaces, NEIGHBOURS)
 
     def of_siblings(self, search: SearchContext) -> list[SpacePoint]:
         """The decisions of tuned tasks with the same loops that this task has not tried.
@@ -113,17 +114,21 @@ class TaskSeeds:
         Returns
         -------
         points : list[SpacePoint]
-            At most ``SIBLINGS``, in the order of the tasks.
+            At most ``SIBLINGS``, those of the fastest task first.
         """
         tried = {search.spaces.find(trace) for _, trace, _ in search.history.measurements()}
-        points = points_of_same_loops(self._tuned_tasks(), search.spaces)
+        best = search.history.best()
+        own = None if best is None else search.spaces.find(best.trace)
+        tasks = [task for _, task in sorted(self._tuned_tasks(), key=lambda pair: pair[0])]
+        points = points_of_same_loops(tasks, search.spaces, own[0] if own else 0)
         return [point for point in points if point not in tried][:SIBLINGS]
 
-    def _tuned_tasks(self) -> list[TunedTask]:
-        """The best measured decisions of each task that has any."""
+    def _tuned_tasks(self) -> list[tuple[float, TunedTask]]:
+        """The least seconds of each task that was measured, and its best decisions."""
         best = best_records(self._database, self._target)
-        records = [best[workload][0] for workload in self._workloads if workload in best]
-        for record in records:
+        tasks = []
+        for record, secs in (best[workload] for workload in self._workloads if workload in best):
             if record not in self._tuned:
                 self._tuned[record] = TunedTask.from_trace(record.trace)
-        return [self._tuned[record] for record in records]
+            tasks.append((secs, self._tuned[record]))
+        return tasks
