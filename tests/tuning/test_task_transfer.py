@@ -37,7 +37,7 @@ from tvm_droplet_ms.search_strategy.tuned_task import TunedTask, points_of_same_
 from tvm_droplet_ms.tuning.first_picks import pick_schedules
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.strategy import model_strategy
-from tvm_droplet_ms.tuning.transfer import PICKED, TaskSeeds
+from tvm_droplet_ms.tuning.transfer import NEIGHBOURS, PICKED, TaskSeeds
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 OTHER = Target({"kind": "llvm", "num-cores": 2})
@@ -173,9 +173,9 @@ def test_task_that_was_measured_has_the_best_of_its_siblings():
     new, other = convolution(64), convolution(48)
     slow, fast = convolution(64, topi.tanh), convolution(64, topi.exp)
     database = MemoryDatabase()
-    _, own = measure(database, new)
-    _, of_slow = measure(database, slow, count=5)
-    _, of_fast = measure(database, fast, count=6, secs=1e-4)
+    _, own = measure(database, new, count=PICKED + NEIGHBOURS)
+    _, of_slow = measure(database, slow, count=10)
+    _, of_fast = measure(database, fast, count=11, secs=1e-4)
     measure(database, other)
     search = search_of(new)
     search.history.load(database, search.replayer)
@@ -187,6 +187,18 @@ def test_task_that_was_measured_has_the_best_of_its_siblings():
     for point in points:
         search.history.add(search.replayer.replay(search.spaces.trace(point)), (1.0,))
     assert seeds(search) == []
+
+
+def test_task_that_had_just_begun_has_its_first_seeds():
+    near, new = convolution(48), convolution(64)
+    database = MemoryDatabase()
+    measure(database, near)
+    search, fresh = search_of(new), search_of(new)
+    measure(database, new, count=2)
+    search.history.load(database, search.replayer)
+    seeds = TaskSeeds([near], database, TARGET)
+    assert len(search.history) == 2
+    assert seeds(search) == seeds(fresh) == seeds.transferred(fresh.spaces) != []
 
 
 def test_decisions_of_a_sibling_of_the_same_sketch_are_tried_in_that_one():

@@ -52,8 +52,8 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
         Relax functions that call TIR functions, one for each kernel to tune. Arguments that are
         constants are marked, so that schedules may change their layout
         (``AttachAttrLayoutFreeBuffers``), and so are kernels that find their weights in the caches
-        (``mark_reused_weights``). The mark is part of a workload's hash: extract tasks from
-        this module, and apply a database to this module.
+        (``mark_reused_weights``). The marks are part of a workload's hash: extract tasks from this
+        module, and apply a database to this module.
     """
     transform = relax.transform
     passes = [

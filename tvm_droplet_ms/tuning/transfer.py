@@ -44,7 +44,7 @@ class TaskSeeds:
     """The points that the tasks of a model start with: ``seeds`` of a ``SeededExplorer``.
 
     The best predicted point comes first, then those of the nearest tuned tasks, refitted to the
-    extents of this one, and then more of the best predicted ones. A task that was measured before
+    extents of this one, and then more of the best predicted ones. A task with as many measurements
     has only the best of its siblings: tasks with the same loops, as a convolution has with and
     without what follows it.
 
@@ -79,7 +79,7 @@ class TaskSeeds:
 
     def __call__(self, search: SearchContext) -> list[SpacePoint]:
         """The points to start a task with, the most promising first."""
-        if search.history.best() is not None:
+        if len(search.history) >= PICKED + NEIGHBOURS:
             return self.of_siblings(search)
         pick = None if self._picks is None else self._picks.find(search.history.mod, self._target)
         picked = [] if pick is None else list(pick.points[:PICKED])
