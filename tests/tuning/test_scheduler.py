@@ -30,6 +30,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.graph.equal_trials import InTurns
 from tvm_droplet_ms.tuning.priorities import Priorities, Stake
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.scheduler import TuningClock
@@ -134,9 +135,12 @@ def best_secs(database, task):
     return float(record.run_secs[0])
 
 
-def test_every_task_may_have_a_limit_of_its_own(tmp_path):
+@pytest.mark.parametrize("rule", [Priorities, InTurns])
+def test_every_task_may_have_a_limit_of_its_own(tmp_path, rule):
     tasks = [dense(16), dense(32), dense(64)]
-    run, _, database = tune(tasks, tmp_path, max_trials=100, max_trials_per_task=5)
+    limits = {"max_trials": 100, "max_trials_per_task": 5}
+    run, _, database = tune(tasks, tmp_path, make_priorities=rule, **limits)
+    # In batches of two.
     assert [row.effort.trials for row in run.rows] == [5, 5, 5]
     assert run.why_ended == "converged" and len(database.get_all_tuning_records()) == 15
 
