@@ -86,7 +86,15 @@ def test_graph_example_runs(run, tmp_path: Path):
     assert re.match(r"steps: \d+ us before, \d+ us after, [0-9.]+x", printed)
 
 
+@pytest.mark.slow
+def test_timm_example_runs(run, tmp_path: Path):
+    pytest.importorskip("timm")
+    model = ("--model", "mobilenetv3_small_050")
+    printed = run("optimize_timm", *model, "--seconds", 120, "--work-dir", tmp_path)
+    assert re.match(r"mobilenetv3_small_050: [0-9.]+ ms before, [0-9.]+ ms after", printed)
+
+
 def test_examples_are_short():
     lengths = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES.glob("*.py")}
-    assert len(lengths) <= 7
+    assert len(lengths) <= 8
     assert max(lengths.values()) <= 100

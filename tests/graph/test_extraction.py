@@ -21,9 +21,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.graph import extract as extraction
-from tvm_droplet_ms.graph.extract import extract, needed_classes
+from tvm_droplet_ms.graph import integer_program, parts
+from tvm_droplet_ms.graph.extract import extract
 from tvm_droplet_ms.graph.greedy import dag_greedy, tree_greedy
+from tvm_droplet_ms.graph.parts import needed_classes
 from tvm_droplet_ms.graph.problem import Choice, Conversion, Problem, needs_of, plan_of
 from tvm_droplet_ms.graph.two_steps import with_operators, without_layouts
 
@@ -99,6 +100,103 @@ def test_cheapest_of_all(seed, layouts):
         assert baseline.cost >= found.plan.cost - 1e-6
 
 
+def with_one_layout(problem, numbers):
+    """The problem where some classes are in no other layout than the plain one."""
+
+    def moved(place):
+        return (place[0], PLAIN) if place[0] in numbers else place
+
+    choices = [
+        Choice(moved(choice.place), tuple(map(moved, choice.needs)), choice.price)
+        for choice in problem.choices
+    ]
+    conversions = [step for step in problem.conversions if step.place[0] not in numbers]
+    return Problem(choices, conversions, problem.roots)
+
+
+@pytest.mark.parametrize("layouts", [(PLAIN,), (PLAIN, OTHER)])
+def test_parts_are_no_dearer_than_the_whole(layouts, monkeypatch):
+    monkeypatch.setattr(parts, "FEW_CHOICES", 0)
+    divided = 0
+    for seed in range(100):
+        problem = random_problem(np.random.default_rng(seed), layouts)
+        # Only classes in one layout divide.
+        problem = with_one_layout(problem, range(4))
+        expected = enumerated(problem)
+        if expected == float("inf"):
+            continue
+        alone = parts.independent_parts(problem, needed_classes(problem))
+        bound = sum(enumerated(part.problem) for part in alone)
+        assert bound <= expected + 1e-6
+        divided += len(alone) > 1
+        found = extract(problem, gap=0.0)
+        check_plan(problem, found.plan)
+        assert found.plan.optimal and found.plan.cost <= expected + 1e-6
+        if layouts == (PLAIN,):
+            assert found.plan.cost == pytest.approx(expected, abs=1e-6)
+    assert divided > 5
+
+
+def chained_blocks(count):
+    """Blocks of two ways, 3 and 2 + 2 + 2 where the input of the block is used twice, in a row."""
+    choices = [Choice((0, PLAIN), (), 1.0)]
+    for start in range(0, 3 * count, 3):
+        x, a, b, end = ((start + number, PLAIN) for number in range(4))
+        choices += [Choice(a, (x,), 2.0), Choice(b, (x,), 2.0), Choice(end, (a, b), 2.0)]
+        choices.append(Choice(end, (x,), 3.0))
+    return Problem(choices, [], [(3 * count, PLAIN)])
+
+
+def test_blocks_of_a_network_are_parts(monkeypatch):
+    monkeypatch.setattr(parts, "FEW_CHOICES", 0)
+    problem = chained_blocks(5)
+    alone = parts.independent_parts(problem, needed_classes(problem))
+    # The input of all, and each block with its end as what is wanted.
+    assert [len(part.problem.choices) for part in alone] == [1, 4, 4, 4, 4, 4]
+    assert {part.problem.roots[0] for part in alone} == {(n, PLAIN) for n in range(0, 16, 3)}
+    assert extract(problem, gap=0.0).plan.cost == pytest.approx(1 + 5 * 3)
+
+
+def test_small_parts_are_one():
+    problem = chained_blocks(5)
+    (alone,) = parts.independent_parts(problem, needed_classes(problem))
+    assert len(alone.problem.choices) == len(problem.choices)
+    whole = alone.in_full(alone.problem.choices)
+    assert all(a is b for a, b in zip(whole, problem.choices, strict=True))
+
+
+def test_parts_that_need_each_other_are_one_program(monkeypatch):
+    """Either of two classes that are both wanted may be made of the other for nothing."""
+    monkeypatch.setattr(parts, "FEW_CHOICES", 0)
+    a, b = (0, PLAIN), (1, PLAIN)
+    choices = [Choice(a, (), 5.0), Choice(b, (), 4.0), Choice(a, (b,), 1.0), Choice(b, (a,), 0.5)]
+    problem = Problem(choices, [], [a, b])
+    assert len(parts.independent_parts(problem, needed_classes(problem))) == 2
+    found = extract(problem, gap=0.0)
+    assert found.plan.optimal and found.plan.cost == pytest.approx(5.0)
+
+
+def test_the_cheapest_trees_of_random_problems():
+    """Every plan of trees is enumerated by its depth; what is shared counts once for each use."""
+    for seed in range(40):
+        problem = random_problem(np.random.default_rng(seed), (PLAIN, OTHER))
+        costs = {}
+        steps = [*problem.choices, *problem.conversions]
+        for _ in range(2 * len(problem.by_class)):
+            for step in steps:
+                cost = step.price + sum(costs.get(need, np.inf) for need in needs_of(step))
+                costs[step.place] = min(cost, costs.get(step.place, np.inf))
+        plan = tree_greedy(problem)
+        if plan is None:
+            assert costs.get((0, PLAIN), np.inf) == np.inf
+            continue
+        check_plan(problem, plan)
+        trees = {}
+        for place, step in plan.steps.items():
+            trees[place] = step.price + sum(trees[need] for need in needs_of(step))
+            assert trees[place] == pytest.approx(costs[place])
+
+
 @pytest.mark.parametrize("gap", [0.0, 0.05, 0.3])
 def test_a_gap_bounds_what_is_missed(gap):
     for seed in range(60):
@@ -153,7 +251,7 @@ def test_some_random_problems_have_cycles_that_are_cut():
 
 
 def test_levels_forbid_all_cycles(monkeypatch):
-    monkeypatch.setattr(extraction, "CUT_ROUNDS", 0)
+    monkeypatch.setattr(integer_program, "CUT_ROUNDS", 0)
     for seed in range(20):
         problem = random_problem(np.random.default_rng(seed), (PLAIN,))
         expected, found = enumerated(problem), extract(problem, gap=0.0)

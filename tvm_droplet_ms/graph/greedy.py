@@ -20,6 +20,7 @@ Neither sees a merged operator, which pays only if several classes choose it tog
 """
 
 from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
 
 from .problem import Conversion, Place, Plan, Problem, Step, needs_of, plan_of
 
@@ -30,6 +31,8 @@ def _steps_by_place(problem: Problem) -> list[Step]:
 
 def tree_greedy(problem: Problem) -> Plan | None:
     """Choose the cheapest tree for each place; what is shared counts once for each use.
+
+    Dijkstra's algorithm on a grammar (Knuth, "A generalization of Dijkstra's algorithm", 1977).
 
     Parameters
     ----------
@@ -42,19 +45,27 @@ def tree_greedy(problem: Problem) -> Plan | None:
         None if the roots cannot be computed.
     """
     steps = _steps_by_place(problem)
-    best: dict[Place, float] = {}
+    missing = [set(needs_of(step)) for step in steps]
+    cost = [step.price for step in steps]
+    users: dict[Place, list[int]] = {}
+    for number, needs in enumerate(missing):
+        for need in needs:
+            users.setdefault(need, []).append(number)
     chosen: dict[Place, Step] = {}
-    changed = True
-    while changed:
-        changed = False
-        for step in steps:
-            needs = needs_of(step)
-            if any(need not in best for need in needs):
-                continue
-            cost = step.price + sum(best[need] for need in needs)
-            if cost < best.get(step.place, float("inf")) - 1e-15:
-                best[step.place], chosen[step.place] = cost, step
-                changed = True
+    # No price is negative: what is cheapest of what can be made now will not get cheaper.
+    heap = [(cost[number], number) for number, needs in enumerate(missing) if not needs]
+    heapify(heap)
+    while heap:
+        least, number = heappop(heap)
+        place = steps[number].place
+        if place in chosen:
+            continue
+        chosen[place] = steps[number]
+        for user in users.get(place, ()):
+            missing[user].discard(place)
+            cost[user] += least
+            if not missing[user]:
+                heappush(heap, (cost[user], user))
     return plan_of(problem, chosen)
 
 

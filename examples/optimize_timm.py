@@ -1,0 +1,62 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Search for a faster graph of Inception-v3, NASNet-A or another model of timm.
+
+    pip install timm
+    python examples/optimize_timm.py --model inception_v3 --seconds 600 --work-dir timm_logs
+
+The weights are random: nothing is downloaded. The model is prepared as `tune` does it. Kernels that
+equal graphs need are timed, and the best graphs are run beside the prepared one.
+"""
+
+import argparse
+import tempfile
+
+import timm
+import torch
+
+from tvm.relax.frontend.torch import from_exported_program
+from tvm_droplet_ms.graph import optimize
+from tvm_droplet_ms.model.prepare import prepare_graph
+
+
+def imported(name):
+    """A model of timm as a module of Relax, with its weights as constants."""
+    torch.manual_seed(0)
+    model = timm.create_model(name, pretrained=False).eval()
+    image = torch.zeros(1, *model.default_cfg["input_size"])
+    program = torch.export.export(model, (image,))
+    return from_exported_program(program, unwrap_unit_return_tuple=True)
+
+
+def main() -> None:
+    """Optimize one model."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="inception_v3", help="or nasnetalarge, or any of timm")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--work-dir", default=tempfile.mkdtemp())
+    args = parser.parse_args()
+    graph = prepare_graph()(imported(args.model))
+    result = optimize(graph, "auto", work_dir=args.work_dir, time_budget_s=args.seconds)
+    (report,) = result.reports
+    before = 1e3 * report.measured.whole_secs("the input")
+    after = 1e3 * report.measured.whole_secs(report.measured.taken)
+    print(f"{args.model}: {before:.1f} ms before, {after:.1f} ms after\n{report}")
+
+
+if __name__ == "__main__":
+    main()
