@@ -16,6 +16,8 @@
 # under the License.
 """The e-graph: congruence, facts, limits and copies, without TVM."""
 
+import random
+
 import pytest
 
 from tvm_droplet_ms.graph.egraph import EGraph
@@ -65,6 +67,49 @@ def test_textbook_congruence(graph):
     graph.rebuild()
     assert len({graph.find(power) for power in powers}) == 1
     assert graph.size == 2
+
+
+def closed(terms, unions):
+    """The class of each term, by pairs of terms with equal operands until nothing changes."""
+    names = list(range(len(terms)))
+
+    def join(one, other):
+        low, high = sorted((names[one], names[other]))
+        names[:] = [low if name == high else name for name in names]
+        return low != high
+
+    for one, other in unions:
+        join(one, other)
+    changed = True
+    while changed:
+        changed = False
+        for one, (name, operands) in enumerate(terms):
+            for other, (second, others) in enumerate(terms[:one]):
+                same = [names[n] for n in operands] == [names[n] for n in others]
+                if name == second and operands and same:
+                    changed = join(one, other) or changed
+    return names
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_congruence_is_closed(seed):
+    """Random equalities, also of terms with their own operands."""
+    rng = random.Random(seed)
+    graph = EGraph(infer)
+    terms = [("leaf", ()) for _ in range(3)]
+    numbers = [leaf(graph, index) for index in range(3)]
+    while len(terms) < 25:
+        name = rng.choice(["relu", "tanh", "subtract"])
+        operands = tuple(rng.randrange(len(terms)) for _ in range(1 + (name == "subtract")))
+        terms.append((name, operands))
+        numbers.append(graph.add(operator(name), tuple(numbers[n] for n in operands)))
+    unions = [(rng.randrange(25), rng.randrange(25)) for _ in range(4)]
+    for one, other in unions:
+        graph.union(numbers[one], numbers[other])
+    graph.rebuild()
+    expected = closed(terms, unions)
+    pairs = {(graph.find(number), name) for number, name in zip(numbers, expected)}
+    assert len(pairs) == len({graph.find(number) for number in numbers}) == len(set(expected))
 
 
 def test_classes_of_different_types_cannot_be_equal(graph):

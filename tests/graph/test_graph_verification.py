@@ -29,7 +29,7 @@ from stub_bench import StubBench, operators, run_with
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.graph import optimizer
+from tvm_droplet_ms.graph import integer_program, optimizer
 from tvm_droplet_ms.graph.verification import INPUT, verify
 from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.output_check import OutputCheck
@@ -104,6 +104,26 @@ def test_an_interrupt_gives_the_input_back(tmp_path, heeding_sigint):
     assert "interrupted" in result.reports[0].measured.verdict
     assert bench.is_closed and not bench.ran
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_interrupt_in_the_solver_waits_for_it(tmp_path, heeding_sigint, monkeypatch):
+    """The solver is C++: Python sees the signal when it returns."""
+    before = small_models.repvgg_block()
+    solved = []
+
+    def interrupted(*args, **options):
+        if not solved:
+            os.kill(os.getpid(), signal.SIGINT)
+        solved.append(milp(*args, **options))
+        return solved[-1]
+
+    milp = integer_program.milp
+    monkeypatch.setattr(integer_program, "milp", interrupted)
+    bench = StubBench(price, whole(2e-3, 1e-3))
+    result = run_with(bench, before, tmp_path)
+    check_input_is_kept(result, before)
+    assert solved and "interrupted" in result.reports[0].measured.verdict
+    assert bench.is_closed and not bench.ran
 
 
 def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):

@@ -240,6 +240,19 @@ def test_unpriced_kernels_stay_at_their_rooflines(tmp_path):
     assert report.after_secs < report.before_secs
 
 
+def test_a_record_below_its_roofline_is_believed(tmp_path):
+    """Rates are measured, and a kernel may beat them: its time is the price all the same."""
+    whole = whole_of({"avg_pool2d": 1e-3, "conv2d": 2e-3})
+    bench = StubBench(lambda kernel: bound_of(kernel) / 4, whole)
+    result = run_with(bench, transition(), tmp_path, layouts=False)
+    (report,) = result.reports
+    asked = {kernel.operator.name: kernel for kernel in bench.asked[:2]}
+    records = sum(bound_of(kernel) / 4 for kernel in asked.values())
+    assert report.before_secs == pytest.approx(records + len(asked) * BOUND.call_secs)
+    assert order(result.mod)[0] == "avg_pool2d" and report.after_secs < report.before_secs
+    assert "of its roofline" in str(result)
+
+
 def test_without_rules_and_layouts_only_the_input_is_timed(tmp_path):
     bench = StubBench(lambda kernel: 1e-3)
     run_with(bench, transition(), tmp_path, rules=(), layouts=False)

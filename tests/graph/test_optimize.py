@@ -273,6 +273,66 @@ def test_only_exact_rules_for_other_types(dtype):
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_quantised_model_comes_back():
+    """Scales and zero points are weights, but the values between them are of eight bits."""
+    w = Weights()
+    scale, zero = relax.const(np.float32(0.05)), relax.const(np.int8(3))
+    weight = relax.const(w.rng.integers(-9, 9, (16, 16)).astype("int8"))
+
+    def body(emit, x):
+        q = emit(relax.op.quantize(x, scale, zero, axis=-1, out_dtype="int8"))
+        both = [emit(relax.op.matmul(q, each, out_dtype="int32")) for each in (weight, weight)]
+        y = emit(relax.op.add(*both))
+        return emit(relax.op.dequantize(y, scale, relax.const(np.int32(0)), axis=-1))
+
+    mod = module([(8, 16)], body)
+    result = optimized(mod)
+    assert operators(result.mod)["relax.quantize"] == operators(result.mod)["relax.dequantize"] == 1
+    arrays = inputs_of(mod)
+    for one, other in zip(run(mod, arrays), run(result.mod, arrays), strict=True):
+        assert one.std() > 0
+        np.testing.assert_array_equal(one, other)
+
+
+@R.function
+def with_tuples(
+    xs: R.Tuple(R.Tensor((2, 4), "float32"), R.Tensor((2, 4), "float32")),
+) -> R.Tuple(R.Tensor((2, 4), "float32"), R.Tuple(R.Tensor((2, 4), "float32"))):
+    with R.dataflow():
+        first = xs[0]
+        second = xs[1]
+        y = R.nn.relu(R.nn.relu(first))
+        z = R.permute_dims(R.permute_dims(second, (1, 0)), (1, 0))
+        R.output(y, z)
+    return (y, (z,))
+
+
+def test_tuples_go_in_and_come_out():
+    mod = tvm.IRModule({"main": with_tuples.with_attr("global_symbol", "main")})
+    result = optimized(mod)
+    relax.analysis.well_formed(result.mod)
+    (report,) = result.reports
+    assert report.note or operators(result.mod)["relax.permute_dims"] == 0
+    executables = [
+        tvm.compile(relax.transform.LegalizeOps()(each), "llvm") for each in (mod, result.mod)
+    ]
+    arrays = [np.random.default_rng(i).standard_normal((2, 4)).astype("float32") for i in range(2)]
+    given = tvm_ffi.convert([tvm.runtime.tensor(array) for array in arrays])
+    for executable in executables:
+        y, (z,) = relax.VirtualMachine(executable, tvm.cpu())["main"](given)
+        np.testing.assert_array_equal(y.numpy(), np.maximum(arrays[0], 0))
+        np.testing.assert_array_equal(z.numpy(), arrays[1])
+
+
+@pytest.mark.parametrize("search", ["auto", "saturate", "mcts"])
+def test_rules_that_do_not_fit_stay_within_the_limit(search):
+    mod = small_models.attention()
+    everything = optimized(mod).reports[0].nodes
+    result = optimized(mod, search=search, max_nodes=everything // 2, time_budget_s=5)
+    assert 0 < result.reports[0].nodes <= everything // 2
+    check_outputs(mod, result.mod)
+
+
 def test_weights_may_be_parameters():
     """With num_input their arithmetic stays in the function, to be lifted; nothing is folded."""
 

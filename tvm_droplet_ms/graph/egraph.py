@@ -352,7 +352,7 @@ class EGraph:
 
     def _repair(self, number: int) -> None:
         seen: dict[Node, int] = {}
-        for node, user in self._uses.get(number, []):
+        for node, user in self._uses.pop(number, []):
             key = _key(self._canonical(node))
             user = self.find(user)
             if key in seen:
@@ -361,9 +361,9 @@ class EGraph:
             seen[key] = user
             if self.is_weight(number):
                 self._spread(key, user)
+        # A class that uses itself may have been joined with others on the way: theirs are kept.
         keep = self.find(number)
-        if keep == number:
-            self._uses[number] = list(seen.items())
+        self._uses[keep] = self._uses.get(keep, []) + list(seen.items())
 
     def _spread(self, node: Node, user: int) -> None:
         """Tell a class that all operands of one of its e-nodes are weights by now."""
