@@ -31,6 +31,7 @@ from tvm_droplet_ms.graph.kernels import Kernel
 from tvm_droplet_ms.graph.language import Tensor, operator
 from tvm_droplet_ms.graph.price_file import FILE_NAME, PriceFile, StoredPrice
 from tvm_droplet_ms.graph.workbench import TRIALS, Workbench
+from tvm_droplet_ms.model.kernels.weight_reuse import reuses_weights
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.priorities import Stake
@@ -165,6 +166,16 @@ def test_what_is_timed_is_the_kernel_of_the_model():
         builder.emit_func_output(result)
     tasks = ModelKernels(builder.get(), TARGET, MemoryDatabase()).tasks
     assert [structural_hash(task.dispatched[0]) for task in tasks] == workloads
+
+
+def test_the_price_of_a_kernel_with_cached_weights_is_that_of_one_call(bench):
+    product = Kernel(operator("matmul"), (f32(1, 8), f32(8, 16)), (False, True))
+    opened, tuner, _ = bench()
+    tuner.secs = lambda task: 1e-3 if reuses_weights(task.dispatched[0]) else 3e-3
+    warm = product._replace(is_warm=True)
+    assert opened.time([product, warm], StopRequest()) == {product: 3e-3, warm: 1e-3}
+    assert opened.trials == 2 * TRIALS
+    assert str(warm) == f"{product} with cached weights"
 
 
 def test_the_roofline_stays_where_nothing_can_be_scheduled(bench):

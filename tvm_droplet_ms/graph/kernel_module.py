@@ -41,20 +41,42 @@ def kernel_module(kernels: Sequence[Kernel]) -> IRModule:
     -------
     mod : IRModule
         The functions are named by their numbers, ``kernel_0`` and so on. Weights are their last
-        parameters (``num_input``), so that they are marked as those of a model are.
+        parameters (``num_input``), so that they are marked as those of a model are. A kernel that
+        finds its weights in the caches is called several times with the same ones, by which it is
+        marked too (``model/kernels/weight_reuse.py``).
     """
     builder = relax.BlockBuilder()
     for index, kernel in enumerate(kernels):
-        operands = [relax.Var(f"x{i}", relax_type(t)) for i, t in enumerate(kernel.operands)]
-        pairs = list(zip(operands, kernel.weights, strict=True))
-        inputs = [operand for operand, is_weight in pairs if not is_weight]
-        weights = [operand for operand, is_weight in pairs if is_weight]
+        inputs, weights, calls = _calls_of(kernel)
         attrs = {"num_input": len(inputs)}
         with builder.function(f"kernel_{index}", [*inputs, *weights], attrs=attrs):
             with builder.dataflow():
-                result = builder.emit_output(write_call(kernel.operator, list(operands)))
-            builder.emit_func_output(result)
+                results = [builder.emit_output(write_call(kernel.operator, call)) for call in calls]
+            builder.emit_func_output(results)
     return builder.get()
+
+
+def _calls_of(kernel: Kernel) -> tuple[list[relax.Var], list[relax.Var], list[list[relax.Var]]]:
+    """Inputs, weights, and the operands of each call: its own inputs, and the weights of all."""
+    weights = {
+        index: _variable(kernel, index, "w")
+        for index in range(len(kernel.operands))
+        if kernel.weights[index]
+    }
+    inputs: list[relax.Var] = []
+    calls = []
+    for call in range(kernel.calls):
+        operands = dict(weights)
+        for index, is_weight in enumerate(kernel.weights):
+            if not is_weight:
+                operands[index] = _variable(kernel, index, f"call{call}_x")
+                inputs.append(operands[index])
+        calls.append([operands[index] for index in range(len(kernel.operands))])
+    return inputs, list(weights.values()), calls
+
+
+def _variable(kernel: Kernel, index: int, name: str) -> relax.Var:
+    return relax.Var(f"{name}{index}", relax_type(kernel.operands[index]))
 
 
 def workloads_of(lowered: IRModule, count: int) -> list[list[int] | None]:
@@ -70,8 +92,9 @@ def workloads_of(lowered: IRModule, count: int) -> list[list[int] | None]:
     Returns
     -------
     workloads : list[list[int] | None]
-        For each the structural hashes of the TIR functions that it calls, one for each call; None
-        where it calls something else, which cannot be scheduled.
+        For each the structural hashes of the TIR functions that it calls, one for each call, so
+        that a warm kernel has each several times; None where it calls something else, which cannot
+        be scheduled.
     """
     return [_calls(lowered, lowered[f"kernel_{index}"]) for index in range(count)]
 

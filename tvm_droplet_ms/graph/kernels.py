@@ -19,15 +19,19 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..model.kernels.reuse_distance import CACHE_BYTES
 from .egraph import EGraph
 from .implementations import Implementation, Layout, conversion, moves_nothing, stored
-from .language import ELEMENTWISE, Operator, Tensor, operator
-from .prices import FREE
+from .language import ELEMENTWISE, Node, Operator, Tensor, Type, operator
+from .prices import FREE, bytes_of
 from .problem import Choice, Plan, Step
 
 UNTIMED = frozenset({"strided_slice", "opaque", *FREE, *ELEMENTWISE})
 """What is not timed alone: elementwise work runs in the kernel before it and slices in the one
 after it; a call that no rule knows is the same in every graph."""
+
+SHARED_CALLS = 3
+"""Of so many calls that share a weight, most find it in the caches."""
 
 
 class Kernel(NamedTuple):
@@ -41,16 +45,25 @@ class Kernel(NamedTuple):
         The types of the operands as they are stored.
     weights : tuple[bool, ...]
         Which operands are known before the model runs: a schedule may change their layout.
+    is_warm : bool
+        Whether it is called again with the same weights, and finds them in the caches.
     """
 
     operator: Operator
     operands: tuple[Tensor, ...]
     weights: tuple[bool, ...]
+    is_warm: bool = False
+
+    @property
+    def calls(self) -> int:
+        """The calls that it takes to time it as it runs."""
+        return SHARED_CALLS if self.is_warm else 1
 
     def __str__(self) -> str:
         shapes = ", ".join("x".join(map(str, type_.shape)) for type_ in self.operands)
         layout = dict(self.operator.attributes).get("layout", "")
-        return f"{self.operator.name}{f' {layout}' if layout else ''} of {shapes}"
+        name = f"{self.operator.name} {layout}" if layout else self.operator.name
+        return f"{name} of {shapes}{' with cached weights' if self.is_warm else ''}"
 
 
 def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
@@ -79,7 +92,33 @@ def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
             return None
         operands.append(stored(type_, layout))
     weights = tuple(graph.is_weight(child) for child in way.node.children)
-    return Kernel(way.operator, tuple(operands), weights)
+    return Kernel(way.operator, tuple(operands), weights, _finds_weights(graph, way.node))
+
+
+def _finds_weights(graph: EGraph, node: Node) -> bool:
+    """Whether enough e-nodes call the same kernel with the same weights, and caches keep those.
+
+    All weights of the graph have to fit the caches: the order of calls is not known yet.
+    """
+    weights = [child for child in node.children if graph.is_weight(child)]
+    if not weights:
+        return False
+    called = _call_of(graph, node)
+    calls = [user for _, user in graph.users(weights[0]) if _call_of(graph, user) == called]
+    return len(calls) >= SHARED_CALLS and _weight_bytes(graph) <= CACHE_BYTES
+
+
+def _call_of(graph: EGraph, node: Node) -> tuple[Operator, tuple[int | Type, ...]]:
+    operands = [
+        graph.find(child) if graph.is_weight(child) else graph.facts(child).type
+        for child in node.children
+    ]
+    return node.operator, tuple(operands)
+
+
+def _weight_bytes(graph: EGraph) -> float:
+    leaves = {number for number, _ in graph.named("input", "constant") if graph.is_weight(number)}
+    return sum(bytes_of(graph.facts(number).type) for number in leaves)
 
 
 def conversion_kernel(type_: Tensor, source: Layout, target: Layout) -> Kernel | None:

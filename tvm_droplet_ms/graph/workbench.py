@@ -163,10 +163,17 @@ class Workbench:
             The seconds of the best schedule; None for a kernel that cannot be scheduled. Kernels
             that there was no time for are missing. What the directory knows is not timed again.
         """
-        known, missing = self._known(kernels, trials)
-        if missing and not stop.is_due:
-            known |= self._measured(missing, stop, trials)
-        return known
+        secs: dict[Kernel, float | None] = {}
+        for is_warm in (False, True):
+            # In one module, equal kernels are one function: it is marked for all of its calls.
+            alike = [kernel for kernel in kernels if kernel.is_warm == is_warm]
+            if not alike:
+                continue
+            known, missing = self._known(alike, trials)
+            secs |= known
+            if missing and not stop.is_due:
+                secs |= self._measured(missing, stop, trials)
+        return secs
 
     def _known(
         self, kernels: Sequence[Kernel], trials: int
@@ -219,8 +226,10 @@ class Workbench:
             if least == 0 and not is_naive and stop.is_due:
                 continue
             is_timed = not is_naive and all(workload in best for workload in workloads)
-            secs[kernel] = sum(best[each][1] for each in workloads) if is_timed else None
-            if not is_timed:
+            if is_timed:
+                secs[kernel] = sum(best[each][1] for each in workloads) / kernel.calls
+            else:
+                secs[kernel] = None
                 self._note_unpriced(kernel)
             self._prices.add(_key(workloads), StoredPrice(trials if least else 0, secs[kernel]))
         return secs

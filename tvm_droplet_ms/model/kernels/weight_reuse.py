@@ -32,16 +32,11 @@ from tvm import relax
 from tvm.ir import GlobalVar, IRModule
 from tvm.tirx import IntImm, PrimFunc
 
-from .reuse_distance import KernelCall, reusing_kernels
+from .reuse_distance import CACHE_BYTES, KernelCall, reusing_kernels
 
 REUSES_WEIGHTS = "tvm_droplet_ms.reuses_weights"
 """The attribute of a kernel that finds its weights in the caches. It is part of a workload's hash:
 times with cold and with warm weights do not compare."""
-
-CACHE_BYTES = 4 << 20
-"""What the caches are taken to keep: the second level of a core and its part of the third. A
-constant, because what is measured differs from run to run and hashes must not."""
-
 
 def mark_reused_weights() -> tvm.transform.Pass:
     """Make a pass that marks the kernels that find their weights in the caches.
