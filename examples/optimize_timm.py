@@ -53,9 +53,11 @@ def main() -> None:
     graph = prepare_graph()(imported(args.model))
     result = optimize(graph, "auto", work_dir=args.work_dir, time_budget_s=args.seconds)
     (report,) = result.reports
-    before = 1e3 * report.measured.whole_secs("the input")
-    after = 1e3 * report.measured.whole_secs(report.measured.taken)
-    print(f"{args.model}: {before:.1f} ms before, {after:.1f} ms after\n{report}")
+    print(report)
+    if report.measured and report.measured.graphs:
+        graphs = ("the input", report.measured.taken)
+        before, after = (1e3 * report.measured.whole_secs(graph) for graph in graphs)
+        print(f"{args.model}: {before:.1f} ms before, {after:.1f} ms after")
 
 
 if __name__ == "__main__":

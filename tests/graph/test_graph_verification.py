@@ -30,7 +30,7 @@ from stub_bench import StubBench, operators, run_with
 import tvm
 from tvm import relax
 from tvm_droplet_ms.graph import integer_program, optimizer
-from tvm_droplet_ms.graph.verification import INPUT, verify
+from tvm_droplet_ms.graph.verification import FEWEST_ROUNDS, INPUT, verify
 from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.output_check import OutputCheck
 
@@ -217,26 +217,41 @@ def test_a_price_and_a_directory_are_refused(tmp_path):
         )
 
 
+class Made:
+    """A graph with made-up seconds of each call, again from the first after the last."""
+
+    def __init__(self, secs, offset=0.0):
+        self.secs, self.offset = secs, offset
+
+    def __call__(self, inputs):
+        return [np.ones(3) + self.offset]
+
+    def timer(self, inputs):
+        calls = iter(range(1000))
+        return lambda: self.secs[next(calls) % len(self.secs)]
+
+
+CHECK = OutputCheck(Reference("NumPy", Made([1.0])), ((),), ([np.ones(3)],), 1e-4)
+
+
 def test_the_fastest_of_three_is_taken_and_noise_is_no_gain():
     """Made-up times of seven rounds: one graph is faster in all, one on average only."""
-
-    class Made:
-        def __init__(self, secs, offset=0.0):
-            self.secs, self.offset = secs, offset
-
-        def __call__(self, inputs):
-            return [np.ones(3) + self.offset]
-
-        def timer(self, inputs):
-            calls = iter(range(1000))
-            return lambda: self.secs[next(calls) % len(self.secs)]
-
-    check = OutputCheck(Reference("NumPy", Made([1.0])), ((),), ([np.ones(3)],), 1e-4)
     graphs = {INPUT: Made([1.0]), "noisy": Made([0.7, 1.2, 1.1, 0.6]), "sure": Made([0.95])}
-    verdict = verify(graphs, check)
+    verdict = verify(graphs, CHECK)
     assert verdict.winner == "sure" and verdict.median_secs("sure") == 0.95
     graphs["sure"] = Made([0.5], offset=2e-4)
-    verdict = verify(graphs, check)
+    verdict = verify(graphs, CHECK)
     assert verdict.winner == INPUT and "sure" not in verdict.secs
     graphs[INPUT] = Made([1.0], offset=1.0)
-    assert "nothing can be compared" in verify(graphs, check).reason
+    assert "nothing can be compared" in verify(graphs, CHECK).reason
+
+
+def test_a_graph_that_was_faster_for_a_while_is_no_faster():
+    """Seconds that are small until each graph was called in seven rounds and to warm up."""
+    calls = 2 + 1 + 2 + FEWEST_ROUNDS
+    graphs = {INPUT: Made([1.0]), "lucky": Made([0.5] * calls + [1.0] * calls)}
+    verdict = verify(graphs, CHECK)
+    assert verdict.winner == INPUT and verdict.median_secs("lucky") == 0.5
+    assert "2.00 times as fast as the input, but not when both were timed again" in verdict.reason
+    graphs["sure"] = Made([0.6])
+    assert verify(graphs, CHECK).winner == "sure"

@@ -30,7 +30,7 @@ from ..tuning.output_check import OutputCheck
 INPUT = "the input"
 """The name of the graph that came in."""
 
-MOST_ROUNDS, FEWEST_ROUNDS, TIMED_SECS = 31, 7, 4.0
+MOST_ROUNDS, FEWEST_ROUNDS, TIMED_SECS = 301, 7, 4.0
 """Rounds that graphs are timed in, in turns: fewer of slow ones."""
 
 LEAST_GAIN = 0.01
@@ -87,7 +87,8 @@ def verify(graphs: Mapping[str, Runnable], check: OutputCheck) -> Verdict:
     -------
     verdict : Verdict
         The fastest graph of the right outputs that is faster than the input by ``LEAST_GAIN`` in
-        three of four rounds.
+        three of four rounds, and so again when both are timed anew: the load of a shared machine
+        can favour one program for a while.
     """
     deviations = {name: check.deviation(graph) for name, graph in graphs.items()}
     right = {name: graphs[name] for name, off in deviations.items() if off <= check.tolerance}
@@ -100,8 +101,9 @@ def verify(graphs: Mapping[str, Runnable], check: OutputCheck) -> Verdict:
             f"the input as it is compiled differs from {check.reference.name} by "
             f"{deviations[INPUT]:.1e} of the largest output: nothing can be compared with it",
         )
-    secs = _times({name: graph.timer(check.inputs[0]) for name, graph in right.items()})
-    winner, reason = _fastest(secs)
+    timers = {name: graph.timer(check.inputs[0]) for name, graph in right.items()}
+    secs = _times(timers)
+    winner, reason = _fastest(secs, timers)
     if refused:
         reason += "; refused for other outputs: " + ", ".join(
             f"{name} ({deviations[name]:.1e} of the largest)" for name in refused
@@ -116,19 +118,27 @@ def _times(timers: Mapping[str, Timer]) -> dict[str, list[float]]:
     return time_in_alternation(timers, max(FEWEST_ROUNDS, min(MOST_ROUNDS, rounds)))
 
 
-def _fastest(secs: Mapping[str, Sequence[float]]) -> tuple[str, str]:
-    others = [name for name in secs if name != INPUT]
+def _fastest(secs: Mapping[str, Sequence[float]], timers: Mapping[str, Timer]) -> tuple[str, str]:
+    before = secs[INPUT]
+    others = sorted((name for name in secs if name != INPUT), key=lambda name: median(secs[name]))
     if not others:
         return INPUT, "there is no other graph to compare"
-    before = secs[INPUT]
-    faster = [name for name in others if _is_faster(secs[name], before)]
-    if faster:
-        winner = min(faster, key=lambda name: median(secs[name]))
-        ratio = median(b / a for a, b in zip(secs[winner], before, strict=True))
-        return winner, f"{winner} is {ratio:.2f} times as fast as the input"
-    best = min(others, key=lambda name: median(secs[name]))
-    ratio = median(b / a for a, b in zip(secs[best], before, strict=True))
-    return INPUT, f"{best} is {ratio:.2f} times as fast as the input: a tie, or slower"
+    ratios = {
+        name: median(b / a for a, b in zip(secs[name], before, strict=True)) for name in others
+    }
+    lucky = []
+    for name in others:
+        if not _is_faster(secs[name], before):
+            continue
+        again = _times({each: timers[each] for each in (INPUT, name)})
+        if _is_faster(again[name], again[INPUT]):
+            return name, f"{name} is {ratios[name]:.2f} times as fast as the input"
+        lucky.append(name)
+    best = others[0]
+    reason = f"{best} is {ratios[best]:.2f} times as fast as the input"
+    if best in lucky:
+        return INPUT, f"{reason}, but not when both were timed again: a tie"
+    return INPUT, f"{reason}: a tie, or slower"
 
 
 def _is_faster(secs: Sequence[float], before: Sequence[float]) -> bool:

@@ -38,6 +38,7 @@ REUSES_WEIGHTS = "tvm_droplet_ms.reuses_weights"
 """The attribute of a kernel that finds its weights in the caches. It is part of a workload's hash:
 times with cold and with warm weights do not compare."""
 
+
 def mark_reused_weights() -> tvm.transform.Pass:
     """Make a pass that marks the kernels that find their weights in the caches.
 
