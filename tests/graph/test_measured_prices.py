@@ -17,6 +17,7 @@
 """Measured prices: what is asked for, what they change, and what the loop finds."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import small_models
@@ -26,10 +27,17 @@ from stub_bench import BOUND, StubBench, operators, run_with
 
 from tvm import relax
 from tvm_droplet_ms.graph import optimizer, rules_of
+from tvm_droplet_ms.graph.deciding_kernels import (
+    FIRST_TRIALS,
+    LEAST_GAIN,
+    MORE_TRIALS,
+    time_what_is_wanted,
+    time_what_may_win,
+)
 from tvm_droplet_ms.graph.extract import extract
 from tvm_droplet_ms.graph.importer import import_function
 from tvm_droplet_ms.graph.kernels import conversion_kernel, kernel_of
-from tvm_droplet_ms.graph.measured_prices import FoundPlan, MeasuredPrice, time_what_is_wanted
+from tvm_droplet_ms.graph.measured_prices import HOPE, FoundPlan, MeasuredPrice
 from tvm_droplet_ms.graph.problem import problem_of
 from tvm_droplet_ms.graph.rules import ALL_RULES
 from tvm_droplet_ms.graph.saturate import saturate
@@ -129,9 +137,9 @@ def test_kernels_that_cannot_win_are_never_timed(tmp_path):
 class TruePrice:
     """Every kernel at a random multiple of its roofline."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, bound=BOUND):
         self.seed = seed
-        self.price = MeasuredPrice(BOUND)
+        self.price = MeasuredPrice(bound)
 
     def secs(self, kernel):
         factor = random.Random(f"{self.seed} {kernel}").choice([1.0, 1.2, 3.0])
@@ -168,10 +176,76 @@ def test_the_loop_finds_what_timing_everything_finds(name, seed):
         return FoundPlan(graph, extract(problem_of(graph, imported.roots, price), 20.0).plan)
 
     found = time_what_is_wanted(
-        price, extracted, lambda kernels: {k: truth.secs(k) for k in kernels}, lambda: False
+        price, extracted, lambda kernels, trials: {k: truth.secs(k) for k in kernels}, lambda: False
     )
     assert found[-1].plan.cost == pytest.approx(best.cost, rel=1e-6)
     assert 0 < len(price.timed) < len(truth.price.timed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", ["network", "attention"])
+def test_more_trials_find_what_timing_everything_finds(name, seed):
+    """By luck, first trials take up to 1 / HOPE times as long as the best schedule."""
+    mod = optimizer.prepared_for_import(getattr(small_models, name)())
+    imported = import_function(mod["main"])
+    graph = imported.graph
+    graph.limit = 400
+    graph.rebuild()
+    saturate(graph, ALL_RULES, max_rounds=3)
+    # These kernels are so small that their calls would take most of the time.
+    bound = replace(BOUND, call_secs=0.0)
+    truth, price = TruePrice(seed, bound), MeasuredPrice(bound)
+    best = extract(problem_of(graph, imported.roots, truth), 20.0).plan
+    trials_of = {}
+
+    def extracted():
+        return FoundPlan(graph, extract(problem_of(graph, imported.roots, price), 20.0).plan)
+
+    def timed(kernels, trials):
+        trials_of.update(dict.fromkeys(kernels, trials))
+        luck = {k: random.Random(f"luck {seed} {k}").uniform(1, 1 / HOPE) for k in kernels}
+        return {k: truth.secs(k) * (luck[k] if trials == FIRST_TRIALS else 1) for k in kernels}
+
+    time_what_is_wanted(price, extracted, timed, lambda: False)
+    found = time_what_may_win(price, extracted, timed, lambda: False)[-1]
+    assert truth.price.repriced(found).plan.cost < (1.001 + LEAST_GAIN) * best.cost
+    assert price.firm == {k for k, trials in trials_of.items() if trials == MORE_TRIALS}
+    assert len(price.firm) < len(price.timed) < len(truth.price.timed)
+
+
+@pytest.mark.parametrize(("first", "is_taken"), [(14e-3, True), (30e-3, False)])
+def test_an_unlucky_kernel_gets_more_trials_and_a_hopeless_one_does_not(first, is_taken):
+    """As it came it takes 11 ms. With the pool first, 2 ms of that and a small convolution."""
+    imported = import_function(optimizer.prepared_for_import(transition())["main"])
+    imported.graph.rebuild()
+    saturate(imported.graph, ALL_RULES)
+    price, asked = MeasuredPrice(BOUND), []
+
+    def extracted():
+        problem = problem_of(imported.graph, imported.roots, price, layouts=False)
+        return FoundPlan(imported.graph, extract(problem, 20.0).plan)
+
+    def secs(kernel, trials):
+        pixels, channels = kernel.operands[0].shape[2], kernel.operands[0].shape[1]
+        if kernel.operator.name == "avg_pool2d":
+            return 1e-3 * channels / 32
+        if pixels == 28:
+            return 10e-3
+        return first if trials == FIRST_TRIALS else 5e-3
+
+    def timed(kernels, trials):
+        asked.append((trials, [kernel.operands[0].shape for kernel in kernels]))
+        return {kernel: secs(kernel, trials) for kernel in kernels}
+
+    start = time_what_is_wanted(price, extracted, timed, lambda: False)[-1]
+    assert start.plan.cost == pytest.approx(11e-3, rel=1e-2)
+    asked.clear()
+    found = time_what_may_win(price, extracted, timed, lambda: False)[-1]
+    if is_taken:
+        assert asked[0] == (MORE_TRIALS, [(1, 64, 14, 14)])
+        assert found.plan.cost == pytest.approx(7e-3, rel=1e-2)
+    else:
+        assert not asked and found.plan.cost == start.plan.cost
 
 
 def test_what_was_not_timed_is_as_far_from_its_roofline_as_the_rest():
@@ -187,7 +261,7 @@ def test_what_was_not_timed_is_as_far_from_its_roofline_as_the_rest():
     found = time_what_is_wanted(
         price,
         extracted,
-        lambda kernels: {kernel: 500 * bound_of(kernel) for kernel in kernels},
+        lambda kernels, trials: {kernel: 500 * bound_of(kernel) for kernel in kernels},
         is_due=lambda: len(price.timed) > 0,
     )
     first, second = found
@@ -221,7 +295,7 @@ def test_what_decides_is_timed_first():
     saturate(imported.graph, ALL_RULES)
     asked = []
 
-    def timed(kernels):
+    def timed(kernels, trials):
         asked.append({kernel.operands[-1].shape for kernel in kernels})
         return dict.fromkeys(kernels, 1e-3)
 

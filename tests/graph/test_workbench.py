@@ -25,12 +25,13 @@ from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
+from tvm_droplet_ms.graph.deciding_kernels import FIRST_TRIALS as TRIALS
 from tvm_droplet_ms.graph.equal_trials import InTurns
 from tvm_droplet_ms.graph.kernel_module import kernel_module, workloads_of
 from tvm_droplet_ms.graph.kernels import Kernel
 from tvm_droplet_ms.graph.language import Tensor, operator
 from tvm_droplet_ms.graph.price_file import FILE_NAME, PriceFile, StoredPrice
-from tvm_droplet_ms.graph.workbench import TRIALS, Workbench
+from tvm_droplet_ms.graph.workbench import Workbench
 from tvm_droplet_ms.model.kernels.weight_reuse import reuses_weights
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
@@ -119,20 +120,27 @@ def bench(tmp_path):
     return open_bench
 
 
+def timed(opened, kernels, trials=TRIALS):
+    return opened.time(kernels, StopRequest(), trials)
+
+
 def test_a_price_is_the_best_of_equal_trials_and_is_kept(bench):
     first, tuner, _ = bench()
     tuner.secs = lambda task: 3e-3 if "conv2d" in task.task_name else 1e-3
     kernels = [convolution(8), SOFTMAX]
-    assert first.time(kernels, StopRequest()) == {kernels[0]: 3e-3, SOFTMAX: 1e-3}
+    assert timed(first, kernels) == {kernels[0]: 3e-3, SOFTMAX: 1e-3}
     assert first.trials == 2 * TRIALS
 
     second, tuner, _ = bench()
-    assert second.time([SOFTMAX, kernels[0]], StopRequest()) == {kernels[0]: 3e-3, SOFTMAX: 1e-3}
+    assert timed(second, [SOFTMAX, kernels[0]]) == {
+        kernels[0]: 3e-3,
+        SOFTMAX: 1e-3,
+    }
     assert second.trials == 0 and not tuner.tuned
 
     # What is new is timed, and only that.
     wanted = [*kernels, convolution(8, "NCHW")]
-    assert len(second.time(wanted, StopRequest())) == 3
+    assert len(timed(second, wanted)) == 3
     assert len(tuner.tuned) == 1 and second.trials == TRIALS
 
 
@@ -145,7 +153,7 @@ def test_kernels_have_prices_of_their_own(bench):
         one._replace(weights=(False, False)),
         TRANSPOSE,
     ]
-    opened.time([one, *others], StopRequest())
+    timed(opened, [one, *others])
     assert made[-1].trials == 5 * TRIALS
 
 
@@ -173,18 +181,33 @@ def test_the_price_of_a_kernel_with_cached_weights_is_that_of_one_call(bench):
     opened, tuner, _ = bench()
     tuner.secs = lambda task: 1e-3 if reuses_weights(task.dispatched[0]) else 3e-3
     warm = product._replace(is_warm=True)
-    assert opened.time([product, warm], StopRequest()) == {product: 3e-3, warm: 1e-3}
+    assert timed(opened, [product, warm]) == {product: 3e-3, warm: 1e-3}
     assert opened.trials == 2 * TRIALS
     assert str(warm) == f"{product} with cached weights"
+
+
+def test_more_trials_are_added_to_those_that_were_had(bench):
+    first, tuner, _ = bench()
+    tuner.secs = lambda task: 4e-3
+    assert timed(first, [SOFTMAX]) == {SOFTMAX: 4e-3}
+    tuner.secs = lambda task: 1e-3
+    assert timed(first, [SOFTMAX], 3 * TRIALS) == {SOFTMAX: 1e-3}
+    assert first.trials == 3 * TRIALS
+    second, tuner, _ = bench()
+    assert timed(second, [SOFTMAX]) == timed(second, [SOFTMAX], 3 * TRIALS) == {SOFTMAX: 1e-3}
+    assert not tuner.tuned
 
 
 def test_the_roofline_stays_where_nothing_can_be_scheduled(bench):
     first, tuner, notes = bench()
     tuner.unscheduled = ("softmax",)
-    assert first.time([SOFTMAX, TRANSPOSE], StopRequest()) == {SOFTMAX: None, TRANSPOSE: 1e-3}
+    assert timed(first, [SOFTMAX, TRANSPOSE]) == {
+        SOFTMAX: None,
+        TRANSPOSE: 1e-3,
+    }
     assert any("softmax of 4x8 has no schedule" in note for note in notes)
     second, tuner, _ = bench()
-    assert second.time([SOFTMAX], StopRequest()) == {SOFTMAX: None}
+    assert timed(second, [SOFTMAX]) == {SOFTMAX: None}
     assert not tuner.tuned
 
 
@@ -192,40 +215,40 @@ def test_one_kernel_that_tvm_refuses_does_not_take_the_others_with_it(bench):
     """A permutation of three axes of a matrix has no type."""
     refused = TRANSPOSE._replace(operator=operator("permute_dims", axes=(0, 1, 2)))
     opened, _, notes = bench()
-    assert opened.time([refused, SOFTMAX], StopRequest()) == {refused: None, SOFTMAX: 1e-3}
+    assert timed(opened, [refused, SOFTMAX]) == {refused: None, SOFTMAX: 1e-3}
     assert any("is no kernel of TVM's" in note for note in notes)
 
 
 def test_failed_trials_are_no_price(bench):
     first, tuner, _ = bench()
     tuner.secs = lambda task: 1e10
-    assert first.time([SOFTMAX], StopRequest()) == {SOFTMAX: None}
-    assert bench()[0].time([SOFTMAX], StopRequest()) == {SOFTMAX: None}
+    assert timed(first, [SOFTMAX]) == {SOFTMAX: None}
+    assert timed(bench()[0], [SOFTMAX]) == {SOFTMAX: None}
     assert not made[-1].tuned
 
 
 def test_without_time_only_known_prices_come_back(bench):
     opened, tuner, _ = bench()
-    opened.time([SOFTMAX], StopRequest())
+    timed(opened, [SOFTMAX])
     late = StopRequest(deadline=0.0)
-    assert opened.time([SOFTMAX, TRANSPOSE], late) == {SOFTMAX: 1e-3}
+    assert opened.time([SOFTMAX, TRANSPOSE], late, TRIALS) == {SOFTMAX: 1e-3}
     # It was not found to be without a schedule: another call times it.
-    assert bench()[0].time([TRANSPOSE], StopRequest()) == {TRANSPOSE: 1e-3}
+    assert timed(bench()[0], [TRANSPOSE]) == {TRANSPOSE: 1e-3}
 
 
 def test_another_targets_prices_and_records_are_not_used(bench):
-    bench()[0].time([SOFTMAX], StopRequest())
+    timed(bench()[0], [SOFTMAX])
     other = Target({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
     opened, tuner, notes = bench(other)
     tuner.secs = lambda task: 7e-3
-    assert opened.time([SOFTMAX], StopRequest()) == {SOFTMAX: 7e-3}
+    assert timed(opened, [SOFTMAX]) == {SOFTMAX: 7e-3}
     assert any("1 prices of" in note and "other targets" in note for note in notes)
 
 
 def test_trials_of_whole_graphs_are_topped_up(bench):
     opened, tuner, _ = bench()
     (graph,) = opened.graphs([kernel_module([SOFTMAX, TRANSPOSE])], StopRequest())
-    opened.time([SOFTMAX], StopRequest())
+    timed(opened, [SOFTMAX])
     tuner.tuned.clear()
     assert opened.tune(graph, TRIALS, StopRequest())
     assert [name.rstrip("0123456789") for name in tuner.tuned] == ["transpose"]

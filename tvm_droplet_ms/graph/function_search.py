@@ -17,15 +17,16 @@
 """The search for the cheapest graphs of one function. Imports no TVM."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from .deciding_kernels import Timer, time_what_is_wanted, time_what_may_win
 from .egraph import WEIGHT_SHARE, EGraph
 from .environment import GraphEnvironment, GraphState
 from .extract import extract
 from .greedy import as_it_is
-from .kernels import Kernel
 from .mcts import TreeSearch
-from .measured_prices import FoundPlan, MeasuredPrice, time_what_is_wanted
+from .measured_prices import FoundPlan, MeasuredPrice
 from .prices import Price
 from .problem import Problem, problem_of
 from .report import FunctionReport
@@ -34,9 +35,6 @@ from .saturate import saturate
 
 REWARD_SECS, FINAL_SECS = 2.0, 20.0
 """How long one extraction may take, within a tree search and at the end."""
-
-Timer = Callable[[Sequence[Kernel]], Mapping[Kernel, float | None]]
-"""Times kernels; None for one that cannot be timed. Those that it has no time for are missing."""
 
 
 class FunctionSearch:
@@ -117,6 +115,7 @@ class FunctionSearch:
         price: MeasuredPrice,
         timer: Timer,
         is_due: Callable[[], bool],
+        is_late: Callable[[], bool],
     ) -> list[FoundPlan]:
         """The cheapest plans by prices that are measured while they are asked for.
 
@@ -136,6 +135,8 @@ class FunctionSearch:
             Times kernels.
         is_due : Callable[[], bool]
             Whether no more is to be timed.
+        is_late : Callable[[], bool]
+            Whether nothing gets more trials.
 
         Returns
         -------
@@ -149,9 +150,7 @@ class FunctionSearch:
         found = [before]
 
         def settle(graph: EGraph) -> None:
-            def extracted() -> FoundPlan | None:
-                return self._extracted(graph)
-
+            extracted = partial(self._extracted, graph)
             found.extend(time_what_is_wanted(price, extracted, timer, is_due, [before]))
 
         settle(graphs[0])
@@ -159,6 +158,8 @@ class FunctionSearch:
             # The tree search has the prices of what was timed by now.
             graphs.append(self._tree_search(left, seed))
             settle(graphs[1])
+        for graph in graphs:
+            found += time_what_may_win(price, partial(self._extracted, graph), timer, is_late)
         if price.unknown(found):
             price.settle()
             found += filter(None, map(self._extracted, graphs))

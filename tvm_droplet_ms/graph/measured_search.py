@@ -43,9 +43,10 @@ from .problem import Conversion
 from .report import FunctionReport, GraphTimes, Measured
 from .verification import INPUT, TIMED_SECS, Runnable, verify
 
-SEARCH_SHARE, PRICING_SHARE, TUNING_SHARE = 0.2, 0.55, 0.7
-"""Shares of the time: of a search without the timing of kernels; of a search with it; and of what
-is left then, the share until whole graphs are compiled."""
+SEARCH_SHARE, CLOSER_SHARE, PRICING_SHARE, TUNING_SHARE = 0.2, 0.4, 0.55, 0.7
+"""Shares of the time: of a search without the timing of kernels; until kernels get no more than
+their first trials; of a search with the timing; and of what is left then, the share until whole
+graphs are compiled."""
 
 MOST_SEARCH_SECS = 45.0
 """The most seconds of a search without the timing of kernels, however long the whole may take."""
@@ -81,7 +82,9 @@ class Bench(Protocol):
     def secs_of(self) -> Mapping[str, float]:
         """Where the seconds went, by part."""
 
-    def time(self, kernels: Sequence[Kernel], stop: StopRequest) -> Mapping[Kernel, float | None]:
+    def time(
+        self, kernels: Sequence[Kernel], stop: StopRequest, trials: int
+    ) -> Mapping[Kernel, float | None]:
         """Time kernels alone; None for one that cannot be timed."""
 
     def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> Sequence[Any]:
@@ -213,19 +216,29 @@ class MeasuredSearch:
     def _found(self, search: FunctionSearch, kind: str, before: FoundPlan) -> list[FoundPlan]:
         start, left = time.monotonic(), self._stop.left
         pricing = self._stop.earlier((1 - PRICING_SHARE) * left)
+        closer = self._stop.earlier((1 - CLOSER_SHARE) * left)
 
-        def timed(kernels: Sequence[Kernel]) -> Mapping[Kernel, float | None]:
+        def timed(kernels: Sequence[Kernel], trials: int) -> Mapping[Kernel, float | None]:
             began = time.monotonic()
-            secs = self._bench.time(kernels, pricing)
+            secs = self._bench.time(kernels, pricing, trials)
             self._measured.timing_secs += time.monotonic() - began
-            self._measured.kernels += len(secs)
-            self._measured.unpriced += sum(each is None for each in secs.values())
             return secs
 
         limit = min(SEARCH_SHARE * left, MOST_SEARCH_SECS)
         found = search.best_timed(
-            before, kind, limit, self._seed, self._price, timed, lambda: pricing.is_due
+            before,
+            kind,
+            limit,
+            self._seed,
+            self._price,
+            timed,
+            lambda: pricing.is_due,
+            lambda: closer.is_due,
         )
+        known = self._price.timed
+        self._measured.kernels = len(known)
+        self._measured.unpriced = sum(secs is None for secs in known.values())
+        self._measured.closer = len(self._price.firm)
         self._measured.pricing_secs = time.monotonic() - start
         return found
 

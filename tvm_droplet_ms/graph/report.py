@@ -68,6 +68,8 @@ class Measured:
         Those of them that could not be timed: their rooflines are their prices.
     untimed : int
         The kernels of the cheapest graph that there was no time for.
+    closer : int
+        The kernels that got more trials, because these might have made another graph the cheapest.
     trials : int
         The schedules that were measured, in all.
     pricing_secs, verifying_secs : float
@@ -89,6 +91,7 @@ class Measured:
     kernels: int = 0
     unpriced: int = 0
     untimed: int = 0
+    closer: int = 0
     trials: int = 0
     pricing_secs: float = 0.0
     verifying_secs: float = 0.0
@@ -108,9 +111,9 @@ class Measured:
         parts = ", ".join(f"{part} {secs:.1f}" for part, secs in self.secs_of.items())
         return [
             f"  {self.kernels} kernels were priced ({self.unpriced} by their rooflines, "
-            f"{self.untimed} wanted and not timed), {self.trials} trials; pricing "
-            f"{self.pricing_secs:.1f} s, {self.timing_secs:.1f} s of it timing; whole graphs "
-            f"{self.verifying_secs:.1f} s",
+            f"{self.untimed} wanted and not timed, {self.closer} with more trials than the rest), "
+            f"{self.trials} trials; pricing {self.pricing_secs:.1f} s, {self.timing_secs:.1f} s of "
+            f"it timing; whole graphs {self.verifying_secs:.1f} s",
             *([f"  seconds: {parts}"] if parts else []),
             *(f"  {graph}" for graph in self.graphs),
             f"  taken: {self.taken}; {self.verdict}",

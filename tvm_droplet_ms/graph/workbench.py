@@ -49,10 +49,6 @@ from .kernel_module import kernel_module, workloads_of
 from .kernels import Kernel
 from .price_file import PriceFile, StoredPrice
 
-TRIALS = 8
-"""The trials of a kernel that is timed: what these reach is near what more would reach, and they
-take some seconds."""
-
 
 @dataclass
 class WholeGraph:
@@ -144,7 +140,7 @@ class Workbench:
         return dict(self._parts.secs)
 
     def time(
-        self, kernels: Sequence[Kernel], stop: StopRequest, trials: int = TRIALS
+        self, kernels: Sequence[Kernel], stop: StopRequest, trials: int
     ) -> dict[Kernel, float | None]:
         """Time kernels, each alone, with the same number of trials.
 

@@ -1,0 +1,134 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What is timed, and with how many trials: what decides between plans. Imports no TVM."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from .kernels import Kernel
+from .measured_prices import FoundPlan, MeasuredPrice
+
+FIRST_TRIALS, MORE_TRIALS = 8, 32
+"""The trials of a kernel that is timed, and of one that may decide."""
+
+LEAST_GAIN = 0.01
+"""What a plan must promise to save to be worth more trials."""
+
+Timer = Callable[[Sequence[Kernel], int], Mapping[Kernel, float | None]]
+"""Times kernels with a number of trials each; None for one that cannot be timed. Those that it has
+no time for are missing."""
+
+
+def time_what_is_wanted(
+    price: MeasuredPrice,
+    extract: Callable[[], FoundPlan | None],
+    timer: Timer,
+    is_due: Callable[[], bool],
+    first: Sequence[FoundPlan] = (),
+) -> list[FoundPlan]:
+    """Extract, time what the plan wants, and extract again, until it wants nothing new.
+
+    What not all plans have is timed before what they share: it decides between them, and there may
+    not be time for all.
+
+    Parameters
+    ----------
+    price : MeasuredPrice
+        The prices, which learn.
+    extract : Callable[[], FoundPlan | None]
+        Finds the cheapest plan by these prices; None where there is none.
+    timer : Timer
+        Times kernels.
+    is_due : Callable[[], bool]
+        Whether no more is to be timed.
+    first : Sequence[FoundPlan]
+        Plans whose kernels are timed too, before all others.
+
+    Returns
+    -------
+    found : list[FoundPlan]
+        The plans of all rounds, the last one last.
+    """
+    found: list[FoundPlan] = []
+    while (best := extract()) is not None:
+        found.append(best)
+        wanted = price.unknown([*first, best])
+        if not wanted or is_due():
+            break
+        known = len(price.timed)
+        shared = set.intersection(*(set(each.kernels) for each in [*first, best]))
+        deciding = [kernel for kernel in wanted if kernel not in shared]
+        price.learn(timer(deciding or wanted, FIRST_TRIALS))
+        if len(price.timed) == known:
+            break
+    return found
+
+
+def time_what_may_win(
+    price: MeasuredPrice,
+    extract: Callable[[], FoundPlan | None],
+    timer: Timer,
+    is_due: Callable[[], bool],
+) -> list[FoundPlan]:
+    """Give more trials to plans that would be the cheapest if these were worth as much as hoped.
+
+    So a plan is found that only was unlucky with its first trials. In the end no other plan is
+    cheaper by more than ``LEAST_GAIN``, unless more trials save more than is hoped.
+
+    Parameters
+    ----------
+    price : MeasuredPrice
+        The prices, which learn.
+    extract : Callable[[], FoundPlan | None]
+        Finds the cheapest plan by these prices; None where there is none.
+    timer : Timer
+        Times kernels.
+    is_due : Callable[[], bool]
+        Whether no more is to be timed.
+
+    Returns
+    -------
+    found : list[FoundPlan]
+        The plans of all rounds, the last one last.
+    """
+    found: list[FoundPlan] = []
+    while (best := extract()) is not None:
+        found.append(best)
+        own = set(best.kernels)
+        with price.hoping(but_for=own):
+            rival = None if is_due() else extract()
+        if rival is None or rival.plan.cost > (1 - LEAST_GAIN) * best.plan.cost:
+            break
+        unknown = price.unknown([rival])
+        others = [kernel for kernel in rival.kernels if kernel not in own]
+        trials = FIRST_TRIALS if unknown else MORE_TRIALS
+        secs = timer(unknown or _worth_most(others, price), trials)
+        if not secs:
+            break
+        price.learn(secs)
+        price.firm.update(() if unknown else secs)
+    return found
+
+
+def _worth_most(kernels: Sequence[Kernel], price: MeasuredPrice) -> list[Kernel]:
+    """The kernels that half of what may be saved depends on, those with the most first."""
+    stakes = {kernel: calls * price.hope(kernel) for kernel, calls in Counter(kernels).items()}
+    ranked = sorted(stakes, key=lambda kernel: -stakes[kernel])
+    half, chosen = sum(stakes.values()) / 2, list[Kernel]()
+    while ranked and sum(stakes[kernel] for kernel in chosen) < half:
+        chosen.append(ranked.pop(0))
+    return chosen
