@@ -92,10 +92,10 @@ def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
             return None
         operands.append(stored(type_, layout))
     weights = tuple(graph.is_weight(child) for child in way.node.children)
-    return Kernel(way.operator, tuple(operands), weights, _finds_weights(graph, way.node))
+    return Kernel(way.operator, tuple(operands), weights, _is_warm(graph, way.node))
 
 
-def _finds_weights(graph: EGraph, node: Node) -> bool:
+def _is_warm(graph: EGraph, node: Node) -> bool:
     """Whether enough e-nodes call the same kernel with the same weights, and caches keep those.
 
     All weights of the graph have to fit the caches: the order of calls is not known yet.
