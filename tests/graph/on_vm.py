@@ -19,8 +19,8 @@
 import tvm
 from tvm import relax
 from tvm_droplet_ms.graph.interpreter import evaluate
-from tvm_droplet_ms.graph.relax_operators import write_call
-from tvm_droplet_ms.graph.relax_types import relax_type
+from tvm_droplet_ms.graph.relax.operators import write_call
+from tvm_droplet_ms.graph.relax.types import relax_type
 
 
 def function_of(term, parameters):

@@ -23,13 +23,13 @@ from small_models import attention, network, steps
 from tvm_droplet_ms.bench.graph_backtracking import backtrack, single, substituted, substitutions
 from tvm_droplet_ms.bench.graph_search_run import MACHINE
 from tvm_droplet_ms.graph import ALL_RULES, RooflinePrice
-from tvm_droplet_ms.graph.extract import extract
-from tvm_droplet_ms.graph.importer import import_function
+from tvm_droplet_ms.graph.equality.saturate import saturate
+from tvm_droplet_ms.graph.extraction.extract import extract
+from tvm_droplet_ms.graph.extraction.problem import problem_of
 from tvm_droplet_ms.graph.interpreter import evaluate
 from tvm_droplet_ms.graph.optimizer import prepared_for_import
-from tvm_droplet_ms.graph.problem import problem_of
-from tvm_droplet_ms.graph.relax_types import RelaxTypes
-from tvm_droplet_ms.graph.saturate import saturate
+from tvm_droplet_ms.graph.relax.importer import import_function
+from tvm_droplet_ms.graph.relax.types import RelaxTypes
 from tvm_droplet_ms.model.bindings import array_of
 
 

@@ -20,10 +20,10 @@ import random
 
 import pytest
 
-from tvm_droplet_ms.graph.egraph import EGraph
-from tvm_droplet_ms.graph.facts import IllegalTerm, NodeLimit
+from tvm_droplet_ms.graph.equality.egraph import EGraph
+from tvm_droplet_ms.graph.equality.facts import IllegalTerm, NodeLimit
+from tvm_droplet_ms.graph.equality.language import Tensor, Term, constant_leaf, input_leaf, operator
 from tvm_droplet_ms.graph.interpreter import infer
-from tvm_droplet_ms.graph.language import Tensor, Term, constant_leaf, input_leaf, operator
 from tvm_droplet_ms.graph.rules.terms import call
 
 TYPE = Tensor((2, 3), "float32")

@@ -22,12 +22,12 @@ import pytest
 from tvm_droplet_ms.bench.graph_models.repvgg import repvgg
 from tvm_droplet_ms.bench.graph_search_run import MACHINE
 from tvm_droplet_ms.graph import ALL_RULES, RooflinePrice
-from tvm_droplet_ms.graph.environment import GraphEnvironment, GraphState
-from tvm_droplet_ms.graph.extract import extract
-from tvm_droplet_ms.graph.importer import import_function
+from tvm_droplet_ms.graph.extraction.extract import extract
+from tvm_droplet_ms.graph.extraction.problem import problem_of
 from tvm_droplet_ms.graph.optimizer import prepared_for_import
-from tvm_droplet_ms.graph.problem import problem_of
-from tvm_droplet_ms.graph.relax_types import RelaxTypes
+from tvm_droplet_ms.graph.relax.importer import import_function
+from tvm_droplet_ms.graph.relax.types import RelaxTypes
+from tvm_droplet_ms.graph.tree_search.environment import GraphEnvironment, GraphState
 from tvm_droplet_ms.model.prepare import prepare_graph
 
 NAMES = [rule.name for rule in ALL_RULES]

@@ -21,12 +21,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.graph import integer_program, parts
-from tvm_droplet_ms.graph.extract import extract
-from tvm_droplet_ms.graph.greedy import dag_greedy, tree_greedy
-from tvm_droplet_ms.graph.parts import needed_classes
-from tvm_droplet_ms.graph.problem import Choice, Conversion, Problem, needs_of, plan_of
-from tvm_droplet_ms.graph.two_steps import with_operators, without_layouts
+from tvm_droplet_ms.graph.extraction import integer_program, parts
+from tvm_droplet_ms.graph.extraction.extract import extract
+from tvm_droplet_ms.graph.extraction.greedy import dag_greedy, tree_greedy
+from tvm_droplet_ms.graph.extraction.parts import needed_classes
+from tvm_droplet_ms.graph.extraction.problem import Choice, Conversion, Problem, needs_of, plan_of
+from tvm_droplet_ms.graph.extraction.two_steps import with_operators, without_layouts
 
 PLAIN, OTHER = (), (1, 0)
 

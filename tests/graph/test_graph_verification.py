@@ -29,7 +29,8 @@ from stub_bench import StubBench, operators, run_with
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.graph import integer_program, optimizer
+from tvm_droplet_ms.graph import optimizer
+from tvm_droplet_ms.graph.extraction import integer_program
 from tvm_droplet_ms.graph.verification import FEWEST_ROUNDS, INPUT, verify
 from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.output_check import OutputCheck

@@ -25,8 +25,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.graph.mcts import TreeSearch
-from tvm_droplet_ms.graph.mcts_settings import PAPER, SWITCHES, Settings
+from tvm_droplet_ms.graph.tree_search.mcts import TreeSearch
+from tvm_droplet_ms.graph.tree_search.settings import PAPER, SWITCHES, Settings
 
 ITEMS = 11
 SEEDS = range(100)

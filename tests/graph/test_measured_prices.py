@@ -27,20 +27,20 @@ from stub_bench import BOUND, StubBench, operators, run_with
 
 from tvm import relax
 from tvm_droplet_ms.graph import optimizer, rules_of
-from tvm_droplet_ms.graph.deciding_kernels import (
+from tvm_droplet_ms.graph.equality.saturate import saturate
+from tvm_droplet_ms.graph.extraction.extract import extract
+from tvm_droplet_ms.graph.extraction.problem import problem_of
+from tvm_droplet_ms.graph.pricing.deciding_kernels import (
     FIRST_TRIALS,
     LEAST_GAIN,
     MORE_TRIALS,
     time_what_is_wanted,
     time_what_may_win,
 )
-from tvm_droplet_ms.graph.extract import extract
-from tvm_droplet_ms.graph.importer import import_function
-from tvm_droplet_ms.graph.kernels import conversion_kernel, kernel_of
-from tvm_droplet_ms.graph.measured_prices import HOPE, FoundPlan, MeasuredPrice
-from tvm_droplet_ms.graph.problem import problem_of
+from tvm_droplet_ms.graph.pricing.kernels import conversion_kernel, kernel_of
+from tvm_droplet_ms.graph.pricing.measured_prices import HOPE, FoundPlan, MeasuredPrice
+from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.rules import ALL_RULES
-from tvm_droplet_ms.graph.saturate import saturate
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.graph.cases import CaseMaker, Unequal, check_values
-from tvm_droplet_ms.graph.facts import IllegalTerm
+from tvm_droplet_ms.graph.equality.facts import IllegalTerm
 from tvm_droplet_ms.graph.interpreter import infer
 from tvm_droplet_ms.graph.rules import ALL_RULES
 from tvm_droplet_ms.graph.rules.rule import apply_rule

@@ -24,10 +24,10 @@ import pytest
 from on_vm import Machine, function_of
 
 from tvm_droplet_ms.graph.cases import CaseMaker, check_values
-from tvm_droplet_ms.graph.facts import IllegalTerm
+from tvm_droplet_ms.graph.equality.facts import IllegalTerm
+from tvm_droplet_ms.graph.equality.language import Term, leaf_type
 from tvm_droplet_ms.graph.interpreter import infer
-from tvm_droplet_ms.graph.language import Term, leaf_type
-from tvm_droplet_ms.graph.relax_types import RelaxTypes
+from tvm_droplet_ms.graph.relax.types import RelaxTypes
 from tvm_droplet_ms.graph.rules import ALL_RULES
 from tvm_droplet_ms.graph.rules.rule import Conditions, apply_rule
 

@@ -25,13 +25,13 @@ from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
-from tvm_droplet_ms.graph.deciding_kernels import FIRST_TRIALS as TRIALS
-from tvm_droplet_ms.graph.equal_trials import InTurns
-from tvm_droplet_ms.graph.kernel_module import kernel_module, workloads_of
-from tvm_droplet_ms.graph.kernels import Kernel
-from tvm_droplet_ms.graph.language import Tensor, operator
-from tvm_droplet_ms.graph.price_file import FILE_NAME, PriceFile, StoredPrice
-from tvm_droplet_ms.graph.workbench import Workbench
+from tvm_droplet_ms.graph.equality.language import Tensor, operator
+from tvm_droplet_ms.graph.pricing.deciding_kernels import FIRST_TRIALS as TRIALS
+from tvm_droplet_ms.graph.pricing.equal_trials import InTurns
+from tvm_droplet_ms.graph.pricing.kernel_module import kernel_module, workloads_of
+from tvm_droplet_ms.graph.pricing.kernels import Kernel
+from tvm_droplet_ms.graph.pricing.price_file import FILE_NAME, PriceFile, StoredPrice
+from tvm_droplet_ms.graph.pricing.workbench import Workbench
 from tvm_droplet_ms.model.kernels.weight_reuse import reuses_weights
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels

@@ -30,7 +30,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.graph.equal_trials import InTurns
+from tvm_droplet_ms.graph.pricing.equal_trials import InTurns
 from tvm_droplet_ms.tuning.priorities import Priorities, Stake
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.scheduler import TuningClock

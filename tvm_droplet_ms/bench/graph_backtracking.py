@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from ..graph.egraph import EGraph
-from ..graph.facts import IllegalTerm
-from ..graph.language import COMMUTATIVE, Node, Term
-from ..graph.relax_types import RelaxTypes
+from ..graph.equality.egraph import EGraph
+from ..graph.equality.facts import IllegalTerm
+from ..graph.equality.language import COMMUTATIVE, Node, Term
+from ..graph.relax.types import RelaxTypes
 from ..graph.rules.rule import FLOATS, Conditions, Equality, Rule
 
 ALPHA = 1.05

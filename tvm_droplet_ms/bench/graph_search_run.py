@@ -27,18 +27,18 @@ import numpy as np
 from tvm.ir import IRModule
 
 from ..graph import ALL_RULES, RooflinePrice
-from ..graph.egraph import WEIGHT_SHARE, EGraph
-from ..graph.environment import GraphEnvironment, GraphState
-from ..graph.extract import extract
-from ..graph.greedy import dag_greedy, tree_greedy
-from ..graph.importer import import_function
-from ..graph.mcts import TreeSearch
-from ..graph.mcts_settings import PAPER, SWITCHES, Settings
+from ..graph.equality.egraph import WEIGHT_SHARE, EGraph
+from ..graph.equality.saturate import saturate
+from ..graph.extraction.extract import extract
+from ..graph.extraction.greedy import dag_greedy, tree_greedy
+from ..graph.extraction.problem import Plan, Problem, problem_of
 from ..graph.optimizer import prepared_for_import
-from ..graph.problem import Plan, Problem, problem_of
-from ..graph.relax_types import RelaxTypes
+from ..graph.relax.importer import import_function
+from ..graph.relax.types import RelaxTypes
 from ..graph.rules.rule import apply_rule
-from ..graph.saturate import saturate
+from ..graph.tree_search.environment import GraphEnvironment, GraphState
+from ..graph.tree_search.mcts import TreeSearch
+from ..graph.tree_search.settings import PAPER, SWITCHES, Settings
 from ..model.prepare import prepare_graph
 from ..tuning.roofline import MachineRates
 from .graph_backtracking import backtrack, single

@@ -26,7 +26,7 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .graph_pass import OptimizeGraph
     from .optimizer import Optimized, optimize
-    from .prices import Price, RooflinePrice
+    from .pricing.prices import Price, RooflinePrice
     from .rules import ALL_RULES, rules_of
 
 __all__ = [
@@ -46,8 +46,8 @@ if not TYPE_CHECKING:
             "ALL_RULES": ".rules",
             "OptimizeGraph": ".graph_pass",
             "Optimized": ".optimizer",
-            "Price": ".prices",
-            "RooflinePrice": ".prices",
+            "Price": ".pricing.prices",
+            "RooflinePrice": ".pricing.prices",
             "optimize": ".optimizer",
             "rules_of": ".rules",
         },

@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .egraph import EGraph
-from .facts import Infer
+from .equality.egraph import EGraph
+from .equality.facts import Infer
+from .equality.language import LEAVES, Node, Operator, Tensor, Term, constant_leaf, input_leaf
 from .interpreter import Array, Value, evaluate
-from .language import LEAVES, Node, Operator, Tensor, Term, constant_leaf, input_leaf
 
 T = TypeVar("T")
 

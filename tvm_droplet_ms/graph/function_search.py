@@ -20,18 +20,18 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from .deciding_kernels import Timer, time_what_is_wanted, time_what_may_win
-from .egraph import WEIGHT_SHARE, EGraph
-from .environment import GraphEnvironment, GraphState
-from .extract import extract
-from .greedy import as_it_is
-from .mcts import TreeSearch
-from .measured_prices import FoundPlan, MeasuredPrice
-from .prices import Price
-from .problem import Problem, problem_of
+from .equality.egraph import WEIGHT_SHARE, EGraph
+from .equality.saturate import saturate
+from .extraction.extract import extract
+from .extraction.greedy import as_it_is
+from .extraction.problem import Problem, problem_of
+from .pricing.deciding_kernels import Timer, time_what_is_wanted, time_what_may_win
+from .pricing.measured_prices import FoundPlan, MeasuredPrice
+from .pricing.prices import Price
 from .report import FunctionReport
 from .rules import Rule
-from .saturate import saturate
+from .tree_search.environment import GraphEnvironment, GraphState
+from .tree_search.mcts import TreeSearch
 
 REWARD_SECS, FINAL_SECS = 2.0, 20.0
 """How long one extraction may take, within a tree search and at the end."""

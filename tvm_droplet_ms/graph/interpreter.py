@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from .language import Operator, Tensor, TupleType, Type
+from .equality.language import Operator, Tensor, TupleType, Type
 
 Array = np.ndarray[Any, Any]
 Value = Array | tuple[Any, ...]

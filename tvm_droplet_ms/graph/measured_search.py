@@ -34,12 +34,12 @@ from ..tuning.frontends.imported import ImportedModel, check_inputs
 from ..tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check
 from ..tuning.picks import last_line
 from ..tuning.stop import StopRequest
-from .exporter import export_function
+from .extraction.problem import Conversion
 from .function_search import FunctionSearch
-from .importer import Imported
-from .kernels import Kernel, kernels_of
-from .measured_prices import FoundPlan, MeasuredPrice
-from .problem import Conversion
+from .pricing.kernels import Kernel, kernels_of
+from .pricing.measured_prices import FoundPlan, MeasuredPrice
+from .relax.exporter import export_function
+from .relax.importer import Imported
 from .report import FunctionReport, GraphTimes, Measured
 from .verification import INPUT, TIMED_SECS, Runnable, verify
 

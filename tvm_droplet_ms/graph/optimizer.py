@@ -34,14 +34,14 @@ from ..tuning.stop import StopRequest
 from ..tuning.target import cpu_target
 from ..tuning.threads import set_own_threads, set_worker_threads
 from ..tuning.work_dir import open_work_dir
-from .exporter import export_function
+from .extraction.problem import Conversion
 from .function_search import FunctionSearch
-from .importer import Imported, NotImported, import_function
-from .measured_prices import MeasuredPrice
 from .measured_search import Bench, MeasuredSearch
-from .prices import Price, RooflinePrice
-from .problem import Conversion
-from .relax_types import RelaxTypes
+from .pricing.measured_prices import MeasuredPrice
+from .pricing.prices import Price, RooflinePrice
+from .relax.exporter import export_function
+from .relax.importer import Imported, NotImported, import_function
+from .relax.types import RelaxTypes
 from .report import FunctionReport
 from .rules import ALL_RULES, Rule
 
@@ -228,7 +228,7 @@ def _measured(
     """The fastest graph of ``main`` by measured prices, if it is faster than the input."""
     if make_bench is None:
         # Imported here because it needs Linux, which estimates do not.
-        from .workbench import Workbench
+        from .pricing.workbench import Workbench
 
         make_bench = Workbench
     start = time.monotonic()

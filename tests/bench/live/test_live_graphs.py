@@ -92,7 +92,8 @@ def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
 
     from tvm_droplet_ms.bench.graph_models import GraphModel
     from tvm_droplet_ms.bench.live.store import Task
-    from tvm_droplet_ms.graph import measured_search, workbench
+    from tvm_droplet_ms.graph import measured_search
+    from tvm_droplet_ms.graph.pricing import workbench
 
     def whole(mod):
         return 0.5 if is_faster and operators(mod)["conv2d"] == 1 else 1.0

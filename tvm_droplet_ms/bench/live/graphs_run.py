@@ -26,8 +26,8 @@ from tvm_ffi import structural_equal
 
 from ...graph import optimize
 from ...graph.measured_search import LEVELS
+from ...graph.pricing.workbench import Workbench
 from ...graph.verification import INPUT, Runnable, verify
-from ...graph.workbench import Workbench
 from ...model.prepare import prepare_graph
 from ...tuning.frontends.imported import ImportedModel, check_inputs
 from ...tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check

@@ -17,7 +17,7 @@
 """Random images and convolutions for the cases of rules. Imports no TVM."""
 
 from ..cases import CaseMaker
-from ..language import Term
+from ..equality.language import Term
 from .terms import Part, axes_of, call, sliced
 
 

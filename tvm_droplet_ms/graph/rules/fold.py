@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..cases import Case, CaseMaker
-from ..egraph import EGraph
-from ..language import Tensor, Term, broadcast
+from ..equality.egraph import EGraph
+from ..equality.language import Tensor, Term, broadcast
 from .matching import with_weight
 from .rule import Conditions, Equality, Rule, declare
 from .terms import call, cut, full, reshape, total

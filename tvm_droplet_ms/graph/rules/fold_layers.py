@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..cases import Case, CaseMaker
-from ..egraph import EGraph
-from ..language import Term
+from ..equality.egraph import EGraph
+from ..equality.language import Term
 from .draws import channel_shape, image, random_convolution, result_shape
 from .matching import layers, with_weight
 from .rule import Conditions, Equality, Rule, declare

@@ -18,8 +18,8 @@
 
 from collections.abc import Iterator
 
-from ..egraph import EGraph
-from ..language import Node
+from ..equality.egraph import EGraph
+from ..equality.language import Node
 
 
 def with_weight(graph: EGraph, node: Node, commutes: bool = True) -> Iterator[tuple[int, int]]:

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..cases import Case, CaseMaker
-from ..egraph import EGraph
-from ..language import Node, Operator, Term
+from ..equality.egraph import EGraph
+from ..equality.language import Node, Operator, Term
 from .draws import image
 from .matching import layers, weighted_in
 from .rule import Conditions, Equality, Rule, declare

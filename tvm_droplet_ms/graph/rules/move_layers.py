@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..cases import Case, CaseMaker
-from ..egraph import EGraph
-from ..language import Term
+from ..equality.egraph import EGraph
+from ..equality.language import Term
 from .matching import layers
 from .rule import Conditions, Equality, Rule, declare
 from .terms import Part, axes_of, call, concat, cut, permute, total

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..cases import Case, CaseMaker
-from ..egraph import EGraph
+from ..equality.egraph import EGraph
 from .draws import random_slice
 from .rule import Conditions, Equality, Rule, declare
 from .terms import Part, concat, pieces_of, sliced

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..cases import Case, CaseMaker
-from ..egraph import EGraph
-from ..facts import IllegalTerm, NodeLimit
-from ..language import Term
+from ..equality.egraph import EGraph
+from ..equality.facts import IllegalTerm, NodeLimit
+from ..equality.language import Term
 
 
 class Equality(NamedTuple):

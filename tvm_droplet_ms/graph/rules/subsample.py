@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..cases import Case, CaseMaker
-from ..egraph import EGraph
-from ..language import Node, Term
+from ..equality.egraph import EGraph
+from ..equality.language import Node, Term
 from .draws import image, random_convolution, random_pool
 from .matching import layers
 from .rule import Conditions, Equality, Rule, declare

@@ -18,8 +18,8 @@
 
 from typing import NamedTuple
 
-from ..egraph import EGraph
-from ..language import Operator, Tensor, Term, full_leaf, operator
+from ..equality.egraph import EGraph
+from ..equality.language import Operator, Tensor, Term, full_leaf, operator
 
 Part = Term | int
 

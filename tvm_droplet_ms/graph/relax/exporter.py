@@ -23,14 +23,14 @@ import numpy as np
 
 from tvm import relax
 
-from ..model.bindings import Expr, array_of, constant
-from .egraph import EGraph
-from .implementations import AS_TYPED, SAME, conversion, moves_nothing, stored
+from ...model.bindings import Expr, array_of, constant
+from ..equality.egraph import EGraph
+from ..equality.language import Node, Operator
+from ..extraction.implementations import AS_TYPED, SAME, conversion, moves_nothing, stored
+from ..extraction.problem import Choice, Place, Plan, Step, needs_of
+from ..interpreter import OPERATORS, Array, evaluate
 from .importer import Imported, with_operands
-from .interpreter import OPERATORS, Array, evaluate
-from .language import Node, Operator
-from .problem import Choice, Place, Plan, Step, needs_of
-from .relax_operators import write_call
+from .operators import write_call
 
 
 def export_function(imported: Imported, plan: Plan, fold: bool = True) -> relax.Function:

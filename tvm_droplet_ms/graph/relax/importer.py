@@ -27,11 +27,11 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.ir import TupleType as RelaxTuple
 
-from ..model.bindings import Expr, array_of
-from .egraph import EGraph
-from .language import Operator, constant_leaf, full_leaf, input_leaf, operator
-from .relax_operators import read_call
-from .relax_types import RelaxTypes, type_of
+from ...model.bindings import Expr, array_of
+from ..equality.egraph import EGraph
+from ..equality.language import Operator, constant_leaf, full_leaf, input_leaf, operator
+from .operators import read_call
+from .types import RelaxTypes, type_of
 
 
 class NotImported(Exception):

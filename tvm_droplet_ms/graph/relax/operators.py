@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 
 from tvm import relax, tirx
 
-from ..model.bindings import Expr, operator_name
-from .language import Operator, operator
-from .relax_attributes import (
+from ...model.bindings import Expr, operator_name
+from ..equality.language import Operator, operator
+from .attributes import (
     NotRead,
     Operands,
     Reader,
@@ -35,7 +35,7 @@ from .relax_attributes import (
     require,
     shape_of,
 )
-from .relax_layers import LAYERS
+from .layers import LAYERS
 
 
 def _read_strided_slice(call: relax.Call) -> Operator:

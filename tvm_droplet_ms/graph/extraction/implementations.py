@@ -24,8 +24,8 @@ layouts. After "Optimal DNN Primitive Selection with Partitioned Boolean Quadrat
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .egraph import EGraph
-from .language import ELEMENTWISE, Node, Operator, Tensor, operator
+from ..equality.egraph import EGraph
+from ..equality.language import ELEMENTWISE, Node, Operator, Tensor, operator
 
 Layout = tuple[int, ...]
 """The axes of the type in the order of the memory; empty for the order of the type."""

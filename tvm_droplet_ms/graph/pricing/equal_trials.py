@@ -19,7 +19,7 @@
 import math
 from collections.abc import Collection
 
-from ..tuning.priorities import Priorities
+from ...tuning.priorities import Priorities
 
 
 class InTurns(Priorities):

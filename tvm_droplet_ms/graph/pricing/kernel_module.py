@@ -24,9 +24,9 @@ from tvm import relax
 from tvm.ir import GlobalVar, IRModule
 from tvm.tirx import PrimFunc
 
+from ..relax.operators import write_call
+from ..relax.types import relax_type
 from .kernels import Kernel
-from .relax_operators import write_call
-from .relax_types import relax_type
 
 
 def kernel_module(kernels: Sequence[Kernel]) -> IRModule:

@@ -27,12 +27,12 @@ from contextlib import contextmanager
 from statistics import median
 from typing import NamedTuple
 
-from .egraph import EGraph
-from .implementations import Implementation, Layout
+from ..equality.egraph import EGraph
+from ..equality.language import Tensor
+from ..extraction.implementations import Implementation, Layout
+from ..extraction.problem import Choice, Plan, Step
 from .kernels import Kernel, conversion_kernel, kernel_of, kernels_of
-from .language import Tensor
 from .prices import RooflinePrice
-from .problem import Choice, Plan, Step
 
 HOPE = 0.5
 """The share of its time that more trials are hoped to bring a kernel to, if its roofline allows. 24

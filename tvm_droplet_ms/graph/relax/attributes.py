@@ -21,8 +21,8 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from ..model.bindings import Expr
-from .language import Operator
+from ...model.bindings import Expr
+from ..equality.language import Operator
 
 Operands = list[Expr]
 Reader = Callable[[relax.Call], Operator]

@@ -28,8 +28,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from .mcts_settings import Settings
-from .searchable import Environment, Found
+from ..searchable import Environment, Found
+from .settings import Settings
 
 S = TypeVar("S")
 

@@ -22,8 +22,8 @@ import tvm
 from tvm import relax
 from tvm.ir import TupleType as RelaxTuple
 
-from .language import Operator, Tensor, TupleType, Type
-from .relax_operators import write_call
+from ..equality.language import Operator, Tensor, TupleType, Type
+from .operators import write_call
 
 
 def type_of(relax_type: Any) -> Type | None:

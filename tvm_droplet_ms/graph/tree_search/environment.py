@@ -22,8 +22,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from .egraph import EGraph
-from .rules.rule import Rule, apply_equalities, new_equalities
+from ..equality.egraph import EGraph
+from ..rules.rule import Rule, apply_equalities, new_equalities
 
 
 class GraphState:

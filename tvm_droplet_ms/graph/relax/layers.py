@@ -20,9 +20,9 @@ from collections.abc import Callable
 
 from tvm import relax
 
-from ..model.bindings import Expr
-from .language import Operator, operator
-from .relax_attributes import (
+from ...model.bindings import Expr
+from ..equality.language import Operator, operator
+from .attributes import (
     Operands,
     Reader,
     Writer,
