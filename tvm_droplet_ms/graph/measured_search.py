@@ -64,7 +64,7 @@ LISTED = 3
 
 
 class Graph(Protocol):
-    """A whole graph with its kernels; ``workbench.WholeGraph`` is one."""
+    """A whole graph with its kernels; ``pricing.workbench.WholeGraph`` is one."""
 
     @property
     def workloads(self) -> set[int]:
@@ -72,7 +72,7 @@ class Graph(Protocol):
 
 
 class Bench(Protocol):
-    """Times kernels and whole graphs; ``workbench.Workbench`` is one."""
+    """Times kernels and whole graphs; ``pricing.workbench.Workbench`` is one."""
 
     @property
     def trials(self) -> int:
