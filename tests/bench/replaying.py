@@ -65,6 +65,12 @@ def tiled() -> Definition:
     return Definition("tiled", "a small matrix product", matmul(16, 16, 16), lambda: generator)
 
 
+def tiny() -> Definition:
+    """The workload named ``replaying:tiny``: a space of 4 * 4 * 2 points."""
+    generator = make_context("replay-trace", space=tile_all).space_generator
+    return Definition("tiny", "a matrix product of 2", matmul(2, 2, 2), lambda: generator)
+
+
 def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) -> Space:
     """Every module of ``annotated``; the time of the module at index i is i + 1 microseconds.
 

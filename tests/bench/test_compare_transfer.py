@@ -226,13 +226,13 @@ def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
         return out.getvalue()
 
     # A prior and a draft for each space.
-    assert compare(3).count("learning from 2 spaces") == 6
-    again = compare(3)
-    assert "36 runs, 36 of them done before" in again and "learning" not in again
+    assert compare(2).count("learning from 2 spaces") == 6
+    again = compare(2)
+    assert "24 runs, 24 of them done before" in again and "learning" not in again
 
     def best(strategy: str) -> float:
         found = []
-        for name, path in itertools.product(files, range(3)):
+        for name, path in itertools.product(files, range(2)):
             code = source_digest()[:12]
             result = RunResult.load(tmp_path / "runs" / code / name / strategy / f"{path}.json")
             assert (result.settings.model is None) == (strategy == "random")

@@ -22,13 +22,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conformance.workloads import LLVM
-from replaying import annotated, annotated_space, silent, tiled
+from replaying import annotated_space, silent, tiled, tiny
 
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
+from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces
+from tvm_droplet_ms.bench.sampling import collection
 from tvm_droplet_ms.bench.sampling.build import build_sample
 from tvm_droplet_ms.bench.sampling.sampler import Sampler
 from tvm_droplet_ms.bench.space import Space
@@ -83,21 +85,24 @@ def test_model_trains_on_sample(made_up_times: None, tmp_path: Path):
     assert len(np.unique(workload.features, axis=0)) > 24
 
 
-def test_small_space_has_small_sample(made_up_times: None, tmp_path: Path):
-    modules = len(annotated_space().modules)
+def test_small_space_has_small_sample(
+    made_up_times: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(collection, "MAX_DRAWS", 5)
+    modules = len(enumerate_space(tiny().context(LLVM, "replay-trace")).modules)
     (tmp_path / "work").mkdir()
     build_sample(
-        annotated(),
-        "replaying:annotated",
+        tiny(),
+        "replaying:tiny",
         LLVM,
         tmp_path / "work",
-        tmp_path / "annotated.json",
+        tmp_path / "tiny.json",
         points=2 * modules + 20,
         passes=1,
         progress=silent,
     )
-    space = Space.load(tmp_path / "annotated.json")
-    assert 1 <= len(space.modules) <= modules
+    space = Space.load(tmp_path / "tiny.json")
+    assert modules / 2 < len(space.modules) <= modules
 
 
 @pytest.mark.parametrize("name", LAYERS)

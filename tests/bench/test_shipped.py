@@ -113,7 +113,7 @@ def test_this_tvm_makes_the_measured_modules(name: str):
 )
 def test_evolution_stays_in_the_space(name: str):
     space, reached = LOADED[name], set()
-    for seed in SEEDS:
+    for seed in SEEDS[:10]:
         table = evolve(space, small_evolution(), 32, seed)
         reached |= {trial.module for trial in table.trials}
     assert len(reached) > 100
