@@ -26,15 +26,13 @@ import numpy as np
 from ..tuning.alternation import Timer, time_in_alternation
 from ..tuning.frontends.imported import Arrays
 from ..tuning.output_check import OutputCheck
+from .pricing.deciding_kernels import LEAST_GAIN
 
 INPUT = "the input"
 """The name of the graph that came in."""
 
 MOST_ROUNDS, FEWEST_ROUNDS, TIMED_SECS = 301, 7, 4.0
 """Rounds that graphs are timed in, in turns: fewer of slow ones."""
-
-LEAST_GAIN = 0.01
-"""What a graph must save in three of four rounds, or it is a tie."""
 
 
 class Runnable(Protocol):
@@ -126,19 +124,14 @@ def _fastest(secs: Mapping[str, Sequence[float]], timers: Mapping[str, Timer]) -
     ratios = {
         name: median(b / a for a, b in zip(secs[name], before, strict=True)) for name in others
     }
-    lucky = []
-    for name in others:
-        if not _is_faster(secs[name], before):
-            continue
+    faster = [name for name in others if _is_faster(secs[name], before)]
+    for name in faster:
         again = _times({each: timers[each] for each in (INPUT, name)})
         if _is_faster(again[name], again[INPUT]):
             return name, f"{name} is {ratios[name]:.2f} times as fast as the input"
-        lucky.append(name)
-    best = others[0]
-    reason = f"{best} is {ratios[best]:.2f} times as fast as the input"
-    if best in lucky:
-        return INPUT, f"{reason}, but not when both were timed again: a tie"
-    return INPUT, f"{reason}: a tie, or slower"
+    best = faster[0] if faster else others[0]
+    why = ", but not when both were timed again: a tie" if faster else ": a tie, or slower"
+    return INPUT, f"{best} is {ratios[best]:.2f} times as fast as the input{why}"
 
 
 def _is_faster(secs: Sequence[float], before: Sequence[float]) -> bool:

@@ -26,7 +26,8 @@ FIRST_TRIALS, MORE_TRIALS = 8, 32
 """The trials of a kernel that is timed, and of one that may decide."""
 
 LEAST_GAIN = 0.01
-"""What a plan must promise to save to be worth more trials."""
+"""What a plan must promise to save to be worth more trials, and a graph must save in three of four
+rounds: less is a tie."""
 
 Timer = Callable[[Sequence[Kernel], int], Mapping[Kernel, float | None]]
 """Times kernels with a number of trials each; None for one that cannot be timed. Those that it has

@@ -227,7 +227,9 @@ class Workbench:
             else:
                 secs[kernel] = None
                 self._note_unpriced(kernel)
-            self._prices.add(_key(workloads), StoredPrice(trials if least else 0, secs[kernel]))
+            # A kernel with few schedules has had all of them. One that was interrupted has not.
+            had = least if stop.is_due else trials
+            self._prices.add(_key(workloads), StoredPrice(had if least else 0, secs[kernel]))
         return secs
 
     def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> list[WholeGraph]:
