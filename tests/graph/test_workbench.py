@@ -198,6 +198,27 @@ def test_more_trials_are_added_to_those_that_were_had(bench):
     assert not tuner.tuned
 
 
+def test_trials_that_an_interrupt_cut_off_are_made_up_for(bench):
+    class Interrupted(StopRequest):
+        is_due = False
+
+    opened, tuner, _ = bench()
+    timed(opened, [SOFTMAX])
+    stop = Interrupted()
+    tune = tuner.tune
+
+    def cut_off(tasks, kernels, _stop, trials, batch, each):
+        tune(tasks, kernels, _stop, trials, 1, 1)
+        stop.is_due = True
+
+    tuner.tune = cut_off
+    opened.time([SOFTMAX], stop, 3 * TRIALS)
+    assert opened.trials == TRIALS + 1
+    again, tuner, _ = bench()
+    timed(again, [SOFTMAX], 3 * TRIALS)
+    assert again.trials == 2 * TRIALS - 1
+
+
 def test_the_roofline_stays_where_nothing_can_be_scheduled(bench):
     first, tuner, notes = bench()
     tuner.unscheduled = ("softmax",)
