@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Target, threads and BLAS rate of the host."""
+"""Target, threads, BLAS rate and bandwidth of the host."""
 
 import os
 import subprocess
@@ -71,3 +71,31 @@ def test_unlimitable_blas_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host.threadpoolctl, "threadpool_info", lambda: [])
     with pytest.raises(RuntimeError, match="cannot be limited to 2 threads"):
         host.blas_gflops(2, size=8, repeats=1)
+
+
+def test_bandwidth_is_that_of_the_fastest_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Three copies of 400 bytes to 400 bytes take 4, 1 and 2 seconds.
+    clock = iter([0.0, 4.0, 10.0, 11.0, 20.0, 22.0])
+    monkeypatch.setattr(host.time, "perf_counter", lambda: next(clock))
+    assert host.copy_bandwidth(800) == pytest.approx(800 / 1.0)
+
+
+def test_copies_start_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    copyto = np.copyto
+
+    def spy(destination: np.ndarray, source: np.ndarray) -> None:
+        seen.extend(array.ctypes.data % 4096 for array in (destination, source))
+        copyto(destination, source)
+
+    monkeypatch.setattr(host.np, "copyto", spy)
+    for size in (8, 10_000, 256 << 10):
+        assert np.isfinite(host.copy_bandwidth(size))
+    assert seen and set(seen) == {0}
+
+
+def test_a_copy_within_l2_is_faster_than_one_from_memory() -> None:
+    # In turns, since another process may slow either.
+    turns = [[host.copy_bandwidth(size) for size in (256 << 10, 256 << 20)] for _ in range(3)]
+    within, beyond = (max(turn) for turn in zip(*turns, strict=True))
+    assert within > 1.2 * beyond

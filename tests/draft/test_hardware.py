@@ -22,7 +22,6 @@ from tvm.target import Target
 from tvm.target.codegen import llvm_get_system_cpu
 from tvm_droplet_ms.draft.hardware import (
     Hardware,
-    copy_bandwidth,
     hardware_of,
     measured,
     read_caches,
@@ -126,7 +125,3 @@ def test_rates_are_measured_within_each_level():
     assert sizes == [512 << 10, 4 << 20, 32 << 20]
     assert found.bandwidths == (160.0, 1.0, 2.0, 3.0)
     assert (found.flops, found.sources["flops"]) == (100.0, "measured: BLAS")
-
-
-def test_a_copy_within_l2_is_faster_than_one_from_memory():
-    assert copy_bandwidth(256 << 10) > 1.2 * copy_bandwidth(256 << 20)

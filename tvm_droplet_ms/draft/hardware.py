@@ -17,7 +17,6 @@
 """The numbers of a CPU that the formula of ``penalties`` needs, each with where it comes from."""
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,9 +48,6 @@ MANY_REGISTERS = frozenset({"avx512f", "neon", "sve", "sve2", "v"})
 
 CLOCK = 3.0
 """Cycles of a nanosecond where nothing was measured."""
-
-_COPIES, _COPY_SECS = 3, 0.03
-"""The least copies, and the least seconds, to time the bandwidth of a level for."""
 
 
 @dataclass(frozen=True)
@@ -254,10 +250,10 @@ def measured(
     measured : Hardware
         With the rates of the registers as before, relative to the new peak.
     """
-    from ..host import blas_gflops
+    from ..host import blas_gflops, copy_bandwidth
 
     peak = (gflops or (lambda: blas_gflops(1, size=512)))()
-    levels = bandwidth or copy_bandwidth
+    levels = bandwidth or (lambda size: copy_bandwidth(size) / 1e9)
     # Half of a level fits it; four times the last level comes from behind it.
     sizes = [*(size // 2 for size in hardware.caches[1:]), 4 * hardware.caches[-1]]
     rates = tuple(levels(min(size, 256 << 20)) for size in sizes)
@@ -270,23 +266,3 @@ def measured(
             {**hardware.sources, "flops": "measured: BLAS", "bandwidths": "measured: copies"}
         ),
     )
-
-
-def copy_bandwidth(size: int) -> float:
-    """Measure a copy: bytes read and written in a nanosecond, by working set.
-
-    Parameters
-    ----------
-    size : int
-        Bytes touched, half of them read and half written.
-    """
-    source = np.ones(max(size // 8, 1), dtype=np.float32)
-    target = np.empty_like(source)
-    np.copyto(target, source)
-    best, spent, copies = np.inf, 0.0, 0
-    while copies < _COPIES or spent < _COPY_SECS:
-        start = time.perf_counter()
-        np.copyto(target, source)
-        secs = time.perf_counter() - start
-        best, spent, copies = min(best, secs), spent + secs, copies + 1
-    return 2 * source.nbytes / (best * 1e9)

@@ -21,16 +21,13 @@ least the time of its floating-point operations at the peak rate, and at least t
 at the bandwidth. The bounds rank kernels and say when to stop; they are estimates, not proofs.
 """
 
-import time
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from ..host import blas_gflops
+from ..host import blas_gflops, copy_bandwidth
 
 BLAS_SHARE = 0.94
 """The share of the peak that NumPy's BLAS reaches in one matrix product of a kilobyte a row: 103 of
@@ -42,9 +39,6 @@ that each level of a cache has one."""
 
 LEAST_BOUND = 1e-9
 """The least roofline of a task in seconds, for one that neither computes nor moves anything."""
-
-_COPIES, _COPY_SECS = 3, 0.01
-"""The least copies, and the least seconds, to time each working set for."""
 
 
 @dataclass(frozen=True)
@@ -208,27 +202,3 @@ def measure_machine(threads: int = 1) -> MachineRates:
     for place in range(len(bandwidths) - 2, -1, -1):
         bandwidths[place] = max(bandwidths[place], bandwidths[place + 1])
     return MachineRates(peak, WORKING_SETS, tuple(bandwidths))
-
-
-def copy_bandwidth(working_set: int) -> float:
-    """Measure the bytes per second that a copy on one thread reads and writes.
-
-    Parameters
-    ----------
-    working_set : int
-        The bytes of source and destination together.
-
-    Returns
-    -------
-    bandwidth : float
-        That of the fastest copy.
-    """
-    source = np.ones(working_set // 8, dtype=np.float32)
-    # Both are written before they are timed: the first touch of a page is slow.
-    destination = np.ones_like(source)
-    secs: list[float] = []
-    while len(secs) < _COPIES or sum(secs) < _COPY_SECS:
-        start = time.perf_counter()
-        np.copyto(destination, source)
-        secs.append(time.perf_counter() - start)
-    return (source.nbytes + destination.nbytes) / min(secs)
