@@ -47,9 +47,6 @@ class RunOnVM:
     def __call__(self, inputs):
         return [array * (1 + self.error) for array in small_models.run(self.mod, inputs)]
 
-    def timer(self, _inputs):
-        return lambda: self.secs
-
 
 class StubBench:
     """Prices kernels with `price(kernel)` and whole graphs with `whole(mod)`."""
@@ -62,6 +59,7 @@ class StubBench:
         self.asked = []
         self.ran = []
         self.tuned = []
+        self.timed = []
         self.has_time = True
         self.trials = 0
         self.secs_of = {}
@@ -87,6 +85,10 @@ class StubBench:
     def compile(self, graph, check):
         is_input = graph.mod is self.ran[0]
         return RunOnVM(graph.mod, self.whole(graph.mod), 0.0 if is_input else self.error)
+
+    def time_graphs(self, graphs, inputs):
+        self.timed.append(list(graphs))
+        return {name: [graph.secs] * 7 for name, graph in graphs.items()}
 
     def kernel_secs(self, graph):
         return 0.0

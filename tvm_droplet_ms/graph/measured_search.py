@@ -29,6 +29,7 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.target import Target
 
+from ..measure import TaskFailed
 from ..tuning.errors import ModelError
 from ..tuning.frontends.imported import ImportedModel, check_inputs
 from ..tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check
@@ -36,12 +37,13 @@ from ..tuning.picks import last_line
 from ..tuning.stop import StopRequest
 from .extraction.problem import Conversion
 from .function_search import FunctionSearch
+from .graph_timing import TIMED_SECS
 from .pricing.kernels import Kernel, kernels_of
 from .pricing.measured_prices import FoundPlan, MeasuredPrice
 from .relax.exporter import export_function
 from .relax.importer import Imported
 from .report import FunctionReport, GraphTimes, Measured
-from .verification import INPUT, TIMED_SECS, Runnable, verify
+from .verification import INPUT, verify
 
 SEARCH_SHARE, CLOSER_SHARE, PRICING_SHARE, TUNING_SHARE = 0.2, 0.4, 0.55, 0.7
 """Shares of the time: of a search without the timing of kernels; until kernels get no more than
@@ -93,8 +95,13 @@ class Bench(Protocol):
     def tune(self, graph: Any, trials: int, stop: StopRequest, left_out: set[int]) -> bool:
         """Give the kernels of a graph so many trials; whether there was time for all."""
 
-    def compile(self, graph: Any, check: OutputCheck) -> Runnable:
+    def compile(self, graph: Any, check: OutputCheck) -> Any:
         """Compile a graph with the best schedules."""
+
+    def time_graphs(
+        self, graphs: Mapping[str, Any], inputs: Sequence[np.ndarray]
+    ) -> dict[str, list[float]]:
+        """Time compiled graphs in turns: the seconds of each round by name."""
 
     def kernel_secs(self, graph: Any) -> float:
         """The sum of the best times of a graph's kernels, each alone."""
@@ -277,7 +284,7 @@ class MeasuredSearch:
         graphs = self._tuned(mods)
         if self._stop.is_asked:
             return None
-        compiled: dict[str, Runnable] = {}
+        compiled: dict[str, Any] = {}
         for name, graph in graphs.items():
             built = self._guarded(name, partial(self._bench.compile, graph, check))
             if built is not None:
@@ -285,7 +292,11 @@ class MeasuredSearch:
         if INPUT not in compiled or len(compiled) == 1:
             self._measured.verdict = "there is nothing to compare it with"
             return None
-        verdict = verify(compiled, check)
+        try:
+            verdict = verify(compiled, check, self._bench.time_graphs)
+        except (TaskFailed, OSError) as error:
+            self._measured.verdict = f"the graphs could not be timed: {last_line(error)}"
+            return None
         self._measured.taken, self._measured.verdict = verdict.winner, verdict.reason
         self._measured.graphs = [
             GraphTimes(

@@ -19,11 +19,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Protocol
+from typing import TypeVar
 
 import numpy as np
 
-from ..tuning.alternation import Timer, time_in_alternation
 from ..tuning.frontends.imported import Arrays
 from ..tuning.output_check import OutputCheck
 from .pricing.deciding_kernels import LEAST_GAIN
@@ -31,18 +30,14 @@ from .pricing.deciding_kernels import LEAST_GAIN
 INPUT = "the input"
 """The name of the graph that came in."""
 
-MOST_ROUNDS, FEWEST_ROUNDS, TIMED_SECS = 301, 7, 4.0
-"""Rounds that graphs are timed in, in turns: fewer of slow ones."""
+Runnable = Callable[[Sequence[np.ndarray]], Arrays]
+"""A compiled graph; ``tuning.compiled_model.CompiledModel`` is one."""
 
+_Graph = TypeVar("_Graph", bound=Runnable)
 
-class Runnable(Protocol):
-    """A compiled graph; ``tuning.compiled_model.CompiledModel`` is one."""
-
-    def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
-        """Run it."""
-
-    def timer(self, inputs: Sequence[np.ndarray]) -> Callable[[], float]:
-        """A function that runs it once and returns the seconds."""
+Clock = Callable[[Mapping[str, _Graph], Sequence[np.ndarray]], dict[str, list[float]]]
+"""Times compiled graphs in turns, on the same inputs: the seconds of each round by name.
+``graph_timing.time_graphs`` is one."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ class Verdict:
         return median(self.secs[name]) if name in self.secs else 0.0
 
 
-def verify(graphs: Mapping[str, Runnable], check: OutputCheck) -> Verdict:
+def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph]) -> Verdict:
     """Compare compiled graphs.
 
     Parameters
@@ -80,6 +75,8 @@ def verify(graphs: Mapping[str, Runnable], check: OutputCheck) -> Verdict:
         By name; ``INPUT`` is the graph that came in.
     check : OutputCheck
         The inputs, and the outputs that each graph must have.
+    clock : Clock
+        Times the graphs whose outputs are right.
 
     Returns
     -------
@@ -99,9 +96,10 @@ def verify(graphs: Mapping[str, Runnable], check: OutputCheck) -> Verdict:
             f"the input as it is compiled differs from {check.reference.name} by "
             f"{deviations[INPUT]:.1e} of the largest output: nothing can be compared with it",
         )
-    timers = {name: graph.timer(check.inputs[0]) for name, graph in right.items()}
-    secs = _times(timers)
-    winner, reason = _fastest(secs, timers)
+    secs = clock(right, check.inputs[0])
+    winner, reason = _fastest(
+        secs, lambda names: clock({name: right[name] for name in names}, check.inputs[0])
+    )
     if refused:
         reason += "; refused for other outputs: " + ", ".join(
             f"{name} ({deviations[name]:.1e} of the largest)" for name in refused
@@ -109,14 +107,10 @@ def verify(graphs: Mapping[str, Runnable], check: OutputCheck) -> Verdict:
     return Verdict(winner, secs, deviations, reason)
 
 
-def _times(timers: Mapping[str, Timer]) -> dict[str, list[float]]:
-    once = time_in_alternation(timers, 1)
-    each = sum(secs for (secs,) in once.values())
-    rounds = int(TIMED_SECS / each) if each > 0 else MOST_ROUNDS
-    return time_in_alternation(timers, max(FEWEST_ROUNDS, min(MOST_ROUNDS, rounds)))
-
-
-def _fastest(secs: Mapping[str, Sequence[float]], timers: Mapping[str, Timer]) -> tuple[str, str]:
+def _fastest(
+    secs: Mapping[str, Sequence[float]],
+    time_again: Callable[[Sequence[str]], Mapping[str, Sequence[float]]],
+) -> tuple[str, str]:
     before = secs[INPUT]
     others = sorted((name for name in secs if name != INPUT), key=lambda name: median(secs[name]))
     if not others:
@@ -126,7 +120,7 @@ def _fastest(secs: Mapping[str, Sequence[float]], timers: Mapping[str, Timer]) -
     }
     faster = [name for name in others if _is_faster(secs[name], before)]
     for name in faster:
-        again = _times({each: timers[each] for each in (INPUT, name)})
+        again = time_again([INPUT, name])
         if _is_faster(again[name], again[INPUT]):
             return name, f"{name} is {ratios[name]:.2f} times as fast as the input"
     best = faster[0] if faster else others[0]

@@ -25,10 +25,12 @@ from typing import Any
 from tvm_ffi import structural_equal
 
 from ...graph import optimize
+from ...graph.graph_timing import time_graphs
 from ...graph.measured_search import LEVELS
 from ...graph.pricing.workbench import Workbench
-from ...graph.verification import INPUT, Runnable, verify
+from ...graph.verification import INPUT, verify
 from ...model.prepare import prepare_graph
+from ...tuning.compiled_model import CompiledModel
 from ...tuning.frontends.imported import ImportedModel, check_inputs
 from ...tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check
 from ...tuning.picks import last_line
@@ -87,7 +89,7 @@ def search_and_compare(task: Task) -> dict[str, Any]:
         compiled, kernels = _compiled(bench, graphs, settings["trials"], check, notes)
         if INPUT not in compiled:
             raise RuntimeError(f"the prepared graph could not be compiled: {'; '.join(notes)}")
-        verdict = verify(compiled, check)
+        verdict = verify(compiled, check, time_graphs)
     finally:
         bench.close()
     return {
@@ -105,7 +107,7 @@ def search_and_compare(task: Task) -> dict[str, Any]:
 
 def _compiled(
     bench: Workbench, mods: Mapping[str, Any], trials: int, check: OutputCheck, notes: list[str]
-) -> tuple[dict[str, Runnable], dict[str, int]]:
+) -> tuple[dict[str, CompiledModel], dict[str, int]]:
     """The graphs with kernels of equal trials, and how many different kernels each has."""
     no_end = StopRequest(time.monotonic() + MOST_SECS)
     graphs = dict(zip(mods, bench.graphs(list(mods.values()), no_end), strict=True))
@@ -115,7 +117,7 @@ def _compiled(
     for turn, level in enumerate(levels):
         for graph in list(graphs.values())[:: -1 if turn % 2 else 1]:
             bench.tune(graph, level, no_end, ())
-    compiled: dict[str, Runnable] = {}
+    compiled: dict[str, CompiledModel] = {}
     for name, graph in graphs.items():
         # TVM's errors are of many types. One graph that fails must not lose the others.
         try:

@@ -44,6 +44,7 @@ from ...tuning.picks import last_line
 from ...tuning.stop import StopRequest
 from ...tuning.strategy import model_strategy
 from ...tuning.torn_database import mend_torn_end
+from ..graph_timing import time_graphs
 from .equal_trials import InTurns
 from .kernel_module import kernel_module, workloads_of
 from .kernels import Kernel
@@ -124,6 +125,8 @@ class Workbench:
             make_priorities=InTurns,
             keep_measuring=True,
         )
+
+    time_graphs = staticmethod(time_graphs)
 
     def close(self) -> None:
         """End the worker processes."""
