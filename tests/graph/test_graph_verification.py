@@ -55,8 +55,10 @@ def whole(slow, fast):
 
 def test_a_faster_graph_of_equal_outputs_is_taken(tmp_path):
     before = small_models.repvgg_block()
-    result = run_with(StubBench(price, whole(2e-3, 1e-3)), before, tmp_path)
+    bench = StubBench(price, whole(2e-3, 1e-3))
+    result = run_with(bench, before, tmp_path)
     assert operators(result.mod)["conv2d"] == 1
+    assert bench.timed[0][:2] == bench.timed[1] == [INPUT, "graph 1"]
     arrays = inputs_of(before)
     (expected,), (actual,) = run(before, arrays), run(result.mod, arrays)
     np.testing.assert_allclose(actual, expected, atol=2e-6 * np.abs(expected).max())
