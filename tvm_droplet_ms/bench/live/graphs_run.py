@@ -25,7 +25,6 @@ from typing import Any
 from tvm_ffi import structural_equal
 
 from ...graph import optimize
-from ...graph.graph_timing import time_graphs
 from ...graph.measured_search import LEVELS
 from ...graph.pricing.workbench import Workbench
 from ...graph.verification import INPUT, verify
@@ -89,7 +88,7 @@ def search_and_compare(task: Task) -> dict[str, Any]:
         compiled, kernels = _compiled(bench, graphs, settings["trials"], check, notes)
         if INPUT not in compiled:
             raise RuntimeError(f"the prepared graph could not be compiled: {'; '.join(notes)}")
-        verdict = verify(compiled, check, time_graphs)
+        verdict = verify(compiled, check, bench.time_graphs)
     finally:
         bench.close()
     return {
