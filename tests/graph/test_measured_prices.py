@@ -17,6 +17,7 @@
 """Measured prices: what is asked for, what they change, and what the loop finds."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -27,8 +28,10 @@ from stub_bench import BOUND, StubBench, operators, run_with
 
 from tvm import relax
 from tvm_droplet_ms.graph import optimizer, rules_of
+from tvm_droplet_ms.graph.equality.language import Tensor
 from tvm_droplet_ms.graph.equality.saturate import saturate
 from tvm_droplet_ms.graph.extraction.extract import extract
+from tvm_droplet_ms.graph.extraction.implementations import AS_TYPED
 from tvm_droplet_ms.graph.extraction.problem import problem_of
 from tvm_droplet_ms.graph.pricing.deciding_kernels import (
     FIRST_TRIALS,
@@ -248,6 +251,78 @@ def test_an_unlucky_kernel_gets_more_trials_and_a_hopeless_one_does_not(first, i
         assert not asked and found.plan.cost == start.plan.cost
 
 
+NHWC = (0, 2, 3, 1)
+
+
+def image(channels):
+    return Tensor((1, channels, 8, 8), "float32")
+
+
+class OneSecond:
+    """Rooflines of a second, for all."""
+
+    call_secs = 0.0
+
+    def conversion(self, type_, source, target):
+        return 1.0
+
+
+def test_what_was_not_timed_is_expected_to_take_what_its_kind_does():
+    """Ratios of 2, 3, 4 and 9: a quarter of them are below 2.75, and half below 3.5."""
+    price = MeasuredPrice(OneSecond())
+    ratios = dict(zip(range(2, 6), [2.0, 4.0, 9.0, 3.0], strict=True))
+    for channels, ratio in ratios.items():
+        assert price.conversion(image(channels), AS_TYPED, NHWC) == 1.0
+        price.learn({conversion_kernel(image(channels), AS_TYPED, NHWC): ratio})
+        with price.expecting():
+            expected = price.conversion(image(7), AS_TYPED, NHWC)
+        # Two of a kind tell nothing.
+        assert expected == {2: 1.0, 3: 1.0, 4: 3.0, 5: 2.75}[channels]
+    assert price.conversion(image(7), AS_TYPED, NHWC) == 1.0
+    assert price.conversion(image(2), AS_TYPED, NHWC) == 2.0
+    price.settle()
+    assert price.conversion(image(7), AS_TYPED, NHWC) == 3.5
+    assert price.conversion(image(2), AS_TYPED, NHWC) == 2.0
+
+
+def test_a_kind_that_is_slow_is_not_timed_to_the_end():
+    """Where NCHW takes ten times its roofline, some kernels of it show it: the same plan is found.
+
+    That no other is cheaper takes the time of all of them.
+    """
+    w = Weights()
+
+    def body(emit, x):
+        for channels in range(8, 32):
+            x = emit(relax.op.nn.conv2d(x, w(channels + 1, channels, 3, 3), padding=1))
+        return x
+
+    mod = optimizer.prepared_for_import(module([(1, 8, 28, 28)], body))
+    imported = import_function(mod["main"])
+    graph = imported.graph
+    graph.rebuild()
+
+    def timed_of(is_expecting):
+        price = MeasuredPrice(BOUND)
+
+        def timed(kernels, trials):
+            slow = {"NCHW": 10.0}
+            return {
+                k: price.bound_of(k) * slow.get(dict(k.operator.attributes).get("layout"), 1.1)
+                for k in kernels
+            }
+
+        def extracted():
+            return FoundPlan(graph, extract(problem_of(graph, imported.roots, price), 20.0).plan)
+
+        with price.expecting() if is_expecting else nullcontext():
+            found = time_what_is_wanted(price, extracted, timed, lambda: False)
+        return len(price.timed), price.repriced(found[-1]).plan.cost
+
+    (few, cost), (all_, least) = timed_of(True), timed_of(False)
+    assert few < all_ and cost == pytest.approx(least, rel=1e-2)
+
+
 def test_what_was_not_timed_is_as_far_from_its_roofline_as_the_rest():
     """With no time to price NHWC, it must not win because nobody has timed it."""
     imported = import_function(optimizer.prepared_for_import(transition())["main"])
@@ -320,9 +395,11 @@ def test_a_record_below_its_roofline_is_believed(tmp_path):
     bench = StubBench(lambda kernel: bound_of(kernel) / 4, whole)
     result = run_with(bench, transition(), tmp_path, layouts=False)
     (report,) = result.reports
-    asked = {kernel.operator.name: kernel for kernel in bench.asked[:2]}
-    records = sum(bound_of(kernel) / 4 for kernel in asked.values())
-    assert report.before_secs == pytest.approx(records + len(asked) * BOUND.call_secs)
+    as_it_came = {("conv2d", (1, 64, 28, 28)), ("avg_pool2d", (1, 32, 28, 28))}
+    asked = [k for k in bench.asked if (k.operator.name, k.operands[0].shape) in as_it_came]
+    records = sum(bound_of(kernel) / 4 for kernel in asked)
+    assert len(asked) == 2
+    assert report.before_secs == pytest.approx(records + 2 * BOUND.call_secs)
     assert order(result.mod)[0] == "avg_pool2d" and report.after_secs < report.before_secs
     assert "of its roofline" in str(result)
 

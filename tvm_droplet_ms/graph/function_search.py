@@ -25,7 +25,7 @@ from .equality.saturate import saturate
 from .extraction.extract import extract
 from .extraction.greedy import as_it_is
 from .extraction.problem import Problem, problem_of
-from .pricing.deciding_kernels import Timer, time_what_is_wanted, time_what_may_win
+from .pricing.deciding_kernels import LEAST_GAIN, Timer, time_what_is_wanted, time_what_may_win
 from .pricing.measured_prices import FoundPlan, MeasuredPrice
 from .pricing.prices import Price
 from .report import FunctionReport
@@ -33,8 +33,8 @@ from .rules import Rule
 from .tree_search.environment import GraphEnvironment, GraphState
 from .tree_search.mcts import TreeSearch
 
-REWARD_SECS, FINAL_SECS = 2.0, 20.0
-"""How long one extraction may take, within a tree search and at the end."""
+REWARD_SECS, ROUND_SECS, FINAL_SECS = 2.0, 3.0, 20.0
+"""How long one extraction may take: within a tree search, to see what it wants, and at the end."""
 
 
 class FunctionSearch:
@@ -150,19 +150,27 @@ class FunctionSearch:
         found = [before]
 
         def settle(graph: EGraph) -> None:
-            extracted = partial(self._extracted, graph)
+            extracted = partial(self._roughly_extracted, graph)
             found.extend(time_what_is_wanted(price, extracted, timer, is_due, [before]))
 
-        settle(graphs[0])
-        if self._needs_tree(search) and not is_due():
-            # The tree search has the prices of what was timed by now.
-            graphs.append(self._tree_search(left, seed))
-            settle(graphs[1])
-        for graph in [] if is_late() else graphs:
-            found += time_what_may_win(price, partial(self._extracted, graph), timer, is_late)
-        if price.unknown(found):
-            price.settle()
-            found += filter(None, map(self._extracted, graphs))
+        def improve() -> None:
+            for graph in [] if is_late() else graphs:
+                extracted = partial(self._roughly_extracted, graph)
+                found.extend(time_what_may_win(price, extracted, timer, is_late))
+
+        # What is likely first: there may not be time for all that is possible.
+        with price.expecting():
+            settle(graphs[0])
+            if self._needs_tree(search) and not is_due():
+                # The tree search has the prices of what was timed by now.
+                graphs.append(self._tree_search(left, seed))
+                settle(graphs[1])
+            improve()
+        for graph in graphs:
+            settle(graph)
+        improve()
+        price.settle()
+        found += filter(None, map(self._extracted, graphs))
         if self._layouts:
             found += filter(None, [self._extracted(graph, layouts=False) for graph in graphs])
         ranked = sorted(map(price.repriced, found), key=lambda each: each.plan.cost)
@@ -193,6 +201,10 @@ class FunctionSearch:
         found = search.run(state, time_limit=max(time_limit, 0.1))
         self._report.rules = {name: found.best.path.count(name) for name in found.best.path}
         return found.best.graph
+
+    def _roughly_extracted(self, graph: EGraph) -> FoundPlan | None:
+        plan = extract(self._problem(graph, self._layouts), ROUND_SECS, LEAST_GAIN).plan
+        return None if plan is None else FoundPlan(graph, plan)
 
     def _extracted(self, graph: EGraph, layouts: bool | None = None) -> FoundPlan | None:
         layouts = self._layouts if layouts is None else layouts

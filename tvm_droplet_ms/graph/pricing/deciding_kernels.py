@@ -25,6 +25,10 @@ from .measured_prices import FoundPlan, MeasuredPrice
 FIRST_TRIALS, MORE_TRIALS = 8, 32
 """The trials of a kernel that is timed, and of one that may decide."""
 
+AT_ONCE = 8
+"""The most kernels that are timed before the next extraction: what they took tells what others may
+take."""
+
 LEAST_GAIN = 0.01
 """What a plan must promise to save to be worth more trials, and a graph must save in three of four
 rounds: less is a tie."""
@@ -72,8 +76,9 @@ def time_what_is_wanted(
             break
         known = len(price.timed)
         shared = set.intersection(*(set(each.kernels) for each in [*first, best]))
-        deciding = [kernel for kernel in wanted if kernel not in shared]
-        price.learn(timer(deciding or wanted, FIRST_TRIALS))
+        deciding = [kernel for kernel in wanted if kernel not in shared] or wanted
+        largest = sorted(deciding, key=lambda kernel: -price.bound_of(kernel))
+        price.learn(timer(largest[:AT_ONCE], FIRST_TRIALS))
         if len(price.timed) == known:
             break
     return found

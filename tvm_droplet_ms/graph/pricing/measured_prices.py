@@ -27,6 +27,8 @@ from contextlib import contextmanager
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from ..equality.egraph import EGraph
 from ..equality.language import Tensor
 from ..extraction.implementations import Implementation, Layout
@@ -34,9 +36,17 @@ from ..extraction.problem import Choice, Plan, Step
 from .kernels import Kernel, conversion_kernel, kernel_of, kernels_of
 from .prices import RooflinePrice
 
+FEWEST_SEEN, LIKELY_QUANTILE = 3, 0.25
+"""Kernels of a kind that have to be timed before others of the kind are expected to be as far from
+their rooflines, and the quantile of how far that is."""
+
 HOPE = 0.5
 """The share of its time that more trials are hoped to bring a kernel to, if its roofline allows. 24
 trials more than 8 have brought a product of an LSTM from 384 to 203 us; most kernels gain less."""
+
+
+Kind = tuple[str, str, bool, bool]
+"""Kernels of a kind are about as far from their rooflines."""
 
 
 class FoundPlan(NamedTuple):
@@ -66,14 +76,16 @@ class MeasuredPrice:
     firm : set[Kernel]
         Those that get no more trials.
     share : float
-        How many times its roofline a kernel takes that was not timed: 1, and what is typical for
-        the timed ones after ``settle``.
+        How many times its roofline a kernel takes that was not timed, where too few of its kind
+        were: 1, and what is typical for the timed ones after ``settle``.
     """
 
     def __init__(self, bound: RooflinePrice) -> None:
         self.timed: dict[Kernel, float | None] = {}
         self.firm: set[Kernel] = set()
         self.share = 1.0
+        self._quantile: float | None = None
+        self._shares: dict[Kind, float] = {}
         self._hoped_for: Callable[[Kernel], bool] = lambda kernel: False
         self._bound = bound
         self._bounds: dict[Kernel, float] = {}
@@ -91,6 +103,7 @@ class MeasuredPrice:
     def learn(self, secs: Mapping[Kernel, float | None]) -> None:
         """Take what kernels took; None for one that could not be timed."""
         self.timed.update(secs)
+        self._update()
 
     def unknown(self, found: Iterable[FoundPlan]) -> list[Kernel]:
         """The kernels of some plans that were never asked for, each once."""
@@ -100,6 +113,17 @@ class MeasuredPrice:
                 if kernel not in self.timed:
                     listed[kernel] = None
         return list(listed)
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Price what was not timed by what was timed of its kind: no lower bound, but likely."""
+        self._quantile = LIKELY_QUANTILE
+        self._update()
+        try:
+            yield
+        finally:
+            self._quantile = None
+            self._update()
 
     @contextmanager
     def hoping(self, but_for: Collection[Kernel]) -> Iterator[None]:
@@ -124,16 +148,14 @@ class MeasuredPrice:
         return max(secs - max(self.bound_of(kernel), HOPE * secs), 0.0)
 
     def settle(self) -> None:
-        """No more is timed: the other kernels are as far from their rooflines as the timed ones.
+        """No more is timed: the others are as far from their rooflines as what was of their kind.
 
         Otherwise a plan would be the cheapest because nobody had the time to time it.
         """
-        ratios = [
-            secs / self._bounds[kernel]
-            for kernel, secs in self.timed.items()
-            if secs is not None and self._bounds.get(kernel)
-        ]
+        ratios = [ratio for _, ratio in self._ratios()]
         self.share = max(1.0, median(ratios)) if ratios else 1.0
+        self._quantile = 0.5
+        self._update()
 
     def bound_of(self, kernel: Kernel) -> float:
         """The roofline of a kernel that was priced; 0 for any other."""
@@ -161,6 +183,34 @@ class MeasuredPrice:
         self._bounds.setdefault(kernel, max(bound - self._bound.call_secs, 0.0))
         secs = self.timed.get(kernel)
         if secs is None:
-            return bound * self.share
+            return bound * self._share_of(kernel)
         saved = self.hope(kernel) if self._hoped_for(kernel) else 0.0
         return secs - saved + self._bound.call_secs
+
+    def _share_of(self, kernel: Kernel) -> float:
+        return self.share if kernel in self.timed else self._shares.get(_kind(kernel), self.share)
+
+    def _update(self) -> None:
+        """How many times their rooflines kernels of each kind are expected to take."""
+        self._shares = {}
+        if self._quantile is None:
+            return
+        seen: dict[Kind, list[float]] = {}
+        for kernel, ratio in self._ratios():
+            seen.setdefault(_kind(kernel), []).append(ratio)
+        for kind, ratios in seen.items():
+            if len(ratios) >= FEWEST_SEEN:
+                self._shares[kind] = max(1.0, float(np.quantile(ratios, self._quantile)))
+
+    def _ratios(self) -> Iterator[tuple[Kernel, float]]:
+        """The times of kernels over their rooflines."""
+        for kernel, secs in self.timed.items():
+            if secs is not None and self._bounds.get(kernel):
+                yield kernel, secs / self._bounds[kernel]
+
+
+def _kind(kernel: Kernel) -> Kind:
+    """The operator, its layout, and whether it has groups and cached weights."""
+    attributes = dict(kernel.operator.attributes)
+    is_grouped = attributes.get("groups", 1) != 1
+    return kernel.operator.name, str(attributes.get("layout")), is_grouped, kernel.is_warm
