@@ -48,7 +48,7 @@ def time_what_is_wanted(
     """Extract, time what the plan wants, and extract again, until it wants nothing new.
 
     What not all plans have is timed before what they share: it decides between them, and there may
-    not be time for all.
+    not be time for all. So the largest kernels come first, ``AT_ONCE`` in a round.
 
     Parameters
     ----------

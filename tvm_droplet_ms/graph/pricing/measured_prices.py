@@ -20,6 +20,9 @@ Optimistic pricing: what was never timed costs its roofline, so that only what t
 wants has to be timed, and nothing that could have won is left out. Lazy shortest paths do this
 ("A Unifying Formalism for Shortest Path Problems with Expensive Edge Evaluations via Lazy
 Best-First Search over Paths with Edge Selectors", Dellin and Srinivasa, ICAPS 2016).
+
+Expected prices come before these, since time may end: what was timed of a kind tells what others of
+it will likely take, and a plan that is likely to win is known before it is proved that no other is.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
