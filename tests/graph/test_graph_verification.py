@@ -138,7 +138,8 @@ def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
     common = set.intersection(*(graph.workloads for graph in graphs))
     assert len(graphs) > 1 and {"conv2d", "relu"} <= common < graphs[0].workloads
     assert {(trials, frozenset(left)) for _, trials, left in bench.tuned} == {
-        (8, frozenset()),
+        (4, frozenset()),
+        (8, frozenset(common)),
         (16, frozenset(common)),
         (24, frozenset(common)),
         (28, frozenset(common)),
@@ -150,7 +151,7 @@ def test_without_time_the_input_and_the_cheapest_graph_are_compared(tmp_path):
     bench = StubBench(price, whole(2e-3, 1e-3))
     bench.has_time = False
     result = run_with(bench, small_models.repvgg_block(), tmp_path)
-    assert {trials for _, trials, _ in bench.tuned} == {8}
+    assert {trials for _, trials, _ in bench.tuned} == {4}
     assert [graph.name for graph in result.reports[0].measured.graphs] == [INPUT, "graph 1"]
 
 

@@ -56,10 +56,12 @@ MOST_SEARCH_SECS = 45.0
 MOST_GRAPHS = 3
 """The most graphs that are run beside the input."""
 
-LEVELS = (8, 16, 24, 28, 32)
+LEVELS = (4, 8, 16, 24, 28, 32)
 """Trials of the kernels of whole graphs: all get the first, those that not all graphs have get
-more while there is time. A kernel begins each with what kernels of the same loops have found, and
-has little else in the last: a lucky find of one graph is to help all."""
+more while there is time. The first are few: a fused kernel begins with what its bare one has found,
+and there must be time for a graph of a hundred kernels. A kernel begins each with what kernels of
+the same loops have found, and has little else in the last: a lucky find of one graph is to help
+all."""
 
 LISTED = 3
 """The most kernels that a report names as what limits the gain."""

@@ -102,8 +102,8 @@ def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
     monkeypatch.setattr(workbench, "Workbench", bench.make)
     monkeypatch.setattr(graphs_run, "Workbench", bench.make)
     monkeypatch.setattr(graphs_run, "MODELS", {"small": GraphModel(repvgg_block)})
-    assert BOUND and measured_search.LEVELS[:3] == (8, 16, 24)
-    settings = {"model": "small", "seed": 0, "minutes": 0.2, "trials": 20, "imported": True}
+    assert BOUND and measured_search.LEVELS[:2] == (4, 8)
+    settings = {"model": "small", "seed": 0, "minutes": 0.2, "trials": 10, "imported": True}
     result = graphs_run.search_and_compare(Task(settings, tmp_path, 0.0))
     assert set(result["secs"]) == {IMPORTED, PREPARED, FOUND}
     assert speed(result) == pytest.approx(2.0 if is_faster else 1.0)
@@ -114,9 +114,9 @@ def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
     order = [graph for graph, _ in tuned[:count]]
     assert len(set(order)) == count
     assert tuned == [
-        *((graph, 8) for graph in order),
-        *((graph, 16) for graph in order[::-1]),
-        *((graph, 20) for graph in order),
+        *((graph, 4) for graph in order),
+        *((graph, 8) for graph in order[::-1]),
+        *((graph, 10) for graph in order),
     ]
 
 
