@@ -45,6 +45,7 @@ def made_up(secs, graphs=()):
         "timing_secs": 20.0,
         "trials": 64,
         "graphs": list(graphs),
+        "taken": "graph 1",
         "verdict": "a tie",
         "limits": ["half | of it"],
     }
@@ -118,6 +119,26 @@ def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
         *((graph, 8) for graph in order[::-1]),
         *((graph, 10) for graph in order),
     ]
+
+
+def test_input_that_was_kept_is_not_compared_with_itself(tmp_path, monkeypatch):
+    from small_models import repvgg_block
+    from stub_bench import StubBench
+
+    from tvm_droplet_ms.bench.graph_models import GraphModel
+    from tvm_droplet_ms.bench.live.store import Task
+    from tvm_droplet_ms.graph.pricing import workbench
+
+    bench = StubBench(lambda kernel: 1e-3, lambda mod: 1.0)
+    monkeypatch.setattr(workbench, "Workbench", bench.make)
+    monkeypatch.setattr(graphs_run, "MODELS", {"small": GraphModel(repvgg_block)})
+    monkeypatch.setattr(graphs_run, "_compiled", None)
+    settings = {"model": "small", "seed": 0, "minutes": 0.2, "trials": 10, "imported": False}
+    result = graphs_run.search_and_compare(Task(settings, tmp_path, 0.0))
+    assert result["search"]["measured"]["taken"] == "the input"
+    assert result["secs"] == {} and speed(result) == 1.0
+    cells = cells_of(speed_table({"m": [result]}, {"m": 1.06}, True))
+    assert cells[3:8] == ["1.00", "-", "-", "-", "-"]
 
 
 def test_combined_matmuls_compute_the_same():

@@ -21,6 +21,7 @@ from itertools import combinations
 from statistics import geometric_mean, median
 from typing import Any
 
+from ...graph.verification import INPUT
 from .tables import format_table, spread
 
 IMPORTED, PREPARED, FOUND, BY_HAND = "as imported", "prepared", "found", "by hand"
@@ -117,8 +118,11 @@ def speed(run: Run) -> float | None:
     Returns
     -------
     speed : float or None
-        None where it was not timed.
+        None where it was not timed; 1 where the input was kept and is the only graph.
     """
+    measured = run["search"]["measured"]
+    if not run["secs"] and measured is not None and measured["taken"] == INPUT:
+        return 1.0
     ratios = [_ratio(run, name, FOUND) for name in (IMPORTED, PREPARED)]
     known = [ratio for ratio in ratios if ratio is not None]
     return min(known) if known else None

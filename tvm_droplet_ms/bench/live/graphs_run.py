@@ -44,6 +44,16 @@ from .store import Task, serve
 MOST_SECS = 24 * 3600.0
 """A clock that does not end the comparison: all kernels are to get their trials."""
 
+NOT_COMPARED: Mapping[str, Any] = {
+    "secs": {},
+    "deviations": {},
+    "kernels": {},
+    "trials": 0,
+    "comparing_secs": 0.0,
+    "notes": ["the input was kept, and there is no other graph to compare it with"],
+}
+"""What a result has of the comparison where there is but one graph."""
+
 
 def search_and_compare(task: Task) -> dict[str, Any]:
     """Search the graph of a model, and compare what is found.
@@ -55,6 +65,7 @@ def search_and_compare(task: Task) -> dict[str, Any]:
         printed; ``secs`` of each round and ``deviations`` by the graph's name, where a search that
         found nothing has those of the prepared graph; ``kernels``, how many different ones each
         has; ``trials`` and ``comparing_secs`` of the comparison; ``notes``; ``environment``.
+        Where the input was kept and there is no other graph, nothing is compared or timed.
     """
     settings = task.settings
     model = MODELS[settings["model"]]
@@ -80,6 +91,9 @@ def search_and_compare(task: Task) -> dict[str, Any]:
     if not structural_equal(combined, imported):
         graphs[COMBINED] = prepare(combined)
     graphs |= {} if model.by_hand is None else {BY_HAND: prepare(model.by_hand())}
+    searched = {"search": asdict(report), "text": str(report), "environment": environment()}
+    if list(graphs) == [INPUT]:
+        return searched | NOT_COMPARED
     started, notes = time.monotonic(), list[str]()
     whole = ImportedModel(imported, check_inputs(imported))
     check = make_check(whole, target, EXACT_TOLERANCE, settings["seed"])
@@ -91,16 +105,13 @@ def search_and_compare(task: Task) -> dict[str, Any]:
         verdict = verify(compiled, check, bench.time_graphs)
     finally:
         bench.close()
-    return {
-        "search": asdict(report),
-        "text": str(report),
+    return searched | {
         "secs": _named(verdict.secs, has_found),
         "deviations": _named(verdict.deviations, has_found),
         "kernels": _named(kernels, has_found),
         "trials": bench.trials,
         "comparing_secs": time.monotonic() - started,
         "notes": [verdict.reason, *dict.fromkeys(notes)],
-        "environment": environment(),
     }
 
 
