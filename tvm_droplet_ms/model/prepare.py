@@ -28,6 +28,7 @@ from .dropout import drop_dropouts
 from .layout import convert_layout
 from .numpy_folding import fold_constants
 from .pads import fold_pads
+from .shared_constants import share_constants
 from .shuffle_sinking import sink_shuffles
 from .stacks import concatenate_stacks, unstack_reductions
 
@@ -71,6 +72,7 @@ def prepare_graph() -> tvm.transform.Pass:
             sink_shuffles(),
             pad_channels(),
             relax.transform.DeadCodeElimination(),
+            share_constants(),
         ],
         name="PrepareGraph",
     )

@@ -29,6 +29,7 @@ from ..model.kernels.inlining import limit_inlining
 from ..model.kernels.registration import legalize_map
 from ..model.kernels.shuffled_convolution import read_shuffled
 from ..model.kernels.weight_reuse import mark_reused_weights
+from ..model.shared_constants import share_constants
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
 from .packing import WeightPacker
@@ -65,7 +66,7 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
         transform.FuseOps(),
         transform.FuseTIR(),
         transform.DeadCodeElimination(),
-        *([] if is_reference else [limit_inlining(), mark_channelwise()]),
+        *([] if is_reference else [limit_inlining(), mark_channelwise(), share_constants()]),
         transform.AttachAttrLayoutFreeBuffers(),
         *([] if is_reference else [mark_reused_weights()]),
     ]

@@ -1,0 +1,131 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Equal constants that are made one."""
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.target import Target
+from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.model.shared_constants import share_constants
+from tvm_droplet_ms.tuning.lowering import lower
+
+TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
+
+
+def sums(*constants):
+    """A function for each tuple of constants: the sum of its argument and all of them."""
+    builder = relax.BlockBuilder()
+    for index, each in enumerate(constants):
+        value = x = relax.Var("x", relax.TensorType((4, 512), "float32"))
+        with builder.function(f"sum{index}", [x]):
+            with builder.dataflow():
+                for constant in each:
+                    value = builder.emit(relax.op.add(value, relax.const(constant)))
+                result = builder.emit_output(value)
+            builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def constants_of(mod):
+    """The constants of a module, each object once."""
+    found = []
+
+    def visit(expr):
+        if isinstance(expr, GenericConst) and not any(expr.same_as(other) for other in found):
+            found.append(expr)
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+ONES = np.ones(512, "float32")
+
+
+def changed(place):
+    values = ONES.copy()
+    values[place] = 2
+    return values
+
+
+@pytest.mark.parametrize(
+    ("constants", "count"),
+    [
+        ([(ONES, ONES.copy(), ONES.copy())], 1),
+        ([(ONES,), (ONES.copy(),)], 1),
+        ([(ONES, changed(0), changed(511), changed(511))], 3),
+        ([(ONES, ONES.reshape(1, 512))], 2),
+        ([(np.float32(1), np.float32(1))], 1),
+        # Zero and minus zero are equal, and are not the same.
+        ([(np.zeros(512, "float32"), -np.zeros(512, "float32"))], 2),
+        # As a set of bytes, NaN is itself.
+        ([(ONES * np.nan, ONES * np.nan)], 1),
+    ],
+)
+def test_constants_of_the_same_values_and_type_are_one(constants, count):
+    before = sums(*constants)
+    after = share_constants()(before)
+    assert len(constants_of(after)) == count
+    assert len(constants_of(before)) == sum(map(len, constants)), "it has not changed its argument"
+    tvm.ir.assert_structural_equal(after, before)
+
+
+def test_types_of_the_same_bytes_stay_apart():
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            zeros = [relax.const(np.zeros(4, kind)) for kind in ("float32", "int32", "float32")]
+            result = builder.emit_output(relax.Tuple([x, *zeros]))
+        builder.emit_func_output(result)
+    assert len(constants_of(share_constants()(builder.finalize()))) == 2
+
+
+def recurrent(steps, own_biases=False):
+    """Steps of a recurrent network that share a weight, and a bias of rank 1 or its values."""
+    generator = np.random.default_rng(0)
+    weight, values = (generator.standard_normal(shape).astype("float32") for shape in ((8, 8), 8))
+    weight, shared = relax.const(weight), relax.const(values)
+    builder = relax.BlockBuilder()
+    state = x = relax.Var("x", relax.TensorType((1, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            for _ in range(steps):
+                bias = relax.const(values) if own_biases else shared
+                state = builder.emit(relax.op.add(bias, relax.op.matmul(state, weight)))
+                state = builder.emit(relax.op.tanh(state))
+            result = builder.emit_output(state)
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def test_steps_of_a_prepared_network_share_their_constants():
+    # The preparation gives the bias another rank, step by step.
+    prepared = prepare_graph()(recurrent(5))
+    assert len(constants_of(prepared)) == 2
+    assert len(constants_of(lower(prepared, TARGET))) == 2
+
+
+def test_steps_share_their_constants_where_nothing_is_prepared():
+    own = recurrent(5, own_biases=True)
+    assert len(constants_of(own)) == 1 + 5
+    assert len(constants_of(lower(own, TARGET))) == 2

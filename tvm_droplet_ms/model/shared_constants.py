@@ -1,0 +1,101 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Equal constants of a Relax function, made one.
+
+Folding makes a constant for each use of a weight. The steps of a recurrent network share a bias,
+for example, and where each step has a copy of it, each step's kernel gets a packed copy of all its
+weights, too: those of an LSTM of 16 steps took 15 MB instead of 1 MB, and it was 3 times slower.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst, IRModule
+
+from .bindings import Expr, array_of
+
+_FIRST_BYTES = 1024
+"""Constants that differ in these are not compared as a whole."""
+
+
+def share_constants() -> tvm.transform.Pass:
+    """Make a pass that replaces constants by the first one of the same values and type.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass. Constants of a type that NumPy lacks, such as bfloat16, stay as they are.
+    """
+
+    def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
+        functions = {
+            variable: function
+            for variable, function in mod.functions_items()
+            if isinstance(function, relax.Function)
+        }
+        firsts = _firsts([c for f in functions.values() for c in _constants(f)])
+        if not firsts:
+            return mod
+        sharer, changed = _Sharer(firsts), IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in functions.items():
+            changed.update_func(variable, sharer.visit_expr(function))
+        return changed
+
+    return tvm.transform.module_pass(run, opt_level=0, name="ShareConstants")
+
+
+def _constants(function: relax.Function) -> list[GenericConst]:
+    found: dict[GenericConst, None] = {}
+
+    def visit(expr: Expr) -> None:
+        if isinstance(expr, GenericConst):
+            found[expr] = None
+
+    relax.analysis.post_order_visit(function, visit)
+    return list(found)
+
+
+def _firsts(constants: list[GenericConst]) -> dict[GenericConst, GenericConst]:
+    """For each constant that is equal to one before: the first of them."""
+    seen: dict[Any, list[tuple[GenericConst, np.ndarray]]] = defaultdict(list)
+    firsts: dict[GenericConst, GenericConst] = {}
+    for constant in dict.fromkeys(constants):
+        array = array_of(constant)
+        if array is None:
+            continue
+        values = array.reshape(-1).view("uint8")
+        alike = seen[str(constant.ty), values[:_FIRST_BYTES].tobytes()]
+        first = next((other for other, known in alike if np.array_equal(known, values)), None)
+        if first is None:
+            alike.append((constant, values))
+        else:
+            firsts[constant] = first
+    return firsts
+
+
+@relax.expr_functor.mutator
+class _Sharer(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, firsts: dict[GenericConst, GenericConst]) -> None:
+        super().__init__()
+        self._firsts = firsts
+
+    def visit_generic_const_(self, op: GenericConst) -> GenericConst:
+        return self._firsts.get(op, op)
