@@ -116,8 +116,11 @@ def compare(model: str) -> list[float]:
 
     direct = RooflinePrice(MACHINE)
     chosen = cheapest(direct)
-    prices = [WinogradPrice(direct, speed) for speed in SPEEDS]
-    return [priced(graph, chosen, price) / priced(graph, cheapest(price), price) for price in prices]
+    ratios = []
+    for speed in SPEEDS:
+        price = WinogradPrice(direct, speed)
+        ratios.append(priced(graph, chosen, price) / priced(graph, cheapest(price), price))
+    return ratios
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -44,7 +44,7 @@ from .store import Task, serve
 MOST_SECS = 24 * 3600.0
 """A clock that does not end the comparison: all kernels are to get their trials."""
 
-NOT_COMPARED: Mapping[str, Any] = {
+NOT_COMPARED: dict[str, Any] = {
     "secs": {},
     "deviations": {},
     "kernels": {},
@@ -91,7 +91,7 @@ def search_and_compare(task: Task) -> dict[str, Any]:
     if not structural_equal(combined, imported):
         graphs[COMBINED] = prepare(combined)
     graphs |= {} if model.by_hand is None else {BY_HAND: prepare(model.by_hand())}
-    searched = {"search": asdict(report), "text": str(report), "environment": environment()}
+    searched: dict[str, Any] = {"search": asdict(report), "text": str(report), "environment": environment()}
     if list(graphs) == [INPUT]:
         return searched | NOT_COMPARED
     started, notes = time.monotonic(), list[str]()
