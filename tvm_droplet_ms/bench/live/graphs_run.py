@@ -91,7 +91,11 @@ def search_and_compare(task: Task) -> dict[str, Any]:
     if not structural_equal(combined, imported):
         graphs[COMBINED] = prepare(combined)
     graphs |= {} if model.by_hand is None else {BY_HAND: prepare(model.by_hand())}
-    searched: dict[str, Any] = {"search": asdict(report), "text": str(report), "environment": environment()}
+    searched: dict[str, Any] = {
+        "search": asdict(report),
+        "text": str(report),
+        "environment": environment(),
+    }
     if list(graphs) == [INPUT]:
         return searched | NOT_COMPARED
     started, notes = time.monotonic(), list[str]()
