@@ -47,9 +47,8 @@ from .graph_search_run import EXTRACTION_SECS, MACHINE
 from .live.tables import format_table
 
 SPEEDS = (1.25, 2.5, 4.0)
-"""How much faster than direct ones Winograd convolutions are taken to be. One layer of 7x7x512 had
-1.25 of the direct one at the peak of its core, one of 56x56x64 had 2.5; 4x4 tiles take 4 times
-fewer products."""
+"""How much faster than direct ones Winograd convolutions are taken to be: from little to the most
+that is possible, since 4x4 tiles take 4 times fewer products."""
 
 
 class WinogradPrice:
