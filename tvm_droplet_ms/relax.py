@@ -36,10 +36,12 @@ from .compat import fast_tune_contexts
 from .database import open_database
 from .model.kernels.block_names import name_blocks
 from .model.kernels.channelwise import mark_channelwise
+from .model.kernels.fixed_layouts import keep_layouts
 from .model.kernels.inlining import limit_inlining
 from .model.kernels.registration import legalize_map, register_schedule_rules
 from .model.kernels.shuffled_convolution import read_shuffled
 from .model.prepare import prepare_graph
+from .model.shared_constants import share_constants
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
 
@@ -345,6 +347,7 @@ def droplet_tuning_pipeline(
             fuse,
             limit_inlining(),
             mark_channelwise(),
+            share_constants(),
         ]
     if optimize_graph:
         from .graph import OptimizeGraph
@@ -352,7 +355,7 @@ def droplet_tuning_pipeline(
         before_tuning.insert(1, OptimizeGraph(target, work_dir, graph_budget_s, seed or 0))
     after_applying = []
     if cpu_weight_prepack:
-        before_tuning.append(relax.transform.AttachAttrLayoutFreeBuffers())
+        before_tuning += [relax.transform.AttachAttrLayoutFreeBuffers(), keep_layouts()]
         after_applying = [
             relax.transform.SplitLayoutRewritePreproc(),
             relax.transform.LiftTransformParams(),

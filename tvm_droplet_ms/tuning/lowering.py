@@ -25,6 +25,7 @@ from tvm.tirx import PrimFunc
 
 from ..model.kernels.block_names import name_blocks
 from ..model.kernels.channelwise import mark_channelwise
+from ..model.kernels.fixed_layouts import keep_layouts
 from ..model.kernels.inlining import limit_inlining
 from ..model.kernels.registration import legalize_map
 from ..model.kernels.shuffled_convolution import read_shuffled
@@ -68,7 +69,7 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
         transform.DeadCodeElimination(),
         *([] if is_reference else [limit_inlining(), mark_channelwise(), share_constants()]),
         transform.AttachAttrLayoutFreeBuffers(),
-        *([] if is_reference else [mark_reused_weights()]),
+        *([] if is_reference else [keep_layouts(), mark_reused_weights()]),
     ]
     with target:
         return tvm.transform.Sequential(passes)(mod)

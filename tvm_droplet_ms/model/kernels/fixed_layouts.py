@@ -1,0 +1,97 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Weights whose layout TVM must not choose, because it would compute something else.
+
+``RewriteLayout`` (``rewrite_layout.cc``) packs a weight by the index of one of the places where an
+expression reads it. Where that place is not all of the weight, the index is no permutation: the
+kernel of an LSTM's cell, an ``add`` and four slices inlined into one expression, packed a bias of
+1,024 values into 256, ``packed[i % 256] = bias[i]``, and its outputs were wrong.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+import tvm
+from tvm.ir.expr import TensorLoad
+from tvm.s_tir import SBlock
+from tvm.tirx import IterVar, PrimFunc
+
+from .kernel_pass import kernel_pass
+
+FREE = "layout_free_buffers"
+"""The attribute with the numbers of the weights (``AttachAttrLayoutFreeBuffers``)."""
+
+
+def keep_layouts() -> tvm.transform.Pass:
+    """Make a pass that keeps the layouts of weights of which an expression may read a part.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        For kernels after ``AttachAttrLayoutFreeBuffers``.
+    """
+
+    def keep(function: PrimFunc) -> PrimFunc | None:
+        free = [int(number) for number in (function.attrs or {}).get(FREE, ())]
+        if not free:
+            return None
+        blocks: list[Any] = []
+        structural_walk(function.body, (SBlock, blocks.append))
+        reads = [_loads(block) if block.iter_vars else [] for block in blocks]
+        kept = [n for n in free if _is_read_whole(function.params[n], blocks, reads)]
+        if kept == free:
+            return None
+        changed = function.without_attr(FREE)
+        return changed.with_attr(FREE, kept) if kept else changed
+
+    return kernel_pass("KeepLayouts", keep)
+
+
+def _loads(block: Any) -> list[Any]:
+    loads: list[Any] = []
+    structural_walk(block.body, (TensorLoad, loads.append))
+    return loads
+
+
+def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[Any]]) -> bool:
+    """Whether each block that the weight is inlined into reads all of it."""
+    inlined = [weight]
+    for block, loads in zip(blocks, reads, strict=True):
+        for load in loads:
+            if not any(load.source.same_as(buffer) for buffer in inlined):
+                continue
+            extents = [int(axis.dom.extent) for axis in block.iter_vars]
+            size = prod(map(int, load.source.shape))
+            is_whole = prod(extents) == size
+            if load.source.same_as(weight):
+                # It may be broadcast. What is looked up by an index from memory is never packed.
+                is_whole = prod(extents) >= size or _is_looked_up(load)
+            if not is_whole:
+                return False
+            if all(axis.iter_type == IterVar.DataPar for axis in block.iter_vars):
+                inlined.append(block.writes[0].source)
+    return True
+
+
+def _is_looked_up(load: Any) -> bool:
+    found: list[Any] = []
+    for index in load.indices:
+        structural_walk(index, (TensorLoad, found.append))
+    return bool(found)
