@@ -143,9 +143,10 @@ def test_input_that_was_kept_is_not_compared_with_itself(tmp_path, monkeypatch):
 
 def test_combined_matmuls_compute_the_same():
     from on_vm import Machine
-    from small_models import attention
+    from small_models import attention, repvgg_block
 
     mod = attention()
+    assert combine_matmuls(repvgg_block()) is None
     combined = combine_matmuls(mod)
     assert [str(each).count("R.matmul") for each in (mod, combined)] == [5, 3]
     inputs = [np.random.default_rng(0).standard_normal((8, 16)).astype("float32")]

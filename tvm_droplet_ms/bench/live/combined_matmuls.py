@@ -21,6 +21,8 @@ The pass merges the matmuls of one input whose weights are variables, and leaves
 
 from typing import Any
 
+from tvm_ffi import structural_equal
+
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
@@ -40,17 +42,25 @@ class _Unbind(relax.PyExprMutator):  # type: ignore[misc]
         return parameter
 
 
-def combine_matmuls(mod: IRModule) -> IRModule:
+def combine_matmuls(mod: IRModule) -> IRModule | None:
     """Merge the matmuls of one input.
 
     Parameters
     ----------
     mod : IRModule
         A module whose only function is ``main``.
+
+    Returns
+    -------
+    combined : IRModule or None
+        None where there is nothing to merge.
     """
     unbind, main = _Unbind(mod), mod["main"]
     body = unbind.visit_expr(main.body)
     function = relax.Function([*main.params, *unbind.constants], body, main.ret_ty)
     free = IRModule({"main": function.with_attr("global_symbol", "main")})
+    combined = relax.transform.CombineParallelMatmul()(free)
+    if structural_equal(combined, free):
+        return None
     values = {parameter.name: value for parameter, value in unbind.constants.items()}
-    return relax.transform.BindParams("main", values)(relax.transform.CombineParallelMatmul()(free))
+    return relax.transform.BindParams("main", values)(combined)

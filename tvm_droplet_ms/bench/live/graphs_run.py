@@ -22,8 +22,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tvm_ffi import structural_equal
-
 from ...graph import optimize
 from ...graph.measured_search import LEVELS
 from ...graph.pricing.workbench import Workbench
@@ -88,7 +86,7 @@ def search_and_compare(task: Task) -> dict[str, Any]:
     graphs |= {FOUND: found.mod} if has_found else {}
     graphs |= {IMPORTED: imported} if settings["imported"] else {}
     combined = combine_matmuls(imported)
-    if not structural_equal(combined, imported):
+    if combined is not None:
         graphs[COMBINED] = prepare(combined)
     graphs |= {} if model.by_hand is None else {BY_HAND: prepare(model.by_hand())}
     searched: dict[str, Any] = {
