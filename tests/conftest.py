@@ -23,6 +23,8 @@ import pytest
 
 # TVM binds the threads of every process to the first CPUs: two test runs would share one of them.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
+# Two test processes share the CPUs: threads of OpenMP that only wait are not to take them.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(autouse=True)
