@@ -92,6 +92,23 @@ def test_a_tie_is_the_inputs(fast, tmp_path):
     assert "taken: the input" in str(result) and "a tie, or slower" in str(result)
 
 
+@pytest.mark.parametrize(("branch", "is_run"), [(20e-6, False), (80e-6, True)])
+def test_a_graph_that_promises_little_is_not_run(branch, is_run, tmp_path):
+    """Without its branch of 1x1 the block, of some 10 ms, would be 0.2% or 0.8% faster."""
+
+    def price(kernel):
+        is_branch = kernel.operator.name == "conv2d" and (1, 1) in {
+            type_.shape[axes] for type_ in kernel.operands for axes in (slice(2), slice(2, None))
+        }
+        return branch if is_branch else 10e-3
+
+    bench = StubBench(price, whole(2e-3, 1e-3))
+    result = run_with(bench, small_models.repvgg_block(), tmp_path)
+    assert bool(bench.ran) == is_run
+    assert ("graph 1 is 2.00 times as fast" in str(result)) == is_run
+    assert ("no graph saves 0.5% by its estimate" in str(result)) != is_run
+
+
 @pytest.fixture
 def heeding_sigint():
     """A background job of a shell ignores SIGINT."""
