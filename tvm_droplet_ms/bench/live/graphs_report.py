@@ -21,12 +21,14 @@ from itertools import combinations
 from statistics import geometric_mean, median
 from typing import Any
 
-from ...graph.verification import INPUT
 from .tables import format_table, spread
 
 IMPORTED, PREPARED, FOUND, BY_HAND = "as imported", "prepared", "found", "by hand"
 COMBINED = "prepared, matmuls combined"
 """The graphs of a run. TVM's ``CombineParallelMatmul`` makes the last one."""
+
+KEPT = "the input"
+"""``graph.verification.INPUT``, which cannot be imported here: that module imports TVM."""
 
 SPEED_HEADER = (
     "model",
@@ -121,7 +123,7 @@ def speed(run: Run) -> float | None:
         None where it was not timed; 1 where the input was kept and is the only graph.
     """
     measured = run["search"]["measured"]
-    if not run["secs"] and measured is not None and measured["taken"] == INPUT:
+    if not run["secs"] and measured is not None and measured["taken"] == KEPT:
         return 1.0
     ratios = [_ratio(run, name, FOUND) for name in (IMPORTED, PREPARED)]
     known = [ratio for ratio in ratios if ratio is not None]
