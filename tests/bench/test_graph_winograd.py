@@ -16,6 +16,8 @@
 # under the License.
 """Whether Winograd convolutions may be chosen after the graph."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -54,8 +56,8 @@ def ratios(monkeypatch, make, speed):
 def test_order_matters_where_the_direct_graph_has_no_winograd_convolution(monkeypatch):
     # A stride of 2 saves three quarters of the products. It beats a convolution that is twice as
     # fast, and loses to one that is eight times as fast.
-    assert ratios(monkeypatch, lambda: convolution(3), 2.0) == pytest.approx((1, 1))
-    none, afterwards = ratios(monkeypatch, lambda: convolution(3), 8.0)
+    assert ratios(monkeypatch, partial(convolution, 3), 2.0) == pytest.approx((1, 1))
+    none, afterwards = ratios(monkeypatch, partial(convolution, 3), 8.0)
     assert none == afterwards
     assert 1.5 < afterwards < 2
 
@@ -64,12 +66,12 @@ def test_order_matters_where_the_direct_graph_has_no_winograd_convolution(monkey
     ("size", "options"), [(1, {}), (5, {}), (3, {"strides": 2}), (3, {"dilation": 2})]
 )
 def test_other_convolutions_stay_direct(monkeypatch, size, options):
-    made = lambda: convolution(size, **options)  # noqa: E731
+    made = partial(convolution, size, **options)
     assert ratios(monkeypatch, made, 8.0) == pytest.approx((1, 1))
 
 
 def test_table(monkeypatch, capsys):
-    monkeypatch.setattr(graph_winograd, "MODELS", {"small": GraphModel(lambda: convolution(3))})
+    monkeypatch.setattr(graph_winograd, "MODELS", {"small": GraphModel(partial(convolution, 3))})
     assert graph_winograd.main(["--models", "small", "--markdown"]) == 0
     cells = capsys.readouterr().out.splitlines()[-1].strip("|").split("|")
     # At 4 the stride and Winograd's algorithm take as many products.

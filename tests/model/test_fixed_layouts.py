@@ -67,7 +67,7 @@ def first_quarter(emit, x):
 
 
 def free_weights(lowered):
-    """By the number of their weights: how many are free in each kernel of a lowered module."""
+    """The numbers of the free weights of each kernel of a lowered module."""
     kernels = [f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
     return [[int(n) for n in (f.attrs or {}).get(FREE, ())] for f in kernels]
 
@@ -118,3 +118,19 @@ def test_a_table_that_is_looked_up_stays_as_it_is():
         return emit(relax.op.take(relax.const(WEIGHT), emit(relax.op.astype(x, "int32")), axis=0))
 
     assert [0] in free_weights(lower(module((4,), look_up), TARGET))
+
+
+@pytest.mark.parametrize("is_pipeline", [False, True])
+def test_kernels_of_symbolic_shapes_are_left_alone(is_pipeline, tmp_path):
+    mod = module((tvm.tirx.Var("n", "int64"), 64), whole)
+    if is_pipeline:
+        tune = relax.get_pipeline(
+            "droplet_tuning",
+            total_trials=0,
+            target=TARGET,
+            work_dir=str(tmp_path),
+            cpu_weight_prepack=True,
+        )
+        assert len(free_weights(tune(mod))) == 1
+    else:
+        assert free_weights(lower(mod, TARGET)) == [[1, 2]]

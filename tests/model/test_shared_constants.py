@@ -22,11 +22,15 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.model.shared_constants import share_constants
 from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.roofline import MachineRates
 
+HOST = Target({"kind": "llvm", "num-cores": 1})
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 
 
@@ -100,17 +104,15 @@ def test_types_of_the_same_bytes_stay_apart():
     assert len(constants_of(share_constants()(builder.finalize()))) == 2
 
 
-def recurrent(steps, own_biases=False):
-    """Steps of a recurrent network that share a weight, and a bias of rank 1 or its values."""
-    generator = np.random.default_rng(0)
-    weight, values = (generator.standard_normal(shape).astype("float32") for shape in ((8, 8), 8))
-    weight, shared = relax.const(weight), relax.const(values)
+def recurrent(biases, size=8):
+    """Steps of a recurrent network that share a weight, with a bias of rank 1 each."""
+    shape = (size, size)
+    weight = relax.const(np.random.default_rng(0).standard_normal(shape).astype("float32") / size)
     builder = relax.BlockBuilder()
-    state = x = relax.Var("x", relax.TensorType((1, 8), "float32"))
+    state = x = relax.Var("x", relax.TensorType((1, size), "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
-            for _ in range(steps):
-                bias = relax.const(values) if own_biases else shared
+            for bias in biases:
                 state = builder.emit(relax.op.add(bias, relax.op.matmul(state, weight)))
                 state = builder.emit(relax.op.tanh(state))
             result = builder.emit_output(state)
@@ -118,14 +120,34 @@ def recurrent(steps, own_biases=False):
     return builder.finalize()
 
 
+BIAS = np.random.default_rng(1).standard_normal(8).astype("float32")
+
+
 def test_steps_of_a_prepared_network_share_their_constants():
     # The preparation gives the bias another rank, step by step.
-    prepared = prepare_graph()(recurrent(5))
+    prepared = prepare_graph()(recurrent([relax.const(BIAS)] * 5))
     assert len(constants_of(prepared)) == 2
     assert len(constants_of(lower(prepared, TARGET))) == 2
 
 
 def test_steps_share_their_constants_where_nothing_is_prepared():
-    own = recurrent(5, own_biases=True)
+    own = recurrent([relax.const(BIAS) for _ in range(5)])
     assert len(constants_of(own)) == 1 + 5
     assert len(constants_of(lower(own, TARGET))) == 2
+
+
+@pytest.mark.parametrize("are_equal", [True, False])
+def test_a_library_has_a_shared_weight_once(are_equal, tmp_path):
+    """The biases of the steps are packed by what packs the weight."""
+    steps, size = 5, 256
+    generator = np.random.default_rng(2)
+    values = generator.standard_normal((1 if are_equal else steps, size)).astype("float32")
+    mod = recurrent([relax.const(values[step % len(values)]) for step in range(steps)], size)
+    kernels = ModelKernels(prepare_graph()(mod), HOST, MemoryDatabase())
+    kernels.pick(None, MachineRates(100e9, (1000,), (10e9,)), 0, lambda: False)
+    # Without a schedule that packs the weight the test would say nothing.
+    assert kernels.schedules().get_all_tuning_records()
+    assert "layout_rewrite_preproc" in str(kernels.schedules().get_all_tuning_records()[0].trace)
+    kernels.compile().export(tmp_path / "model.so")
+    weight_bytes = 4 * size * size
+    assert weight_bytes < (tmp_path / "model.so").stat().st_size < 2 * weight_bytes

@@ -121,6 +121,9 @@ class ModelBuilder:
         """Compile a lowered module with the best schedule of each kernel; see ``build``."""
         with self._target:
             packed = self._pack(_schedule(lowered, database))
+            # What packs a call's weights packs all of them: two calls that share one of two
+            # weights have got two copies of it.
+            packed = share_constants()(packed)
             mod = relax.get_pipeline("default")(packed)
         kernels = {
             variable: function

@@ -45,7 +45,6 @@ def made_up(secs, graphs=()):
         "timing_secs": 20.0,
         "trials": 64,
         "graphs": list(graphs),
-        "taken": "graph 1",
         "verdict": "a tie",
         "limits": ["half | of it"],
     }
@@ -62,6 +61,7 @@ def test_speed_is_over_the_better_graph():
     assert speed(run) == pytest.approx(1.5)
     assert mean_speed({"m": [run]}) == pytest.approx(2.0)
     assert speed(made_up({PREPARED: [3.0]})) is None
+    assert speed(made_up({})) is None, "all were refused for their outputs"
 
 
 def test_row_of_a_model():

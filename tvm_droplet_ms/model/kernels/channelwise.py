@@ -30,9 +30,8 @@ import tvm_ffi
 import tvm
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
-from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import SBlockRV
-from tvm.tirx import IterVar, PrimFunc
+from tvm.tirx import IntImm, IterVar, PrimFunc
 
 from .kernel_pass import kernel_pass
 from .pool_rules import vector_extents
@@ -79,9 +78,11 @@ def _marked(function: PrimFunc) -> PrimFunc | None:
 
 
 def _has_small_operand(function: PrimFunc) -> bool:
-    shapes = [getattr(argument, "shape", ()) for argument in ArgInfo.from_prim_func(function)]
+    shapes = [getattr(param, "shape", ()) for param in function.params]
     if len(shapes) < 3 or not all(shapes):
         return False
+    if not all(isinstance(extent, IntImm) for shape in shapes for extent in shape):
+        return False  # A symbolic shape, which TVM does not schedule.
     sizes = [prod(map(int, shape)) for shape in shapes]
     return any(1 < size < sizes[-1] for size in sizes[:-1])
 

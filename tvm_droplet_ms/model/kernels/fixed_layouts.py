@@ -22,7 +22,7 @@ kernel of an LSTM's cell, an ``add`` and four slices inlined into one expression
 1,024 values into 256, ``packed[i % 256] = bias[i]``, and its outputs were wrong.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -31,7 +31,7 @@ from tvm_ffi.structural import structural_walk
 import tvm
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlock
-from tvm.tirx import IterVar, PrimFunc
+from tvm.tirx import IntImm, IterVar, PrimFunc
 
 from .kernel_pass import kernel_pass
 
@@ -72,22 +72,30 @@ def _loads(block: Any) -> list[Any]:
 
 def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[Any]]) -> bool:
     """Whether each block that the weight is inlined into reads all of it."""
-    inlined = [weight]
+    inlined = {weight}
     for block, loads in zip(blocks, reads, strict=True):
         for load in loads:
-            if not any(load.source.same_as(buffer) for buffer in inlined):
+            if load.source not in inlined:
                 continue
-            extents = [int(axis.dom.extent) for axis in block.iter_vars]
-            size = prod(map(int, load.source.shape))
-            is_whole = prod(extents) == size
-            if load.source.same_as(weight):
-                # It may be broadcast. What is looked up by an index from memory is never packed.
-                is_whole = prod(extents) >= size or _is_looked_up(load)
-            if not is_whole:
+            iterations = _product(axis.dom.extent for axis in block.iter_vars)
+            size = _product(load.source.shape)
+            if iterations is None or size is None:
+                return True  # TVM schedules no kernel of symbolic shapes.
+            # A weight may be broadcast. What is looked up by an index from memory is never packed.
+            is_free_to_repeat = load.source.same_as(weight)
+            if iterations < size and not (is_free_to_repeat and _is_looked_up(load)):
+                return False
+            if iterations > size and not is_free_to_repeat:
                 return False
             if all(axis.iter_type == IterVar.DataPar for axis in block.iter_vars):
-                inlined.append(block.writes[0].source)
+                inlined.add(block.writes[0].source)
     return True
+
+
+def _product(extents: Iterable[Any]) -> int | None:
+    """The product of some extents; None where one is symbolic."""
+    known = list(extents)
+    return prod(map(int, known)) if all(isinstance(each, IntImm) for each in known) else None
 
 
 def _is_looked_up(load: Any) -> bool:
