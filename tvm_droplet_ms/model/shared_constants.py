@@ -17,9 +17,9 @@
 """Equal constants of a Relax function, made one.
 
 Folding makes a constant for each use of a weight, and packing a packed copy for each call whose
-weights are not all the same. The steps of a recurrent network share a bias, for example: where each
-step has a copy of it, each step's kernel has a copy of all its weights, too, and an LSTM of 16 steps
-was 3 times slower.
+weights are not all the same. The steps of a recurrent network share a bias, for example: where
+each step has a copy of it, each step's kernel has a copy of all its weights, too, and an LSTM of 16
+steps was 3 times slower.
 """
 
 from collections import defaultdict
