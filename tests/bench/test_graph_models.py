@@ -25,7 +25,9 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm_droplet_ms.bench.graph_models import MODELS
+from tvm_droplet_ms.bench.graph_models.inception import inception_v3
 from tvm_droplet_ms.bench.graph_models.mobilenet import mobilenet_v2
+from tvm_droplet_ms.bench.graph_models.nasnet import nasnet_a
 from tvm_droplet_ms.bench.graph_models.recurrent import lstm, lstm_by_hand, nasrnn
 from tvm_droplet_ms.bench.graph_models.repvgg import repvgg, repvgg_by_hand
 from tvm_droplet_ms.bench.graph_models.resnets import resnet_v1, resnext
@@ -47,6 +49,8 @@ SMALL = {
     "lstm": (partial(lstm, 3, 8), (1, 8)),
     "nasrnn": (partial(nasrnn, 2, 8), (1, 8)),
     "bert_encoder": (partial(bert_encoder, 1, 6, 16, 2, 32), (1, 6, 16)),
+    "inception_v3": (partial(inception_v3, 75, (8,), (8,), 1, 5), (1, 5)),
+    "nasnet_a": (partial(nasnet_a, 33, 8, 8, 1, 5), (1, 5)),
     "linear_bert": (partial(linear_bert, 2, 6, 16, 2), (6, 16)),
 }
 
@@ -124,6 +128,8 @@ def parameters(mod):
         (resnet_v1, 25.557),
         (resnext, 25.029),
         (mobilenet_v2, 3.505),
+        (inception_v3, 23.835),
+        (nasnet_a, 5.289),
         (repvgg, 9.11),
         (repvgg_by_hand, 8.31),
         (partial(bert_encoder, 1), 7.088),

@@ -25,8 +25,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from .inception import inception_v3
 from .light import light
 from .mobilenet import mobilenet_v2
+from .nasnet import nasnet_a
 from .recurrent import lstm, lstm_by_hand, nasrnn
 from .repvgg import repvgg, repvgg_by_hand
 from .resnets import resnet_v1, resnext
@@ -68,5 +70,8 @@ MODELS: Mapping[str, GraphModel] = {
     "mobilenet_v2": GraphModel(mobilenet_v2),
     "squeezenet": GraphModel(partial(light, "squeezenet")),
     "resnet50": GraphModel(partial(light, "resnet50")),
+    "vgg19": GraphModel(partial(light, "vgg19")),
+    "inception_v3": GraphModel(inception_v3),
+    "nasnet_a": GraphModel(nasnet_a),
 }
 """By name, those whose gain has a bar first. ``resnet50`` is version 1.5."""

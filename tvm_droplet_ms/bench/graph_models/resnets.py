@@ -19,7 +19,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import relax
 from tvm.ir import IRModule
 
 from .writing import Network, channels_of, write
@@ -77,7 +76,7 @@ def _network(
 
     def body(net: Network, x: Any) -> Any:
         y = net.relu(net.layer(x, first, 7, 2))
-        y = net.emit(relax.op.nn.max_pool2d(y, (3, 3), (2, 2), (1, 1)))
+        y = net.largest(y, 2)
         for stage, blocks in enumerate(stages):
             hidden = width << stage
             for block in range(blocks):

@@ -53,10 +53,13 @@ class Network:
         """Random values between two bounds."""
         return self._generator.uniform(low, high, shape).astype("float32")
 
-    def kernel(self, inputs: int, outputs: int, size: int, groups: int = 1) -> np.ndarray:
-        """The weights of a convolution that a relu follows, OIHW."""
-        fan_in = inputs // groups * size * size
-        return self.normal(outputs, inputs // groups, size, size, fan_in=fan_in, gain=2.0)
+    def kernel(
+        self, inputs: int, outputs: int, size: int | tuple[int, int], groups: int = 1
+    ) -> np.ndarray:
+        """The weights of a convolution that a relu follows, OIHW; ``size`` may be of both axes."""
+        height, width = (size, size) if isinstance(size, int) else size
+        fan_in = inputs // groups * height * width
+        return self.normal(outputs, inputs // groups, height, width, fan_in=fan_in, gain=2.0)
 
     def statistics(self, channels: int) -> list[np.ndarray]:
         """Scale, shift, mean and variance of a batch norm."""
@@ -67,16 +70,15 @@ class Network:
         """A constant."""
         return relax.const(np.ascontiguousarray(array))
 
-    def convolve(self, x: Any, kernel: np.ndarray, stride: int = 1, groups: int = 1) -> Any:
-        """A convolution that keeps the size but for its stride."""
-        call = relax.op.nn.conv2d(
-            x,
-            self.const(kernel),
-            strides=stride,
-            padding=kernel.shape[2] // 2,
-            groups=groups,
+    def convolve(
+        self, x: Any, kernel: np.ndarray, stride: int = 1, groups: int = 1, padded: bool = True
+    ) -> Any:
+        """A convolution; padded, it keeps the size but for its stride."""
+        padding = (kernel.shape[2] // 2, kernel.shape[3] // 2) if padded else 0
+        weight = self.const(kernel)
+        return self.emit(
+            relax.op.nn.conv2d(x, weight, strides=stride, padding=padding, groups=groups)
         )
-        return self.emit(call)
 
     def norm(self, x: Any, statistics: Sequence[np.ndarray]) -> Any:
         """A batch norm at inference."""
@@ -84,10 +86,19 @@ class Network:
         norm = relax.op.nn.batch_norm(x, *constants, axis=1, epsilon=EPSILON, training=False)
         return self.emit(relax.TupleGetItem(self.emit(norm), 0))
 
-    def layer(self, x: Any, outputs: int, size: int, stride: int = 1, groups: int = 1) -> Any:
+    def layer(
+        self,
+        x: Any,
+        outputs: int,
+        size: int | tuple[int, int],
+        stride: int = 1,
+        groups: int = 1,
+        padded: bool = True,
+    ) -> Any:
         """A convolution without a bias, and its batch norm."""
         kernel = self.kernel(channels_of(x), outputs, size, groups)
-        return self.norm(self.convolve(x, kernel, stride, groups), self.statistics(outputs))
+        convolved = self.convolve(x, kernel, stride, groups, padded)
+        return self.norm(convolved, self.statistics(outputs))
 
     def relu(self, x: Any) -> Any:
         """Relu."""
@@ -96,6 +107,20 @@ class Network:
     def add(self, x: Any, y: Any) -> Any:
         """A sum."""
         return self.emit(relax.op.add(x, y))
+
+    def concat(self, *parts: Any) -> Any:
+        """Images side by side in their channels."""
+        return self.emit(relax.op.concat(list(parts), axis=1))
+
+    def average(self, x: Any, stride: int = 1) -> Any:
+        """The mean of 3x3, of which what lies outside does not count."""
+        call = relax.op.nn.avg_pool2d(x, (3, 3), (stride, stride), (1, 1), count_include_pad=False)
+        return self.emit(call)
+
+    def largest(self, x: Any, stride: int, padded: bool = True) -> Any:
+        """The largest of 3x3."""
+        padding = (1, 1) if padded else (0, 0)
+        return self.emit(relax.op.nn.max_pool2d(x, (3, 3), (stride, stride), padding))
 
     def dense(self, x: Any, outputs: int, bias: bool = True) -> Any:
         """A product with a matrix, and a bias."""
