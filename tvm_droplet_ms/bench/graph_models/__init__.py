@@ -31,7 +31,7 @@ from .mobilenet import mobilenet_v2
 from .nasnet import nasnet_a
 from .recurrent import lstm, lstm_by_hand, nasrnn
 from .repvgg import repvgg, repvgg_by_hand
-from .resnets import resnet_v1, resnext
+from .resnets import DEEPER, resnet_v1, resnext
 from .transformers import bert_encoder, linear_bert
 
 __all__ = ["MODELS", "GraphModel"]
@@ -70,6 +70,7 @@ MODELS: Mapping[str, GraphModel] = {
     "mobilenet_v2": GraphModel(mobilenet_v2),
     "squeezenet": GraphModel(partial(light, "squeezenet")),
     "resnet50": GraphModel(partial(light, "resnet50")),
+    "resnet101_v1": GraphModel(partial(resnet_v1, stages=DEEPER)),
     "vgg19": GraphModel(partial(light, "vgg19")),
     "inception_v3": GraphModel(inception_v3),
     "nasnet_a": GraphModel(nasnet_a),

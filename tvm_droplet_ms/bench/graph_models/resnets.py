@@ -25,6 +25,8 @@ from .writing import Network, channels_of, write
 
 STAGES = (3, 4, 6, 3)
 """Blocks of each stage of the networks of 50 layers."""
+DEEPER = (3, 4, 23, 3)
+"""Blocks of each stage of the networks of 101 layers."""
 
 
 def resnet_v1(
