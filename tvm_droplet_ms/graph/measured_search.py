@@ -48,8 +48,8 @@ from .verification import INPUT, verify
 
 SEARCH_SHARE, CLOSER_SHARE, PRICING_SHARE, TUNING_SHARE = 0.2, 0.4, 0.55, 0.7
 """Shares of the time: of a search without the timing of kernels; until kernels get no more than
-their first trials; of a search with the timing; and of what is left then, the share until whole
-graphs are compiled."""
+their first trials, if some got more; of a search with the timing; and of what is left then, the
+share until whole graphs are compiled."""
 
 MOST_SEARCH_SECS = 45.0
 """The most seconds of a search without the timing of kernels, however long the whole may take."""
@@ -238,6 +238,10 @@ class MeasuredSearch:
             self._measured.timing_secs += time.monotonic() - began
             return secs
 
+        def is_late() -> bool:
+            # One round in any case: a plan that was unlucky may be the best of a large graph.
+            return pricing.is_due or (closer.is_due and bool(self._price.firm))
+
         limit = min(SEARCH_SHARE * left, MOST_SEARCH_SECS)
         found = search.best_timed(
             before,
@@ -247,7 +251,7 @@ class MeasuredSearch:
             self._price,
             timed,
             lambda: pricing.is_due,
-            lambda: closer.is_due,
+            is_late,
         )
         known = self._price.timed
         self._measured.kernels = len(known)
