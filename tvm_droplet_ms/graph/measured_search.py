@@ -239,7 +239,7 @@ class MeasuredSearch:
             return secs
 
         def is_late() -> bool:
-            # One round in any case: a plan that was unlucky may be the best of a large graph.
+            # The first trials of a large graph take long, and one unlucky kernel may decide it.
             return pricing.is_due or (closer.is_due and bool(self._price.firm))
 
         limit = min(SEARCH_SHARE * left, MOST_SEARCH_SECS)
