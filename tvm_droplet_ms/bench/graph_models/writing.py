@@ -56,7 +56,7 @@ class Network:
     def kernel(
         self, inputs: int, outputs: int, size: int | tuple[int, int], groups: int = 1
     ) -> np.ndarray:
-        """Weights of a convolution that a relu follows, OIHW. ``size``: of both axes, or of each."""
+        """Weights of a convolution before a relu, OIHW. ``size``: of both axes, or of each."""
         height, width = (size, size) if isinstance(size, int) else size
         fan_in = inputs // groups * height * width
         return self.normal(outputs, inputs // groups, height, width, fan_in=fan_in, gain=2.0)
