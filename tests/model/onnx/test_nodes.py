@@ -270,3 +270,19 @@ def test_nodes_of_other_domains_stay():
     model = make([clip], (2, 3))
     model.opset_import.append(helper.make_opsetid("mine", 1))
     assert kinds(model) == ["Clip"]
+
+
+def test_one_hot_of_a_depth_that_is_computed_stays():
+    nodes = [
+        node("Cast", "x", "i", to=TensorProto.INT64),
+        node("ReduceMax", "i", "depth", keepdims=0),
+        node("OneHot", "i depth values"),
+    ]
+    assert "OneHot" in kinds(make(nodes, (2, 3), values=floats(0, 1)))
+
+
+def test_a_pad_of_another_domain_stays():
+    pad = node("Pad", "x pads", "p", domain="mine")
+    model = make([pad, node("Conv", "p w")], IMAGE, pads=ints(0, 0, 1, 1, 0, 0, 1, 1), **CONV)
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    assert kinds(model) == ["Pad", "Conv"]

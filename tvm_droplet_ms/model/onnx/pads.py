@@ -149,7 +149,7 @@ def fold_pad(graph: OnnxGraph, node: NodeProto) -> None:
     convolutions; into average pools that count the padding; into maximum pools behind a ``Relu``.
     """
     pad = graph.producers.get(node.input[0]) if node.op_type in KINDS else None
-    if pad is None or pad.op_type != "Pad":
+    if pad is None or pad.op_type != "Pad" or pad.domain not in ("", "ai.onnx"):
         return
     widths = _zero_pad(graph, pad)
     if widths is None or len(widths) % 2:
