@@ -98,7 +98,7 @@ def import_onnx(
     ModelError
         If an extent is missing, or the frontend cannot import the model.
     """
-    values = _constants(model, constants or {})
+    values = _constants(model, constants or {}, dims or {})
     inputs = [value for value in true_inputs(model) if value.name not in values]
     bound = resolve_shapes([_declared(value) for value in inputs], shapes or {}, dims or {})
     # ONNX Runtime reads and optimizes a large model for seconds.
@@ -189,7 +189,9 @@ def _declared(value: "onnx.ValueInfoProto") -> DeclaredInput:
     )
 
 
-def _constants(model: "onnx.ModelProto", given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _constants(
+    model: "onnx.ModelProto", given: Mapping[str, Any], dims: Mapping[str, int]
+) -> dict[str, np.ndarray]:
     """The values of inputs in their types and shapes; a scalar fills the shape that is declared."""
     inputs = {value.name: value for value in true_inputs(model)}
     if unknown := sorted(set(given) - set(inputs)):
@@ -199,20 +201,27 @@ def _constants(model: "onnx.ModelProto", given: Mapping[str, Any]) -> dict[str, 
     helper = _onnx().helper
     values = {}
     for name, value in given.items():
-        declared = _declared(inputs[name])
+        extents = _declared(inputs[name]).extents
         kind = helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
         try:
             array = np.asarray(value).astype(kind)
         except (TypeError, ValueError) as error:
             raise ModelError(f"constants gives {name!r} the value {value!r}: {error}") from error
-        extents = declared.extents
-        if extents is not None and not array.shape:
-            if all(isinstance(extent, int) for extent in extents):
-                array = np.full([int(str(extent)) for extent in extents], array)
-        if extents is not None and len(extents) != array.ndim:
-            raise ModelError(
-                f"constants gives {name!r} a value of shape {array.shape}: the model has {extents}"
+        if extents is not None:
+            known = [dims.get(each, each) if isinstance(each, str) else each for each in extents]
+            shape = [each for each in known if isinstance(each, int)]
+            if not array.shape and len(shape) == len(extents):
+                array = np.full(shape, array)
+            fits = len(known) == array.ndim and all(
+                not isinstance(each, int) or each == extent
+                for each, extent in zip(known, array.shape, strict=True)
             )
+            if not fits:
+                shown = ", ".join("?" if each is None else str(each) for each in known)
+                raise ModelError(
+                    f"constants gives {name!r} a value of shape {array.shape}: the model has "
+                    f"({shown})"
+                )
         values[name] = array
     return values
 
