@@ -25,7 +25,7 @@ import numpy as np
 from tvm.error import OpNotImplemented
 from tvm.ir import IRModule
 
-from ...model.onnx_nodes import prepare_onnx
+from ...model.onnx.nodes import prepare_onnx
 from ..errors import ModelError
 from .imported import Arrays, ImportedModel, Reference, check_inputs
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .onnx_graph import OnnxGraph, attributes_of
-from .onnx_pads import explicit_auto_pad, fold_pad
+from .graph import OnnxGraph, attributes_of
+from .pads import explicit_auto_pad, fold_pad
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

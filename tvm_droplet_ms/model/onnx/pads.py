@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .onnx_graph import OnnxGraph, attributes_of
+from .graph import OnnxGraph, attributes_of
 
 if TYPE_CHECKING:
     from onnx import NodeProto
