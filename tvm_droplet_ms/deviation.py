@@ -133,7 +133,7 @@ def largest_deviation(
     """
     if len(outputs) != len(expected):
         return float("inf")
-    each = scales or [None] * len(expected)
+    each: Sequence[Array | None] = scales or [None] * len(expected)
     triples = zip(outputs, expected, each, strict=True)
     return max((deviation(*triple) for triple in triples), default=0.0)
 
@@ -175,11 +175,12 @@ def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) 
 
 def _difference(found: Array, expected: Array) -> Array:
     """The differences of two arrays of a shape, infinite where they are not finite alike."""
-    wide = [np.asarray(array, dtype=np.float64) for array in (found, expected)]
-    same = (wide[0] == wide[1]) | (np.isnan(wide[0]) & np.isnan(wide[1]))
-    is_finite = np.isfinite(wide[0]) & np.isfinite(wide[1])
-    difference = np.full(wide[0].shape, np.inf)
-    np.subtract(*wide, out=difference, where=is_finite)
+    left = np.asarray(found, dtype=np.float64)
+    right = np.asarray(expected, dtype=np.float64)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    is_finite = np.isfinite(left) & np.isfinite(right)
+    difference = np.full(left.shape, np.inf)
+    np.subtract(left, right, out=difference, where=is_finite)
     np.abs(difference, out=difference)
     difference[same | (difference < _LEAST)] = 0.0
     return difference

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tvm import relax
-from tvm.ir import GenericConst, IRModule
+from tvm.ir import IRModule
 
 from ..model.bindings import array_of, operator_name
 
@@ -128,7 +128,5 @@ def _bound(expr: Any, value_of: Callable[[Any], Any]) -> Bound:
 
 def _largest(value: Any) -> Bound:
     """The largest magnitude of a constant; None for anything else."""
-    if not isinstance(value, GenericConst):
-        return None
-    array = np.asarray(array_of(value))
-    return float(np.abs(array.astype(np.float64)).max(initial=0.0))
+    array = array_of(value)
+    return None if array is None else float(np.abs(array.astype(np.float64)).max(initial=0.0))

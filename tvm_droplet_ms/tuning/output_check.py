@@ -210,7 +210,7 @@ def moved_runs(
 
 def is_float(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array is of floating-point numbers that NumPy knows the neighbours of."""
-    return array.dtype.kind == "f"
+    return str(array.dtype.kind) == "f"
 
 
 def _moved(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -218,8 +218,8 @@ def _moved(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         return array
     towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
     # The neighbours of 0 are denormals.
-    moved: np.ndarray = np.where(array == 0, array, np.nextafter(array, towards.astype(array.dtype)))
-    return moved
+    moved = np.nextafter(array, towards.astype(array.dtype))
+    return np.where(array == 0, array, moved)
 
 
 def make_check(
