@@ -265,7 +265,7 @@ class ModelTuning:
             if deviation > self._check.tolerance:
                 raise RuntimeError(
                     f"the outputs of {self._directory / EXECUTABLE} differ from "
-                    f"{self._check.reference.name} by {deviation:.1e} of the largest, where the "
+                    f"{self._check.reference.name} by {deviation:.1e} of its scale, where the "
                     f"same model gave the right ones before it was written: please report the model"
                 )
             rows = kernel_rows(

@@ -25,22 +25,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tvm.error import OpNotImplemented
 from tvm.ir import IRModule
 
 from ...compat.quiet import without_lines
 from ...model.onnx.binding import true_inputs
+from ...model.onnx.operators import UnsupportedNode, register_operators
 from ...model.onnx.order import named
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ..errors import ModelError
-from .extents import DeclaredInput, resolve_shapes
+from .extents import resolve_shapes
 from .imported import ImportedModel, check_inputs
+from .onnx_inputs import declared_input, input_values
 from .onnx_reference import onnx_runtime
 
 if TYPE_CHECKING:
     import onnx
+
+DECIDED = ("If", "Loop", "Scan")
+"""Operators that may go once a value that they depend on is known."""
 
 
 def load_onnx(path: str) -> "onnx.ModelProto":
@@ -98,9 +100,9 @@ def import_onnx(
     ModelError
         If an extent is missing, or the frontend cannot import the model.
     """
-    values = _constants(model, constants or {}, dims or {})
+    values = input_values(model, constants or {}, dims or {})
     inputs = [value for value in true_inputs(model) if value.name not in values]
-    bound = resolve_shapes([_declared(value) for value in inputs], shapes or {}, dims or {})
+    bound = resolve_shapes([declared_input(value) for value in inputs], shapes or {}, dims or {})
     # ONNX Runtime reads and optimizes a large model for seconds.
     with ThreadPoolExecutor(1) as thread:
         started = thread.submit(onnx_runtime, model, list(bound), values, threads, path)
@@ -129,6 +131,7 @@ def import_onnx(
 def _from_onnx(model: "onnx.ModelProto") -> IRModule:
     from tvm.relax.frontend.onnx import from_onnx
 
+    register_operators()
     message = ""
     # The frontend prints its inputs and TVM the state of its builder; what matters is in the error.
     with (
@@ -139,30 +142,24 @@ def _from_onnx(model: "onnx.ModelProto") -> IRModule:
         warnings.simplefilter("ignore")
         try:
             return from_onnx(model)
-        except OpNotImplemented as error:
-            message = _lacking(model, str(error))
-            traceback.clear_frames(error.__traceback__)
         # It raises errors of all kinds for what it cannot import.
         except Exception as error:
-            node = _failing_node(error)
-            where = f" {named(node)} of" if node is not None else ""
-            message = f"TVM's ONNX importer cannot import{where} the model: {_first_line(error)}"
+            message = _refusal(error)
+            # The builder ends here, and its lines with it.
             traceback.clear_frames(error.__traceback__)
     raise ModelError(message)
 
 
-def _lacking(model: "onnx.ModelProto", text: str) -> str:
-    """Name each operator that the importer lacks, with its first node."""
-    kinds = [kind.strip() for kind in text.rpartition(":")[2].split(",")]
-    nodes = [
-        next((node for node in model.graph.node if node.op_type == kind), None)
-        for kind in sorted(kinds)
-    ]
-    shown = ", ".join(named(node) for node in nodes if node is not None) or _first_line_of(text)
-    remedy = "export the model without it"
-    if any(node is not None and node.op_type in ("Loop", "If", "Scan") for node in nodes):
-        remedy += ", or bind the input that decides it with constants={name: value} (--constant)"
-    return f"TVM's ONNX importer lacks an operator of the model: {shown}; {remedy}"
+def _refusal(error: Exception) -> str:
+    node = _failing_node(error)
+    if isinstance(error, UnsupportedNode):
+        text = f"{_first_line(error)}; export the model without it"
+    else:
+        where = f" {named(node)} of" if node is not None else ""
+        text = f"TVM's ONNX importer cannot import{where} the model: {_first_line(error)}"
+    if node is not None and node.op_type in DECIDED:
+        text += ", or bind the input that decides it with constants={name: value} (--constant)"
+    return text
 
 
 def _failing_node(error: BaseException) -> Any:
@@ -171,59 +168,6 @@ def _failing_node(error: BaseException) -> Any:
         if frame.f_code.co_name == "_construct_nodes":
             return frame.f_locals.get("node")
     return None
-
-
-def _declared(value: "onnx.ValueInfoProto") -> DeclaredInput:
-    if not value.type.HasField("tensor_type"):
-        kind = value.type.WhichOneof("value") or "value of no type"
-        raise ModelError(f"input {value.name!r} is a {kind}: expected a tensor")
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return DeclaredInput(value.name, None)
-    return DeclaredInput(
-        value.name,
-        tuple(
-            dim.dim_value if dim.dim_value > 0 else dim.dim_param.strip("?") or None
-            for dim in tensor.shape.dim
-        ),
-    )
-
-
-def _constants(
-    model: "onnx.ModelProto", given: Mapping[str, Any], dims: Mapping[str, int]
-) -> dict[str, np.ndarray]:
-    """The values of inputs in their types and shapes; a scalar fills the shape that is declared."""
-    inputs = {value.name: value for value in true_inputs(model)}
-    if unknown := sorted(set(given) - set(inputs)):
-        raise ModelError(
-            f"constants names the input {unknown[0]!r}: the model has {', '.join(inputs)}"
-        )
-    helper = _onnx().helper
-    values = {}
-    for name, value in given.items():
-        extents = _declared(inputs[name]).extents
-        kind = helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
-        try:
-            array = np.asarray(value).astype(kind)
-        except (TypeError, ValueError) as error:
-            raise ModelError(f"constants gives {name!r} the value {value!r}: {error}") from error
-        if extents is not None:
-            known = [dims.get(each, each) if isinstance(each, str) else each for each in extents]
-            shape = [each for each in known if isinstance(each, int)]
-            if not array.shape and len(shape) == len(extents):
-                array = np.full(shape, array)
-            fits = len(known) == array.ndim and all(
-                not isinstance(each, int) or each == extent
-                for each, extent in zip(known, array.shape, strict=True)
-            )
-            if not fits:
-                shown = ", ".join("?" if each is None else str(each) for each in known)
-                raise ModelError(
-                    f"constants gives {name!r} a value of shape {array.shape}: the model has "
-                    f"({shown})"
-                )
-        values[name] = array
-    return values
 
 
 def _onnx() -> Any:
