@@ -26,6 +26,7 @@ from tvm.script import relax as R
 from tvm_droplet_ms.tuning.errors import ModelError
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.imported import InputSpec
+from tvm_droplet_ms.tuning.frontends.integer_inputs import IntegerUse
 
 
 @I.ir_module
@@ -143,7 +144,7 @@ class TestInputSpec:
         generator = np.random.default_rng(0)
         image = InputSpec("x", (2, 3), "float32").random(generator)
         assert image.shape == (2, 3) and image.dtype == np.float32 and image.std() > 0
-        tokens = InputSpec("t", (100,), "int64", high=7).random(generator)
+        tokens = InputSpec("t", (100,), "int64", IntegerUse(extent=7)).random(generator)
         assert tokens.dtype == np.int64 and set(tokens) == set(range(7))
 
 

@@ -111,7 +111,7 @@ def add_command(commands: Any) -> None:
         "--tolerance",
         type=float,
         help="the largest difference of an output from the untouched model's, relative to the "
-        "largest output",
+        "scale of the output's row",
     )
     tune.add_argument("--out", metavar="MODEL.so", help="write the executable here too")
     tune.add_argument(

@@ -64,6 +64,7 @@ from .faults import (
     CHECKS,
     check_written,
     nothing_measured,
+    refuse_another_kernel,
     refusing_full_disks,
     remove_left_checks,
 )
@@ -125,7 +126,7 @@ def tune_kernel(
         Values of arguments by name for the check, such as indices. Others are random.
     work_dir : str | os.PathLike[str] | None
         Directory of the database and of the library, ``kernel.so``. Another call with the same
-        directory goes on. None for a new temporary one.
+        directory goes on; one with another kernel is refused. None for a new temporary one.
     strategy : SearchStrategy | None
         The search. None for ``DropletStrategy()``.
     space : SpaceGenerator | Callable[[Schedule], Any] | str
@@ -172,6 +173,7 @@ def tune_kernel(
         except ModelError as error:
             raise KernelError(str(error)) from error
     with refusing_full_disks(directory), _only_writer(directory), worker_threads(threads):
+        refuse_another_kernel(directory, module)
         remove_left_checks(directory)
         for torn in mend_torn_end(directory):
             message(progress)(f"{name}: the torn last line of {torn} was cut off")
@@ -200,29 +202,28 @@ def tune_kernel(
                 pool.close()
                 if fleet is not None:
                     fleet.close()
-    result = KernelResult(
-        name=name,
-        arguments=arguments,
-        target=cpu,
-        mod_before=module,
-        library=directory / LIBRARY,
-        mod=chosen.schedule.mod,
-        trace=str(chosen.schedule.trace),
-        time=chosen.time,
-        untuned=chosen.untuned,
-        flop=flop_of(module),
-        peak_gflops=peak,
-        verified=chosen.verdict.is_right is True,
-        reason=chosen.verdict.reason,
-        deviation=chosen.verdict.deviation,
-        trials=run.trials,
-        known_trials=run.known,
-        failures=dict(run.failures),
-        wrong=tuple(chosen.wrong),
-        why_ended=why_ended,
-        work_dir=directory,
-    )
-    with refusing_full_disks(directory):
+        result = KernelResult(
+            name=name,
+            arguments=arguments,
+            target=cpu,
+            mod_before=module,
+            library=directory / LIBRARY,
+            mod=chosen.schedule.mod,
+            trace=str(chosen.schedule.trace),
+            time=chosen.time,
+            untuned=chosen.untuned,
+            flop=flop_of(module),
+            peak_gflops=peak,
+            verified=chosen.verdict.is_right is True,
+            reason=chosen.verdict.reason,
+            deviation=chosen.verdict.deviation,
+            trials=run.trials,
+            known_trials=run.known,
+            failures=dict(run.failures),
+            wrong=tuple(chosen.wrong),
+            why_ended=why_ended,
+            work_dir=directory,
+        )
         result.keep()
     return result
 

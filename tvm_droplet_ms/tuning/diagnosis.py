@@ -27,7 +27,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.target import Target
 
-from .deviation import largest_deviation
+from ..deviation import largest_deviation
 from .frontends.imported import Arrays
 
 NamedPass = tuple[str, tvm.transform.Pass]

@@ -92,8 +92,8 @@ def tune(
         Whether convolutions must be computed as they are written. Otherwise Winograd's algorithm
         is taken where it is faster.
     tolerance : float | None
-        The largest deviation of an output from the untouched model's, relative to the largest
-        output. None for 1e-4, or 1e-3 with ``exact=False``.
+        The largest deviation of an output from the reference's, relative to the scale of the
+        output's row; see ``OutputCheck``. None for 1e-4, or 1e-3 with ``exact=False``.
     inputs : Mapping[str, np.ndarray] | None
         Values of inputs by name for the check, such as indices. Others are random.
     callbacks : Sequence[MeasureCallback]

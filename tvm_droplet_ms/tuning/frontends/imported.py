@@ -17,7 +17,7 @@
 """A model as Relax, with what a tuning run must know of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ..errors import ModelError
+from .integer_inputs import IntegerUse, integer_uses
 
 Arrays = list[np.ndarray]
 
@@ -43,25 +44,25 @@ class InputSpec:
     Parameters
     ----------
     name : str
-        Name of the parameter of the Relax function.
+        Name of the parameter of the Relax function; see ``check_inputs`` for equal ones.
     shape : tuple[int, ...]
         The extents.
     dtype : str
         The element type, such as "float32".
-    high : int | None
-        For integers: random inputs are below it. None for two, which every table holds.
+    use : IntegerUse
+        What integers are used as, by which random ones are drawn.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    high: int | None = None
+    use: IntegerUse = field(default_factory=IntegerUse)
 
     def random(self, generator: np.random.Generator) -> np.ndarray:
-        """A random input: standard normal, or integers from 0, or booleans."""
+        """A random input: standard normal; integers and booleans by their use."""
         if self.dtype.startswith("float"):
             return generator.standard_normal(self.shape).astype(self.dtype)
-        return generator.integers(0, self.high or 2, self.shape).astype(self.dtype)
+        return self.use.random(self.shape, generator).astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ class ImportedModel:
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
     """The inputs of ``main``. All parameters must be bound and all shapes static.
 
+    Of parameters of one name, the second is called "name_1", and so on.
+
     Raises
     ------
     ModelError
@@ -126,9 +129,25 @@ def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
             f"parameter {unbound[0]!r} is not bound, {len(unbound)} in all: pass "
             "(module, {name: array}), or import the model with its parameters as constants"
         )
-    specs = tuple(_input_spec(parameter) for parameter in function.params)
+    specs = [_input_spec(parameter) for parameter in function.params]
     _check_types(function)
-    return specs
+    names = _distinct([spec.name for spec in specs])
+    return tuple(
+        replace(spec, name=name, use=use)
+        for spec, name, use in zip(specs, names, integer_uses(mod), strict=True)
+    )
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names of which no two are equal: Relax allows that for parameters."""
+    distinct: list[str] = []
+    for name in names:
+        number, other = 0, name
+        while other in distinct or (number and other in names):
+            number += 1
+            other = f"{name}_{number}"
+        distinct.append(other)
+    return distinct
 
 
 def _input_spec(parameter: relax.Var) -> InputSpec:

@@ -16,16 +16,18 @@
 # under the License.
 """An ONNX model as a model to tune."""
 
+import contextlib
+import io
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvm.error import OpNotImplemented
 from tvm.ir import IRModule
 
-from ...model.onnx_nodes import prepare_onnx
+from ...model.onnx.nodes import prepare_onnx
+from ...model.onnx.operators import UnsupportedNode, register_operators
 from ..errors import ModelError
 from .imported import Arrays, ImportedModel, Reference, check_inputs
 
@@ -88,13 +90,13 @@ def import_onnx(
 def _from_onnx(model: "onnx.ModelProto", shapes: dict[str, list[int]]) -> IRModule:
     from tvm.relax.frontend.onnx import from_onnx
 
+    register_operators()
     try:
-        return from_onnx(model, shape_dict=shapes)
-    except OpNotImplemented as error:
-        raise ModelError(
-            f"TVM's ONNX frontend lacks an operator of the model: {_first_line(error)}; export the "
-            "model without it"
-        ) from error
+        # TVM prints the inputs of a node that it cannot convert.
+        with contextlib.redirect_stdout(io.StringIO()):
+            return from_onnx(model, shape_dict=shapes)
+    except UnsupportedNode as error:
+        raise ModelError(f"{error}; export the model without it") from error
 
 
 def _input_shapes(

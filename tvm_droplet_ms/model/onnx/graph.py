@@ -50,6 +50,11 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
     return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
 
 
+def is_standard(node: NodeProto, *kinds: str) -> bool:
+    """Whether a node is of one of some kinds, and ONNX's own: other domains reuse the names."""
+    return node.op_type in kinds and node.domain in ("", "ai.onnx")
+
+
 class OnnxGraph:
     """The nodes and the constants of the main graph of a model.
 
@@ -128,7 +133,7 @@ class OnnxGraph:
         if name in self._initializers:
             values: Array = self._onnx.numpy_helper.to_array(self._initializers[name])
             return values
-        if producer is not None and producer.op_type == "Constant":
+        if producer is not None and is_standard(producer, "Constant"):
             value = attributes_of(producer).get("value")
             if value is not None:
                 values = self._onnx.numpy_helper.to_array(value)

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .onnx_graph import OnnxGraph, attributes_of
-from .onnx_pads import explicit_auto_pad, fold_pad
+from .graph import OnnxGraph, attributes_of, is_standard
+from .pads import explicit_auto_pad, fold_pad
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -129,7 +129,7 @@ def prepare_onnx(
         fold_pad(graph, node)
     nodes: list[NodeProto] = []
     for node in copy.graph.node:
-        if node.op_type == "Pad" and not any(graph.is_used(name) for name in node.output):
+        if is_standard(node, "Pad") and not any(graph.is_used(name) for name in node.output):
             continue
         known = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         new = None if known is None else known(graph, node)
