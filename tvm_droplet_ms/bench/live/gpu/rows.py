@@ -17,6 +17,7 @@
 """Rows of the GPU run: one JSON object a line, on disk as soon as it is known."""
 
 import json
+import math
 import os
 import subprocess
 from datetime import datetime, timezone
@@ -57,6 +58,24 @@ class Rows:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def summary(folder: Path) -> str:
+    """The last part with timed rows: how many of each strategy, and the least seconds of each."""
+    lines = (folder / FILE).read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["part"] in ("trial", "again")]
+    if not rows:
+        return "nothing timed"
+    last = (rows[-1]["part"], rows[-1]["workload"])
+    times: dict[str, list[float | None]] = {}
+    for row in rows:
+        if (row["part"], row["workload"]) == last:
+            times.setdefault(row["strategy"], []).append(row.get("seconds"))
+    words = []
+    for strategy, all_ in times.items():
+        least = min((secs for secs in all_ if secs), default=math.nan)
+        words.append(f"{strategy} {len(all_)} times, {1e6 * least:.1f} us")
+    return f"{' '.join(last)}: {', '.join(words)}"
 
 
 def last_words(error: BaseException | str, length: int = 400) -> str:
