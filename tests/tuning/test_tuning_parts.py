@@ -56,6 +56,10 @@ class TestStopRequest:
         now = 10.0
         assert stop.is_due
 
+    def test_without_a_deadline_a_share_of_the_time_has_none_either(self):
+        stop = StopRequest()
+        assert stop.earlier(0.5 * stop.left).left == float("inf")
+
     def test_an_interrupt_asks_for_the_end_and_a_second_one_interrupts(self):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

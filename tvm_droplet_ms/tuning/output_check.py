@@ -30,6 +30,7 @@ from ..deviation import element_scales, largest_deviation, noise
 from .compiled_model import CompiledModel
 from .errors import ModelError
 from .frontends.imported import Arrays, ImportedModel, InputSpec, Reference
+from .given_inputs import given_values
 from .lowering import build, lower
 from .output_bounds import output_bounds
 
@@ -253,7 +254,7 @@ def make_check(
     Raises
     ------
     ModelError
-        If a given value is of no input, or of another shape.
+        If a given value is of no input, of another shape, or of another kind of type.
     """
     values = _checked(given or {}, imported.inputs)
     generator = np.random.default_rng(seed)
@@ -273,18 +274,12 @@ def make_check(
 
 
 def _checked(given: Mapping[str, np.ndarray], inputs: Sequence[InputSpec]) -> dict[str, np.ndarray]:
-    specs = {spec.name: spec for spec in inputs}
-    unknown = sorted(set(given) - set(specs))
-    if unknown:
-        raise ModelError(f"inputs has {unknown}, expected names of {sorted(specs)}")
-    values = {}
-    for name, value in given.items():
-        if np.shape(value) != tuple(specs[name].shape):
-            raise ModelError(
-                f"inputs[{name!r}] has the shape {np.shape(value)}, expected {specs[name].shape}"
-            )
-        values[name] = np.asarray(value, dtype=specs[name].dtype)
-    return values
+    try:
+        return given_values(
+            given, {spec.name: (tuple(spec.shape), np.dtype(spec.dtype)) for spec in inputs}
+        )
+    except ValueError as error:
+        raise ModelError(str(error)) from error
 
 
 def untouched(imported: ImportedModel, target: Target) -> Reference:

@@ -32,12 +32,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .rows import Rows, card, last_words
+from .rows import Rows, card, last_words, summary
 
 PARTS: Sequence[tuple[str, str, float]] = (
-    ("dense", "droplet", 70),
-    ("dense", "evolutionary", 50),
-    ("conv2d", "droplet", 80),
+    ("dense", "droplet", 90),
+    ("dense", "evolutionary", 60),
+    ("conv2d", "droplet", 90),
     ("conv2d", "evolutionary", 60),
     ("dense_fp16", "droplet", 80),
     ("dense_fp16", "evolutionary", 80),
@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--no-comparison", action="store_true", help="for a stand-in whose kernels do nothing"
     )
+    parser.add_argument("--stretch", type=float, default=1.0, help="factor of the parts' caps")
     parser.add_argument("--parts", nargs="+", default=None, help="such as dense-droplet random")
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ class _Run:
         for workload, strategy, cap in PARTS:
             if self._is_wanted(f"{workload}-{strategy}"):
                 # The winners are worth more than the last part.
-                cap = min(cap, self._left() - WINNER_SECS)
+                cap = min(self._args.stretch * cap, self._left() - WINNER_SECS)
                 self._tune(workload, strategy, cap)
         comparison = ["--no-comparison"] if self._args.no_comparison else []
         if self._is_wanted("winners"):
@@ -155,7 +156,7 @@ class _Run:
                 child.wait()
         took = time.monotonic() - begun
         self._rows.write("part", name=part, ended=ended, cap=cap, took=took)
-        print(f"{part}: {ended}, {took:.0f} s", flush=True)
+        print(f"{part}: {ended}, {took:.0f} s; {summary(self._args.out)}", flush=True)
         self._keep_databases()
 
     def _keep_databases(self) -> None:

@@ -17,7 +17,9 @@
 """Rows of the GPU run: one JSON object a line, on disk as soon as it is known."""
 
 import json
+import math
 import os
+import re
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
@@ -59,11 +61,30 @@ class Rows:
             os.fsync(file.fileno())
 
 
+def summary(folder: Path) -> str:
+    """The last part with timed rows: how many of each strategy, and the least seconds of each."""
+    lines = (folder / FILE).read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["part"] in ("trial", "again")]
+    if not rows:
+        return "nothing timed"
+    last = (rows[-1]["part"], rows[-1]["workload"])
+    times: dict[str, list[float | None]] = {}
+    for row in rows:
+        if (row["part"], row["workload"]) == last:
+            times.setdefault(row["strategy"], []).append(row.get("seconds"))
+    words = []
+    for strategy, all_ in times.items():
+        least = min((secs for secs in all_ if secs), default=math.nan)
+        words.append(f"{strategy} {len(all_)} times, {1e6 * least:.1f} us")
+    return f"{' '.join(last)}: {', '.join(words)}"
+
+
 def last_words(error: BaseException | str, length: int = 400) -> str:
-    """The last lines of an error that say something, for a row."""
+    """The lines of an error that name it, or else its last ones, for a row."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-3:])[-length:] if lines else "no message"
+    named = [line for line in lines if re.search(r"[Ee]rror\b|Check failed", line)]
+    return " | ".join((named or lines)[-3:])[-length:] if lines else "no message"
 
 
 def _output(command: list[str]) -> list[str]:
