@@ -18,6 +18,7 @@
 
 import functools
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,13 +90,21 @@ def load_cases() -> dict[str, Case]:
 
 def _load(test: Any) -> Case:
     if test.model is not None:
-        data = [(list(inputs), list(outputs)) for inputs, outputs in test.data_sets]
+        data = [(_arrays(inputs), _arrays(outputs)) for inputs, outputs in test.data_sets]
         return Case(test.name, test.model, data, test.rtol, test.atol)
     folder = Path(test.model_dir)
     model = onnx.load(folder / "model.onnx")
     sets = sorted(folder.glob("test_data_set_*"))
     data = [(_read(each, "input", model), _read(each, "output", model)) for each in sets]
     return Case(test.name, model, data, test.rtol, test.atol)
+
+
+def _arrays(values: Sequence[Any]) -> list[Any]:
+    """Values of a data set, tensors of ONNX as arrays."""
+    return [
+        numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+        for value in values
+    ]
 
 
 def _read(folder: Path, kind: str, model: onnx.ModelProto) -> list[Any]:
@@ -140,7 +149,11 @@ def with_parameters(case: Case) -> Case | None:
     """
     names = [value.name for value in case.model.graph.input]
     constant = _parameters(case) & set(names)
-    if not constant or len(case.data_sets) != 1 or None in map(type, case.data_sets[0][0]):
+    if (
+        not constant
+        or len(case.data_sets) != 1
+        or any(value is None for value in case.data_sets[0][0])
+    ):
         return None
     inputs, outputs = case.data_sets[0]
     model = onnx.ModelProto()

@@ -19,10 +19,43 @@
 import functools
 from typing import Any
 
+from . import elementwise, normalization, pooling, quantized, resize, shapes, signal
 from .recurrence.converters import Gru, Lstm, Rnn
 
 
 @functools.cache
 def converters() -> dict[str, Any]:
     """The converters, which go before TVM's."""
-    return {"GRU": Gru, "LSTM": Lstm, "RNN": Rnn}
+    return {
+        "BatchNormalization": normalization.BatchNormalization,
+        "BitCast": shapes.BitCast,
+        "Col2Im": shapes.Col2Im,
+        "ConvInteger": quantized.ConvInteger,
+        "ConvTranspose": pooling.ConvTranspose,
+        "DFT": signal.Dft,
+        "DequantizeLinear": quantized.DequantizeLinear,
+        "Dropout": elementwise.Dropout,
+        "DynamicQuantizeLinear": quantized.DynamicQuantizeLinear,
+        "Expand": shapes.Expand,
+        "EyeLike": shapes.EyeLike,
+        "GRU": Gru,
+        "IsInf": elementwise.IsInf,
+        "LSTM": Lstm,
+        "LpNormalization": normalization.LpNormalization,
+        "MatMulInteger": quantized.MatMulInteger,
+        "MaxPool": pooling.MaxPool,
+        "Mod": elementwise.Mod,
+        "QLinearConv": quantized.QLinearConv,
+        "QLinearMatMul": quantized.QLinearMatMul,
+        "QuantizeLinear": quantized.QuantizeLinear,
+        "RNN": Rnn,
+        "ReduceMax": normalization.ReduceMax,
+        "ReduceMin": normalization.ReduceMin,
+        "Resize": resize.Resize,
+        "ReverseSequence": shapes.ReverseSequence,
+        "STFT": signal.Stft,
+        "Slice": shapes.Slice,
+        "SpaceToDepth": shapes.SpaceToDepth,
+        "Split": shapes.Split,
+        "Upsample": resize.Upsample,
+    }
