@@ -138,9 +138,9 @@ def with_parameters(case: Case) -> Case | None:
 
     A test of an operator feeds everything at run time, the axes of a ``ReduceSum`` and the shape
     of a ``Reshape`` included. Files have constants there, and a model of static shapes needs them.
-    Constant become those inputs of a node whose type the operator does not give to its output
-    (``axes``, ``shape``, ``k``, ``repeats``), and those of ``Range``; for the expansion of a
-    function, those of the function.
+    Constant become those inputs of a node whose type is not that of its first one (``axes``,
+    ``shape``, ``k``, ``repeats``), and all of ``Range`` and ``ConstantOfShape``; for the expansion
+    of a function, those of the function.
 
     Returns
     -------
@@ -180,10 +180,11 @@ def _parameters(case: Case) -> set[str]:
         if not onnx.defs.has(node.op_type, node.domain):
             continue
         schema = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain)
-        formal, kind = list(schema.inputs), schema.outputs[0].type_str
+        formal = list(schema.inputs)
         for index, name in enumerate(node.input):
             each = formal[min(index, len(formal) - 1)]
-            other = each.type_str != kind or node.op_type == "Range"
+            other = index > 0 and each.type_str != formal[0].type_str
+            other |= node.op_type in ("ConstantOfShape", "Range")
             (shaping if other else data).add(name)
     return shaping - data
 

@@ -19,7 +19,7 @@
 import functools
 from typing import Any
 
-from . import elementwise, normalization, pooling, quantized, resize, shapes, signal
+from . import detection, elementwise, normalization, pooling, quantized, resize, shapes, signal
 from .recurrence.converters import Gru, Lstm, Rnn
 
 
@@ -45,6 +45,7 @@ def converters() -> dict[str, Any]:
         "MatMulInteger": quantized.MatMulInteger,
         "MaxPool": pooling.MaxPool,
         "Mod": elementwise.Mod,
+        "NonMaxSuppression": detection.NonMaxSuppression,
         "QLinearConv": quantized.QLinearConv,
         "QLinearMatMul": quantized.QLinearMatMul,
         "QuantizeLinear": quantized.QuantizeLinear,

@@ -17,7 +17,7 @@
 """Nodes whose inputs are constants, computed while a model is imported.
 
 TVM folds few of them, so that a shape that is computed keeps its operators from being imported.
-ONNX's own reference implementation computes them here.
+The bodies of functions and the branches of an ``If`` are known no earlier than here.
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,8 @@ import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
+
+from ..evaluation import evaluate_node
 
 Array = np.ndarray[Any, Any]
 
@@ -87,30 +89,13 @@ class Folder:
         return [relax.const(output, str(output.dtype)) for output in outputs]
 
     def _compute(self, node: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
-        import onnx
-        from onnx.reference import ReferenceEvaluator
-
-        names = [name for name in node.input if name]
-        outputs = [name for name in node.output if name]
         values = {
             name: array for name, array in zip(node.input, arrays, strict=True) if array is not None
         }
-        graph = onnx.helper.make_graph(
-            [node],
-            "constant",
-            [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in dict.fromkeys(names)],
-            [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in outputs],
-        )
-        model = onnx.helper.make_model(
-            graph, opset_imports=[onnx.helper.make_opsetid("", self._opset)]
-        )
-        try:
-            found = ReferenceEvaluator(model).run(None, values)
-        # It raises whatever it meets; the node is imported like any other then.
-        except Exception:
+        found = evaluate_node(node, values, {"": self._opset})
+        if found is None or not all(each.dtype.kind in "fiub" for each in found):
             return None
-        arrays_out = [np.asarray(each) for each in found]
-        return arrays_out if all(each.dtype.kind in "fiub" for each in arrays_out) else None
+        return found
 
 
 def as_array(value: Any) -> Array | None:
