@@ -26,6 +26,9 @@ import numpy as np
 
 from tvm import relax
 
+_LOCAL = "droplet"
+"""The domain of functions that are inlined at once."""
+
 
 def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
     """Expand a node.
@@ -57,12 +60,38 @@ def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
     outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
     graph = onnx.helper.make_graph([node], "function", list(values.values()), outputs)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    expanded = inline_selected_functions(
-        model, [("", node.op_type)], inline_schema_functions=True
-    ).graph
+    try:
+        expanded = inline_selected_functions(
+            model, [("", node.op_type)], inline_schema_functions=True
+        ).graph
+    except RuntimeError:
+        # It needs the types of all inputs, those included that are not given.
+        expanded = _through_local_function(model, values)
     if any(each.op_type == node.op_type for each in expanded.node):
         return None
     return expanded
+
+
+def _through_local_function(model: Any, values: dict[str, Any]) -> Any:
+    """Expand the node of a model by a function of the model's own."""
+    import onnx
+    from onnx.inliner import inline_local_functions
+
+    (node,) = model.graph.node
+    opset = model.opset_import[0].version
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)
+    types = [values[name].type if name else onnx.TypeProto() for name in node.input]
+    function = onnx.FunctionProto()
+    function.ParseFromString(
+        schema.get_context_dependent_function_with_opset_version(
+            version, node.SerializeToString(), [each.SerializeToString() for each in types]
+        )
+    )
+    function.domain = node.domain = _LOCAL
+    model.functions.append(function)
+    model.opset_import.append(onnx.helper.make_opsetid(_LOCAL, 1))
+    return inline_local_functions(model).graph
 
 
 def _has_body(name: str, opset: int) -> bool:

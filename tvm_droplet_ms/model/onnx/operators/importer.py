@@ -28,9 +28,9 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from .converters import converters
 from .folding import Folder, as_array
 from .functions import expand_function, is_better_expanded
+from .nodes.table import converters
 from .refusal import UnsupportedNode
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")

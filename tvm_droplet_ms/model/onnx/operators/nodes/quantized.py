@@ -30,8 +30,8 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from .operands import dtype_of, shape_of
-from .refusal import UnsupportedNode
+from ..operands import dtype_of, shape_of
+from ..refusal import UnsupportedNode
 
 _EXACT = 1 << 24
 """Below it float32 has all integers."""

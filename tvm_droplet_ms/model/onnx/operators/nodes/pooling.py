@@ -22,9 +22,9 @@ from typing import Any
 from tvm import te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from ..pads import same_padding
-from .operands import shape_of, text
-from .refusal import UnsupportedNode
+from ...pads import same_padding
+from ..operands import shape_of, text
+from ..refusal import UnsupportedNode
 
 
 class MaxPool(onnx_frontend.MaxPool):  # type: ignore[misc, name-defined, unused-ignore]

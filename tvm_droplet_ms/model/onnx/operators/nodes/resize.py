@@ -29,9 +29,9 @@ import numpy as np
 from tvm import relax, te, topi
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
+from ..operands import constant_input, dtype_of, shape_of, text
+from ..refusal import UnsupportedNode
 from .interpolation import Axis, Method, Taps, taps
-from .operands import constant_input, dtype_of, shape_of, text
-from .refusal import UnsupportedNode
 
 _MOST_TAPS = 8
 """Elements that are read one by one. Of more, a product with a matrix is made."""

@@ -24,8 +24,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from .operands import constant_input, dtype_of, shape_of
-from .refusal import UnsupportedNode
+from ..operands import constant_input, dtype_of, shape_of
+from ..refusal import UnsupportedNode
 
 Array = np.ndarray[Any, Any]
 

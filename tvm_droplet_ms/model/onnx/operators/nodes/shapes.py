@@ -25,8 +25,8 @@ from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from .operands import constant_input, dtype_of, shape_of, text
-from .refusal import UnsupportedNode
+from ..operands import constant_input, dtype_of, shape_of, text
+from ..refusal import UnsupportedNode
 
 
 class Expand(OnnxOpConverter):  # type: ignore[misc, unused-ignore]

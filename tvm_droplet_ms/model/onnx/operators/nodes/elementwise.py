@@ -25,9 +25,9 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from .folding import as_array
-from .operands import dtype_of, shape_of
-from .refusal import UnsupportedNode
+from ..folding import as_array
+from ..operands import dtype_of, shape_of
+from ..refusal import UnsupportedNode
 
 
 class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
