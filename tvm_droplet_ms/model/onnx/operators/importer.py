@@ -41,6 +41,12 @@ _OF_ONNX_RUNTIME = {
 }
 """Converters of TVM for the domain "com.microsoft" alone."""
 
+_OF_SEQUENCES = {
+    *("Optional", "OptionalGetElement", "SequenceConstruct", "SequenceEmpty", "SequenceErase"),
+    *("SequenceInsert", "ConcatFromSequence", "SplitToSequence"),
+}
+"""Operators whose one result may be a tuple."""
+
 
 def derive_importer(base: Any) -> Any:
     """Derive an importer from TVM's class ``ONNXGraphImporter``.
@@ -132,6 +138,8 @@ def derive_importer(base: Any) -> Any:
             return self._converted(op_name, inputs, attrs)
 
         def _unpacked(self, node: Any, result: Any) -> Sequence[Any]:
+            if node.op_type in _OF_SEQUENCES:
+                return [result]
             if not isinstance(result, relax.Tuple) and isinstance(
                 getattr(result, "ty", None), relax.TupleType
             ):

@@ -60,6 +60,20 @@ class Mod(onnx_frontend.Mod):  # type: ignore[misc, name-defined, unused-ignore]
         return relax.op.where(other_sign, relax.op.add(rest, divisor), rest)
 
 
+class Pow(onnx_frontend.Pow):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``Pow`` whose base and exponent may be of different types."""
+
+    @classmethod
+    def _impl_v7(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        kinds = [dtype_of(each) for each in inputs[:2]]
+        if kinds[0] == kinds[1]:
+            return super()._impl_v7(bb, inputs, attr, params)
+        floats = [kind for kind in kinds if kind.startswith("float")]
+        kind = max(floats, key=lambda name: int(name.removeprefix("float")), default="float64")
+        base, exponent = (bb.emit(relax.op.astype(each, kind)) for each in inputs[:2])
+        return relax.op.astype(relax.op.power(base, exponent), kinds[0])
+
+
 class Dropout(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """Converts an ONNX ``Dropout`` of a model that is not trained: nothing, and a full mask."""
 

@@ -136,6 +136,46 @@ class ReverseSequence(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         return bb.emit_te(reverse, inputs[0], inputs[1], primfunc_name_hint="reverse_sequence")
 
 
+class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``TensorScatter``, which writes into a cache from an index on."""
+
+    @classmethod
+    def _impl_v24(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        shape, size = shape_of(inputs[0]), shape_of(inputs[1])
+        axis = attr.get("axis", -2) % len(shape)
+        is_circular = text(attr, "mode", "linear") == "circular"
+        starts = inputs[2]
+        if starts is None:
+            starts = relax.const(np.zeros(shape[0], np.int64), "int64")
+
+        def write(cache: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
+            def element(*place: Any) -> Any:
+                at = place[axis] - starts[place[0]].astype("int64")
+                if is_circular:
+                    at = tirx.floormod(at, shape[axis])
+                source = (*place[:axis], at, *place[axis + 1 :])
+                written = tirx.all(at >= 0, at < size[axis])
+                return tirx.if_then_else(written, update[source], cache(*place))
+
+            return te.compute(cache.shape, element, name="write", tag=topi.tag.INJECTIVE)
+
+        return bb.emit_te(write, *inputs[:2], starts, primfunc_name_hint="tensor_scatter")
+
+
+class SequenceInsert(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``SequenceInsert``; TVM's counts a negative position from one too many."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        items = list(inputs[0])
+        given = constant_input(inputs, 2, "position")
+        position = len(items) if given is None else int(given.item())
+        if not -len(items) <= position <= len(items):
+            raise UnsupportedNode(f"its position {position} is not in a sequence of {len(items)}")
+        items.insert(position, inputs[1])
+        return relax.Tuple(items)
+
+
 class BitCast(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """Converts an ONNX ``BitCast`` between types of one size."""
 

@@ -46,6 +46,7 @@ def converters() -> dict[str, Any]:
         "MaxPool": pooling.MaxPool,
         "Mod": elementwise.Mod,
         "NonMaxSuppression": detection.NonMaxSuppression,
+        "Pow": elementwise.Pow,
         "QLinearConv": quantized.QLinearConv,
         "QLinearMatMul": quantized.QLinearMatMul,
         "QuantizeLinear": quantized.QuantizeLinear,
@@ -55,8 +56,10 @@ def converters() -> dict[str, Any]:
         "Resize": resize.Resize,
         "ReverseSequence": shapes.ReverseSequence,
         "STFT": signal.Stft,
+        "SequenceInsert": shapes.SequenceInsert,
         "Slice": shapes.Slice,
         "SpaceToDepth": shapes.SpaceToDepth,
         "Split": shapes.Split,
+        "TensorScatter": shapes.TensorScatter,
         "Upsample": resize.Upsample,
     }
