@@ -152,7 +152,7 @@ def with_parameters(case: Case) -> Case | None:
     if (
         not constant
         or len(case.data_sets) != 1
-        or any(value is None for value in case.data_sets[0][0])
+        or any(value is None or isinstance(value, list) for value in case.data_sets[0][0])
     ):
         return None
     inputs, outputs = case.data_sets[0]

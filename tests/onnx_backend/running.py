@@ -175,6 +175,8 @@ def difference(case: Case, found: list[Any], expected: list[Any]) -> str:
             return f"output {index} is {one.dtype}, expected {other.dtype}"
         if one.shape != other.shape:
             return f"output {index} has the shape {one.shape}, expected {other.shape}"
+        if other.dtype.name == "bfloat16":
+            one, other = one.astype(np.float32), other.astype(np.float32)
         if other.dtype.kind not in "fiub":
             if not np.array_equal(one, other):
                 return f"output {index} differs"

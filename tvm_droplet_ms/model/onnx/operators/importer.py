@@ -41,6 +41,9 @@ _OF_ONNX_RUNTIME = {
 }
 """Converters of TVM for the domain "com.microsoft" alone."""
 
+_TYPES = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4")
+"""The beginnings of types that are refused."""
+
 _OF_SEQUENCES = {
     *("Optional", "OptionalGetElement", "SequenceConstruct", "SequenceEmpty", "SequenceErase"),
     *("SequenceInsert", "ConcatFromSequence", "SplitToSequence"),
@@ -103,12 +106,15 @@ def derive_importer(base: Any) -> Any:
             if is_better_expanded(node, inputs) or not self._is_known(node):
                 graph = expand_function(node, list(inputs), self.opset)
                 if graph is not None:
-                    values = iter(self._inlined(graph, folder))
-                    return [next(values) if name else None for name in node.output]
+                    found = iter(self._inlined(graph, folder))
+                    return [next(found) if name else None for name in node.output]
+            _check_types(inputs)
             attributes = self._parse_attr(node.attribute)
             attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
             result = self._converted(node.op_type, inputs, attributes)
-            return self._unpacked(node, result)
+            values = self._unpacked(node, result)
+            _check_types(values)
+            return values
 
         def _value(self, name: str) -> Any:
             """A value by its name. A shape becomes a tensor, as it is to ONNX."""
@@ -190,6 +196,14 @@ def derive_importer(base: Any) -> Any:
             return {**found, **{name: () for name in empty}}
 
     return Importer
+
+
+def _check_types(values: Sequence[Any]) -> None:
+    """Refuse the types that TVM's kernels compute other values in than ONNX, or none."""
+    for value in values:
+        kind = getattr(value, "ty", None)
+        if isinstance(kind, relax.TensorType) and str(kind.dtype).startswith(_TYPES):
+            raise UnsupportedNode(f"it has a tensor of type {kind.dtype}, which is not supported")
 
 
 def _shown(node: Any) -> str:

@@ -26,7 +26,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..folding import as_array
-from ..operands import dtype_of, shape_of
+from ..operands import dtype_of, shape_of, text
 from ..refusal import UnsupportedNode
 
 
@@ -61,17 +61,40 @@ class Mod(onnx_frontend.Mod):  # type: ignore[misc, name-defined, unused-ignore]
 
 
 class Pow(onnx_frontend.Pow):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``Pow`` whose base and exponent may be of different types."""
+    """Converts an ONNX ``Pow`` of any types; TVM has powers of floats alone, of one type."""
 
     @classmethod
     def _impl_v7(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         kinds = [dtype_of(each) for each in inputs[:2]]
-        if kinds[0] == kinds[1]:
+        if kinds[0] == kinds[1] and kinds[0].startswith("float"):
             return super()._impl_v7(bb, inputs, attr, params)
         floats = [kind for kind in kinds if kind.startswith("float")]
         kind = max(floats, key=lambda name: int(name.removeprefix("float")), default="float64")
         base, exponent = (bb.emit(relax.op.astype(each, kind)) for each in inputs[:2])
         return relax.op.astype(relax.op.power(base, exponent), kinds[0])
+
+
+class BitShift(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``BitShift``; by the width of the type and more, nothing is left."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, count = inputs[:2]
+        dtype = dtype_of(data)
+        width, zero = relax.const(np.iinfo(dtype).bits, dtype), relax.const(0, dtype)
+        fits = bb.emit(relax.op.less(count, width))
+        if not dtype.startswith("u"):
+            fits = bb.emit(relax.op.logical_and(fits, relax.op.greater_equal(count, zero)))
+        safe = bb.emit(relax.op.where(fits, count, zero))
+        is_left = text(attr, "direction", "LEFT") == "LEFT"
+        shift = relax.op.left_shift if is_left else relax.op.right_shift
+        if not dtype.startswith("u") and not is_left:
+            beyond = bb.emit(
+                relax.op.where(relax.op.less(data, zero), relax.const(-1, dtype), zero)
+            )
+        else:
+            beyond = zero
+        return relax.op.where(fits, bb.emit(shift(data, safe)), beyond)
 
 
 class Dropout(OnnxOpConverter):  # type: ignore[misc, unused-ignore]

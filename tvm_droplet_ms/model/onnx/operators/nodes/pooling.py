@@ -17,6 +17,7 @@
 """Converters for pools and transposed convolutions."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tvm import te, tirx
@@ -73,6 +74,7 @@ def _pool(
     """The maxima of windows and their positions in the tensor."""
     shape = [int(extent) for extent in data.shape]
     extents = shape[2:]
+    size = prod(extents)
     inner = [te.reduce_axis((0, size), name=f"k{n}") for n, size in enumerate(kernel)]
 
     def larger(one: Any, other: Any) -> tuple[Any, Any]:
@@ -88,13 +90,9 @@ def _pool(
     def element(n: Any, c: Any, *place: Any) -> Any:
         ats = [place[d] * strides[d] + inner[d] * dilations[d] - pads[d] for d in range(len(sizes))]
         inside = tirx.all(*[tirx.all(at >= 0, at < extents[d]) for d, at in enumerate(ats)])
-        order = range(len(sizes))
         flat = tirx.const(0, "int64")
-        for d in reversed(order) if is_column_major else order:
+        for d in range(len(sizes)):
             flat = flat * extents[d] + ats[d].astype("int64")
-        size = 1
-        for extent in extents:
-            size *= extent
         flat = flat + (n.astype("int64") * shape[1] + c.astype("int64")) * size
         nowhere, least = nothing("int64", data.dtype)
         source = (n, c, *ats)
@@ -102,7 +100,20 @@ def _pool(
         return reducer((tirx.if_then_else(inside, flat, nowhere), value), axis=inner)
 
     index, value = te.compute([*shape[:2], *sizes], element, name="max_pool")
-    return [value, index]
+    if not is_column_major:
+        return [value, index]
+
+    def by_columns(*place: Any) -> Any:
+        rest = tirx.floormod(index(*place), size)
+        flat = index(*place) - rest
+        stride = size
+        for extent in reversed(extents):
+            stride //= extent
+            flat = flat + tirx.floormod(rest, extent) * stride
+            rest = tirx.floordiv(rest, extent)
+        return flat
+
+    return [value, te.compute(index.shape, by_columns, name="by_columns")]
 
 
 class ConvTranspose(onnx_frontend.ConvTranspose):  # type: ignore[misc, name-defined, unused-ignore]

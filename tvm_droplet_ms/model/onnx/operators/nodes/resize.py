@@ -124,6 +124,9 @@ def _sized(
 
 
 def _resize(bb: Any, data: Any, axes: Sequence[Axis], method: Method, outside: float) -> Any:
+    is_region = method.coordinates == "tf_crop_and_resize"
+    if not is_region and all(axis.resized == axis.length for axis in axes):
+        return data  # As ONNX Runtime does, whatever the scales are.
     try:
         found = {
             number: taps(axis, method)

@@ -162,20 +162,6 @@ class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         return bb.emit_te(write, *inputs[:2], starts, primfunc_name_hint="tensor_scatter")
 
 
-class SequenceInsert(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``SequenceInsert``; TVM's counts a negative position from one too many."""
-
-    @classmethod
-    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        items = list(inputs[0])
-        given = constant_input(inputs, 2, "position")
-        position = len(items) if given is None else int(given.item())
-        if not -len(items) <= position <= len(items):
-            raise UnsupportedNode(f"its position {position} is not in a sequence of {len(items)}")
-        items.insert(position, inputs[1])
-        return relax.Tuple(items)
-
-
 class BitCast(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """Converts an ONNX ``BitCast`` between types of one size."""
 

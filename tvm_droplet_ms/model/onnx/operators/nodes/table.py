@@ -19,7 +19,19 @@
 import functools
 from typing import Any
 
-from . import detection, elementwise, normalization, pooling, quantized, resize, shapes, signal
+from . import (
+    deformable,
+    detection,
+    elementwise,
+    normalization,
+    pooling,
+    quantized,
+    resize,
+    scatter,
+    sequences,
+    shapes,
+    signal,
+)
 from .recurrence.converters import Gru, Lstm, Rnn
 
 
@@ -28,11 +40,13 @@ def converters() -> dict[str, Any]:
     """The converters, which go before TVM's."""
     return {
         "BatchNormalization": normalization.BatchNormalization,
+        "BitShift": elementwise.BitShift,
         "BitCast": shapes.BitCast,
         "Col2Im": shapes.Col2Im,
         "ConvInteger": quantized.ConvInteger,
         "ConvTranspose": pooling.ConvTranspose,
         "DFT": signal.Dft,
+        "DeformConv": deformable.DeformConv,
         "DequantizeLinear": quantized.DequantizeLinear,
         "Dropout": elementwise.Dropout,
         "DynamicQuantizeLinear": quantized.DynamicQuantizeLinear,
@@ -43,6 +57,7 @@ def converters() -> dict[str, Any]:
         "LSTM": Lstm,
         "LpNormalization": normalization.LpNormalization,
         "MatMulInteger": quantized.MatMulInteger,
+        "MaxUnpool": scatter.MaxUnpool,
         "MaxPool": pooling.MaxPool,
         "Mod": elementwise.Mod,
         "NonMaxSuppression": detection.NonMaxSuppression,
@@ -56,10 +71,13 @@ def converters() -> dict[str, Any]:
         "Resize": resize.Resize,
         "ReverseSequence": shapes.ReverseSequence,
         "STFT": signal.Stft,
-        "SequenceInsert": shapes.SequenceInsert,
+        "Scatter": scatter.ScatterElements,
+        "ScatterElements": scatter.ScatterElements,
+        "SequenceInsert": sequences.SequenceInsert,
         "Slice": shapes.Slice,
         "SpaceToDepth": shapes.SpaceToDepth,
         "Split": shapes.Split,
+        "SplitToSequence": sequences.SplitToSequence,
         "TensorScatter": shapes.TensorScatter,
         "Upsample": resize.Upsample,
     }
