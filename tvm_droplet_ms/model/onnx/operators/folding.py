@@ -21,6 +21,7 @@ The bodies of functions and the branches of an ``If`` are known no earlier than 
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,11 @@ class Folder:
             return _constant(node)
         if not inputs:
             return None
+        # Weights are not copied for this.
+        if any(isinstance(value, tvm.ir.Var | tvm.ir.Call) for value in inputs):
+            return None
+        if any(_is_large(value) for value in inputs):
+            return None
         arrays = [as_array(value) for value in inputs]
         if any(a is None and b is not None for a, b in zip(arrays, inputs, strict=True)):
             return None
@@ -108,6 +114,13 @@ def as_array(value: Any) -> Array | None:
     if isinstance(value, tvm.tirx.IntImm):
         return np.array(value.value, np.int64)
     return None
+
+
+def _is_large(value: Any) -> bool:
+    """Whether a constant has more elements than are computed with here."""
+    if not isinstance(value, GenericConst):
+        return False
+    return prod(int(extent) for extent in value.value.shape) > _MOST_INPUT
 
 
 def _extents(values: Sequence[Any]) -> Array | None:
