@@ -32,12 +32,13 @@ from tvm.script import tirx as T
 from tvm.target import Target
 from tvm_droplet_ms.tuning import ModelError, model_tuning, tune
 from tvm_droplet_ms.tuning.agreement import Agreement
+from tvm_droplet_ms.tuning.application import by_workload
 from tvm_droplet_ms.tuning.diagnosis import SearchClock
 from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.output_check import OutputCheck
 from tvm_droplet_ms.tuning.parts import Parts
 from tvm_droplet_ms.tuning.stop import StopRequest
-from tvm_droplet_ms.tuning.wrong_schedules import by_workload, without_wrong_schedules
+from tvm_droplet_ms.tuning.wrong_schedules import without_wrong_schedules
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 X = np.random.default_rng(0).standard_normal((2, 16)).astype("float32")
@@ -140,7 +141,7 @@ class TestSchedules:
     def test_the_first_schedules_come_back(self):
         kernels, notes = MadeUpKernels(5, {3: 1.0}, tag=1), []
         first = MadeUpKernels(4)
-        right = by_workload(first)
+        right = by_workload(first.schedules())
         compiled = without_wrong_schedules(kernels, check(), clock(), notes.append, right)
         assert check().agrees(compiled) and not kernels.untouched
         assert list(map(str, kernels.chosen)) == [

@@ -27,6 +27,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
+from .application import by_workload
 from .compiled_model import CompiledModel
 from .diagnosis import SearchClock, TooLate, first_change
 from .errors import ModelError
@@ -36,7 +37,7 @@ from .model_kernels import ModelKernels
 from .output_check import OutputCheck
 from .parts import Parts
 from .stop import StopRequest
-from .wrong_schedules import by_workload, without_wrong_schedules
+from .wrong_schedules import without_wrong_schedules
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ class Agreement:
                 break
             skipped.append(name)
             self._note(f"the graph pass {name} changed the outputs and was left out")
-        self._right = by_workload(made.kernels)
+        self._right = by_workload(made.kernels.schedules())
         self._say_what_was_not_checked()
         return made
 
