@@ -226,6 +226,16 @@ class TestPasses:
         assert check().agrees(made.compiled)
         assert notes == ["the graph pass a changed the outputs and was left out"]
 
+    def test_what_was_not_checked_is_said(self):
+        mod, notes = IRModule({}).with_attr("error", 0.0), []
+        nothing = OutputCheck(Reference("NumPy", lambda x: [0 * x[0]]), ((X,),), ([0 * X],), 1e-4)
+        kernels = SimpleNamespace(
+            compile=lambda: lambda inputs: [0 * inputs[0]], schedules=MemoryDatabase
+        )
+        agreeing = Agreement(mod, [], nothing, Parts(), notes.append)
+        agreeing.first(lambda _: (mod, kernels), StopRequest())
+        assert ["nothing was checked there" in note for note in notes] == [True]
+
     def test_where_only_our_kernels_differ_those_of_tvm_are_taken(self):
         mod, notes = IRModule({}).with_attr("error", 0.0), []
         agreeing = Agreement(mod, [], check(), Parts(), notes.append)

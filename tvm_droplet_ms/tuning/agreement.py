@@ -31,7 +31,8 @@ from .application import by_workload
 from .compiled_model import CompiledModel
 from .diagnosis import SearchClock, TooLate, first_change
 from .errors import ModelError
-from .judgement import Judgement
+from .frontends.imported import Locate
+from .judgement import Judgement, remarks
 from .lowering import lower
 from .model_kernels import ModelKernels
 from .output_check import OutputCheck
@@ -97,6 +98,8 @@ class Agreement:
         Where the time goes.
     note : Callable[[str], None]
         Is told what was left out.
+    locate : Locate | None
+        Finds what the import computes otherwise than the reference.
     """
 
     def __init__(
@@ -106,13 +109,15 @@ class Agreement:
         check: OutputCheck,
         parts: Parts,
         note: Callable[[str], None],
+        *,
+        locate: Locate | None = None,
     ) -> None:
         self._mod = mod
         self._passes = passes
         self._check = check
         self._parts = parts
         self._note = note
-        self._judgement = Judgement(mod, check)
+        self._judgement = Judgement(mod, check, locate)
         self._right: dict[int, TuningRecord] = {}
 
     def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
@@ -149,21 +154,9 @@ class Agreement:
             self._note(f"the graph pass {name} changed the outputs and was left out")
             made = self._make_or_leave(made, prepare, skipped)
         self._right = by_workload(made.kernels.schedules())
-        self._say_what_was_not_checked()
+        for text in remarks(self._check):
+            self._note(text)
         return made
-
-    def _say_what_was_not_checked(self) -> None:
-        for number in self._check.unchecked:
-            self._note(
-                f"output {number} is (almost) 0 for all inputs of the check, so that nothing was "
-                "checked there: pass inputs with which it is not"
-            )
-        if self._check.is_noisy:
-            self._note(
-                "some outputs are ill-conditioned: a rounding error moves those of "
-                f"{self._check.reference.name} by more than the tolerance, so that they were "
-                "compared within what rounding moves"
-            )
 
     def last(
         self,
@@ -257,7 +250,7 @@ class Agreement:
         return self._untouched(made), ""
 
     def _without_passes(self, made: Executable, prepare: Prepare) -> Executable:
-        """The import with schedules where that agrees, or else without any."""
+        """The import with schedules where that agrees, or without any."""
         plain = self._make_or_leave(made, prepare, [name for name, _ in self._passes])
         return plain if self.agrees(plain.compiled) else self._untouched(made)
 

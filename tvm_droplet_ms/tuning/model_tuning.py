@@ -155,7 +155,9 @@ class ModelTuning:
             watch=watch,
         )
         steps = graph_passes() if passes is None else passes
-        self._agreement = Agreement(imported.mod, steps, check, parts, self._note)
+        self._agreement = Agreement(
+            imported.mod, steps, check, parts, self._note, locate=imported.locate
+        )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
