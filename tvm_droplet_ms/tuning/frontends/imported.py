@@ -83,6 +83,11 @@ class Reference:
     fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
 
 
+Run = Callable[[Sequence[np.ndarray]], Arrays]
+Locate = Callable[[Sequence[np.ndarray], Callable[[IRModule], Run]], str]
+"""Takes the inputs and a function that compiles a module; returns a node in words, or nothing."""
+
+
 @dataclass(frozen=True)
 class ImportedModel:
     """A model as Relax.
@@ -100,6 +105,8 @@ class ImportedModel:
         The module to run then, where nodes were rewritten before the import. None for ``mod``.
     notes : tuple[str, ...]
         What a user should know of the import, a sentence each.
+    locate : Locate | None
+        Finds what the import computes otherwise than the reference. None where nothing can.
     """
 
     mod: IRModule
@@ -107,6 +114,7 @@ class ImportedModel:
     reference: Reference | None = None
     original: IRModule | None = None
     notes: tuple[str, ...] = ()
+    locate: Locate | None = None
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
