@@ -91,6 +91,13 @@ def dense(n, target=TARGET, weight=1, name="dense"):
     return ms.ExtractedTask(name, mod, target, [mod], weight)
 
 
+def total(name):
+    """A sum over all elements, which has no loop to vectorise."""
+    data = te.placeholder((8, 16), name="data")
+    mod = tvm.IRModule({"main": te.create_prim_func([data, topi.sum(data)])})
+    return ms.ExtractedTask(name, mod, TARGET, [mod], 1)
+
+
 @pytest.fixture(scope="module")
 def module():
     return network()
@@ -230,20 +237,45 @@ def test_task_without_a_valid_schedule_is_named_and_left(caplog):
     space = ms.space_generator.ScheduleFn(
         lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
     )
-    picks = pick_schedules([dense(8, name="rejected")], space=space, prior=None, **QUICK)
+    picks = pick_schedules([total("rejected")], space=space, prior=None, **QUICK)
     assert len(picks) == 0
     assert list(picks.unscheduled) == ["rejected"]
     assert "PyPostproc" in picks.unscheduled["rejected"]
     assert "rejected: no valid schedule was found" in caplog.text
 
 
+def test_without_a_valid_sample_a_plain_schedule_is_picked():
+    space = ms.space_generator.ScheduleFn(
+        lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
+    )
+    (pick,) = pick_schedules([dense(8)], space=space, prior=None, **QUICK)
+    schedule = Schedule(pick.mod)
+    pick.trace.apply_to_schedule(schedule, remove_postproc=False)
+    assert "T.vectorized" in schedule.mod.script() and pick.points == ()
+
+
+def test_task_that_no_schedule_can_change_is_not_sampled():
+    data = te.placeholder((4, 6), name="data")
+    mod = tvm.IRModule({"main": te.create_prim_func([data, topi.cumsum(data, axis=0)])})
+    empty = te.placeholder((0, 6), name="empty")
+    none = tvm.IRModule({"main": te.create_prim_func([empty, topi.nn.relu(empty)])})
+    tasks = [
+        ms.ExtractedTask("blockless", mod, TARGET, [mod], 1),
+        ms.ExtractedTask("nothing", none, TARGET, [none], 1),
+    ]
+    assert not any(map(is_tunable, tasks))
+    picks = pick_schedules(tasks, workers=FailingWorkers("crash"), **QUICK)
+    assert "without blocks" in picks.unscheduled["blockless"]
+    assert "extent" in picks.unscheduled["nothing"]
+
+
 def test_task_whose_space_fails_does_not_stop_the_others():
     def make(sch):
-        if sch.get(sch.get_loops(sch.get_sblock("T_matmul_NT"))[1]).extent == 24:
+        if sch.get_child_blocks(sch.get_sblock("root"))[0] and "data_red" in sch.mod.script():
             raise ValueError("made-up fault")
 
     space = ms.space_generator.ScheduleFn(make, sch_rules=[], postprocs=[], mutator_probs={})
-    tasks = [dense(24, name="faulty"), dense(8, name="sound")]
+    tasks = [total("faulty"), dense(8, name="sound")]
     picks = pick_schedules(tasks, space=space, prior=None, **QUICK)
     assert list(picks.unscheduled) == ["faulty"]
     assert "made-up fault" in picks.unscheduled["faulty"]

@@ -16,6 +16,8 @@
 # under the License.
 """The records to apply to a model: measured ones, and first picks where nothing was measured."""
 
+import math
+
 from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
@@ -59,7 +61,7 @@ def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRe
 
 
 def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
-    """What ``MetaScheduleApplyDatabase`` should apply: measured records, and picks where none is.
+    """What ``MetaScheduleApplyDatabase`` should apply: the fastest that was measured, or a pick.
 
     Parameters
     ----------
@@ -73,18 +75,21 @@ def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> 
     Returns
     -------
     database : MemoryDatabase
-        For each workload its best valid record of the target, or its pick. The time of a pick is
-        made up.
+        For each workload its best valid record of the target, or its pick, where there is no record
+        or the pick was measured as faster. The time of a pick that was not measured is made up.
     """
     best = best_records(measured, target)
     database = MemoryDatabase()
+    for pick in picks:
+        key = structural_hash(pick.mod)
+        secs = math.inf if pick.secs is None else pick.secs
+        if key in best and best[key][1] <= secs:
+            continue
+        best.pop(key, None)
+        workload = database.commit_workload(pick.mod)
+        made_up = [_UNMEASURED_SECS if pick.secs is None else pick.secs]
+        database.commit_tuning_record(TuningRecord(pick.trace, workload, made_up, target))
     for record, _ in best.values():
         database.commit_workload(record.workload.mod)
         database.commit_tuning_record(record)
-    for pick in picks:
-        if structural_hash(pick.mod) not in best:
-            workload = database.commit_workload(pick.mod)
-            database.commit_tuning_record(
-                TuningRecord(pick.trace, workload, [_UNMEASURED_SECS], target)
-            )
     return database

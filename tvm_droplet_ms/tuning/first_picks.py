@@ -29,6 +29,7 @@ from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
 
 from ..compat import fast_tune_contexts
 from ..measure.pool import TaskFailed
+from ..model.kernels.schedulable import why_not_schedulable
 from ..search_strategy.known_schedules import KnownLike
 from ..search_strategy.logger import logger
 from ..search_strategy.prior import PriorLike
@@ -44,8 +45,16 @@ AHEAD = 4
 
 
 def is_tunable(task: ExtractedTask) -> bool:
-    """Whether a task is still without a schedule; TVM refuses to tune one that has it."""
-    return not (task.mod.attrs or {}).get("tirx.is_scheduled", False)
+    """Whether a schedule may change a task; TVM refuses to tune one that has a schedule."""
+    return not _is_scheduled(task) and _why_not(task) is None
+
+
+def _is_scheduled(task: ExtractedTask) -> bool:
+    return bool((task.mod.attrs or {}).get("tirx.is_scheduled", False))
+
+
+def _why_not(task: ExtractedTask) -> str | None:
+    return why_not_schedulable(task.dispatched[0]["main"])
 
 
 def pick_schedules(
@@ -110,6 +119,8 @@ def pick_schedules(
     for name, value in (("most", most), ("least", least)):
         if value < 1:
             raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+    tasks = [task for task in tasks if not _is_scheduled(task)]
+    reasons = {str(task.task_name): _why_not(task) for task in tasks}
     tasks = [task for task in tasks if is_tunable(task)]
     rates = measure_machine() if rates is None else rates
     bounds = [task_bound(task.dispatched[0], rates) or 0.0 for task in tasks]
@@ -119,7 +130,7 @@ def pick_schedules(
     models = Models(prior)
     local = LocalSampler(models)
     sizes = sample_sizes(stakes, most, least)
-    picks = FirstPicks()
+    picks = FirstPicks({name: reason for name, reason in reasons.items() if reason is not None})
     asked: set[str] = set()
     running: deque[_Sampled] = deque()
     with fast_tune_contexts():

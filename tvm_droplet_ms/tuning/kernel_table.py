@@ -104,6 +104,27 @@ def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
     return found
 
 
+def task_secs(
+    kernels: ModelKernels, kernel_secs: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    """The median seconds of each task in a run of the model, by its name.
+
+    Parameters
+    ----------
+    kernels : ModelKernels
+        The kernels.
+    kernel_secs : Mapping[str, Sequence[float]]
+        See ``kernel_rows``.
+    """
+    secs_of = secs_by_workload(kernels.lowered, kernel_secs)
+    found: dict[str, float] = {}
+    for task in kernels.tasks:
+        secs = secs_of.get(structural_hash(task.dispatched[0]))
+        if secs:
+            found[str(task.task_name)] = median(secs)
+    return found
+
+
 def secs_by_workload(
     lowered: IRModule, kernel_secs: Mapping[str, Sequence[float]]
 ) -> dict[int, list[float]]:
@@ -162,6 +183,7 @@ def _count_trials(database: Database, target: Target) -> tuple[dict[int, int], s
 def _origin(kernels: ModelKernels, task: ExtractedTask, is_measured: bool, target: Target) -> str:
     if task.task_name in kernels.untouched:
         return "untouched"
-    if is_measured:
+    pick = kernels.picks.find(task.dispatched[0], target)
+    if is_measured or (pick is not None and pick.secs is not None):
         return "measured"
-    return "untouched" if kernels.picks.find(task.dispatched[0], target) is None else "predicted"
+    return "untouched" if pick is None else "predicted"

@@ -19,7 +19,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,15 @@ from .application import best_records
 from .batch_size import batch_size
 from .cold_timing import InsideTiming
 from .experience import Experience
+from .first_picks import is_tunable
 from .kept_arguments import allocate_or_keep
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder, lower
 from .model_kernels import LowerGraph, ModelKernels
 from .parts import Parts
+from .pick_contest import SAMPLED, PickContest
+from .pick_file import PickFile
+from .pick_sampling import PickRequest
 from .pick_workers import PickWorkers
 from .priorities import Priorities
 from .roofline import measure_machine
@@ -191,6 +195,60 @@ class KernelTuner:
             )
         for name, reason in kernels.picks.unscheduled.items():
             self._note(f"{name} has no schedule and stays as it is: {reason}")
+
+    def measure_picks(
+        self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest
+    ) -> int:
+        """Measure the first picks of the kernels that weigh, and hand over the fastest.
+
+        Parameters
+        ----------
+        kernels : ModelKernels
+            The kernels, with their picks.
+        secs : Mapping[str, float]
+            The seconds of each task in a run of the model as it is, by its name.
+        stop : StopRequest
+            When to end.
+
+        Returns
+        -------
+        count : int
+            The kernels that were measured.
+        """
+        tasks = [
+            task
+            for task in kernels.tasks
+            if is_tunable(task) and task.task_name not in kernels.untouched
+        ]
+        if stop.is_due or not tasks:
+            return 0
+        with self._parts("first picks measured"):
+            self._start_measuring()
+            self._timing.set_tasks([task.dispatched[0] for task in tasks])
+            contest = PickContest(
+                self._target,
+                self.rates,
+                PickWorkers(self._workers, self._picking.prior),
+                self._measure["builder"],
+                self._measure["runner"],
+                PickFile(self._directory),
+                self._request,
+            )
+            return contest.run(
+                tasks, kernels.picks, secs, lambda: 0.0 if stop.is_asked else stop.left
+            )
+
+    def _request(self, task: ExtractedTask) -> PickRequest:
+        return PickRequest(
+            task.dispatched[0],
+            self._target,
+            SAMPLED,
+            "post-order-apply",
+            1,
+            # Other schedules than those that the first pick was chosen from.
+            self._seed + 1,
+            self._picking.known,
+        )
 
     def best_secs(self, task: ExtractedTask) -> float:
         """The best measured time of a task in seconds; infinity where it has none."""

@@ -38,7 +38,7 @@ from .errors import ModelError
 from .experience import Experience
 from .frontends.imported import ImportedModel
 from .inside_model import ROUNDS, faster_inside
-from .kernel_table import kernel_rows, schedules_as_python
+from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
 from .output_check import OutputCheck
@@ -67,6 +67,9 @@ copies the constants several times when it loads them."""
 
 CHECKS = 10
 """Runs of the last executable that are not its latency: checks, and the times of its kernels."""
+
+MEASURED_SHARE = 0.25
+"""The share of the time in which first picks are measured."""
 
 CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
@@ -201,6 +204,7 @@ class ModelTuning:
         choosing = (MOST - 1) * (build_secs + 2 * ROUNDS * run_secs)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
+        measured_picks = self._measure_picks(kernels, first, tuning)
         chosen, choice = kernels, ""
         unmeasured = "nothing to measure"
         if tuning.is_due:
@@ -215,7 +219,7 @@ class ModelTuning:
             left = None if trials is None else max(0, trials - self._tuner.trials)
             if left != 0 and not tuning.is_due:
                 self._tuner.tune(chosen.tasks, chosen, tuning, left)
-        if self._tuner.trials or chosen is not kernels:
+        if self._tuner.trials or measured_picks or chosen is not kernels:
             chosen, last = self._agreement.last(chosen, kernels, first, stop)
             if last is not first:
                 self._keep(last)
@@ -240,6 +244,17 @@ class ModelTuning:
             )
         self._tuner.pick(kernels, stop)
         return graph, kernels
+
+    def _measure_picks(
+        self, kernels: ModelKernels, first: CompiledModel, tuning: StopRequest
+    ) -> int:
+        """Measure the picks of what weighs inside the first executable; returns their number."""
+        if tuning.is_due:
+            return 0
+        stop = tuning.earlier((1 - MEASURED_SHARE) * tuning.left)
+        with self._parts("check"):
+            found = first.kernel_secs(self._check.inputs[0], 1)
+        return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop)
 
     def _choose_inside(self, kernels: ModelKernels, last: CompiledModel) -> None:
         with self._parts("choice inside the model"):

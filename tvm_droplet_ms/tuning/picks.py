@@ -44,21 +44,27 @@ class FirstPick:
     mod : IRModule
         The workload.
     trace : Trace
-        The trace of the best predicted schedule, its postprocessors included.
+        The trace of the best predicted schedule, or of the fastest measured one, its postprocessors
+        included; an empty one where the unscheduled kernel was the fastest.
     points : tuple[SpacePoint, ...]
         The best predicted points of the design spaces, the best first.
     predicted : tuple[float, ...]
         The predicted throughput of each point; empty where no model was asked.
+    secs : float | None
+        The measured seconds of the trace, the fastest of several and of the unscheduled kernel;
+        None where none was measured.
     """
 
     mod: IRModule
     trace: Trace
     points: tuple[SpacePoint, ...]
     predicted: tuple[float, ...]
+    secs: float | None = None
 
     def to_line(self, key: str) -> StoredPick:
         """The line of the file that ``restore`` reads."""
-        return StoredPick(key, save_json(self.trace.as_json()), self.points, self.predicted)
+        trace = save_json(self.trace.as_json())
+        return StoredPick(key, trace, self.points, self.predicted, self.secs)
 
 
 @dataclass
@@ -127,7 +133,7 @@ def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstP
     except Exception as error:
         logger.info("a first pick no longer replays and is made anew: %s", last_line(error))
         return None
-    return FirstPick(mod, schedule.trace, stored.points, stored.predicted)
+    return FirstPick(mod, schedule.trace, stored.points, stored.predicted, stored.secs)
 
 
 def last_line(error: Exception) -> str:
