@@ -17,6 +17,7 @@
 """The records to apply to a model: measured ones, and first picks where nothing was measured."""
 
 import math
+from collections.abc import Iterable
 
 from tvm_ffi import structural_hash
 
@@ -60,6 +61,15 @@ def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRe
     return best
 
 
+def database_of(records: Iterable[TuningRecord]) -> MemoryDatabase:
+    """A database of some records and their workloads."""
+    database = MemoryDatabase()
+    for record in records:
+        database.commit_workload(record.workload.mod)
+        database.commit_tuning_record(record)
+    return database
+
+
 def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
     """What ``MetaScheduleApplyDatabase`` should apply: the fastest that was measured, or a pick.
 
@@ -79,17 +89,14 @@ def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> 
         or the pick was measured as faster. The time of a pick that was not measured is made up.
     """
     best = best_records(measured, target)
-    database = MemoryDatabase()
+    chosen: list[TuningRecord] = []
     for pick in picks:
         key = structural_hash(pick.mod)
         secs = math.inf if pick.secs is None else pick.secs
         if key in best and best[key][1] <= secs:
             continue
         best.pop(key, None)
-        workload = database.commit_workload(pick.mod)
-        made_up = [_UNMEASURED_SECS if pick.secs is None else pick.secs]
-        database.commit_tuning_record(TuningRecord(pick.trace, workload, made_up, target))
-    for record, _ in best.values():
-        database.commit_workload(record.workload.mod)
-        database.commit_tuning_record(record)
-    return database
+        workload = MemoryDatabase().commit_workload(pick.mod)
+        times = [_UNMEASURED_SECS if pick.secs is None else pick.secs]
+        chosen.append(TuningRecord(pick.trace, workload, times, target))
+    return database_of([*chosen, *(record for record, _ in best.values())])
