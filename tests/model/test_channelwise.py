@@ -108,7 +108,7 @@ def test_vectors_stay_within_the_channels_of_a_pixel(channels):
     register_schedule_rules()
     mod, expected = network(channels)
     kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-    kernels.pick(None, RATES, 0, lambda: False)
+    kernels.pick(None, RATES, 0)
     (pick,) = kernels.picks
     schedule = tvm.s_tir.Schedule(pick.mod)
     pick.trace.apply_to_schedule(schedule, remove_postproc=False)

@@ -169,11 +169,36 @@ def test_without_a_model_one_schedule_is_drawn():
 
 def test_late_tasks_get_a_schedule_without_being_asked_about(tmp_path):
     model = HashModel()
-    late = pick_schedules([dense(8)], prior=model, work_dir=tmp_path, is_late=lambda: True, **QUICK)
+    late = pick_schedules([dense(8)], prior=model, work_dir=tmp_path, pace=Slow(1), **QUICK)
     assert len(late) == 1
     assert model.asked == 0
     pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
     assert model.asked == 6
+
+
+class Slow:
+    """A pace of so many samples of each task."""
+
+    def __init__(self, *counts):
+        self.counts, self.wishes, self.taken = list(counts), [], []
+
+    def count(self, wish):
+        self.wishes.append(wish)
+        return self.counts.pop(0)
+
+    def done(self, samples, secs):
+        self.taken.append((samples, secs >= 0))
+
+
+def test_clock_says_how_many_are_sampled_and_what_is_left_as_it_is():
+    model, pace = HashModel(), Slow(8, 4, 0)
+    tasks = [dense(n, weight=64 // n, name=f"dense{n}") for n in (8, 16, 32)]
+    picks = pick_schedules(tasks, prior=model, pace=pace, **QUICK | {"least": 6})
+    # Half of the samples are left to known schedules, of which there are none here.
+    assert pace.wishes == [12, 12, 12] and model.asked == 4 + 2
+    assert picks.unscheduled == {"dense32": "the time is too short to pick one"}
+    # The first one is not counted: it waits for the processes to start.
+    assert pace.taken == [(4, True)]
 
 
 def test_kept_picks_are_used_again(tmp_path):

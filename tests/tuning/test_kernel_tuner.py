@@ -60,7 +60,7 @@ def log(monkeypatch):
     monkeypatch.setattr(kernel_tuner, "BackgroundRunner", lambda _: Part(log, "runner"))
     monkeypatch.setattr(kernel_tuner, "PatientBuilder", lambda *_: Part(log, "builder"))
     monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
-    workers = SimpleNamespace(directory=None, close=lambda: log.append("workers end"))
+    workers = SimpleNamespace(directory=None, workers=2, close=lambda: log.append("workers end"))
     monkeypatch.setattr(kernel_tuner, "start_workers", lambda: workers)
     monkeypatch.setattr(kernel_tuner, "measure_machine", lambda threads: None)
     return log

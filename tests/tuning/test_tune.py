@@ -29,7 +29,7 @@ from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
 from tvm_droplet_ms.tuning import ModelError, tune
 from tvm_droplet_ms.tuning.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.model_tuning import _timed_runs
+from tvm_droplet_ms.tuning.model_tuning import timed_runs
 from tvm_droplet_ms.tuning.summary import summary
 
 
@@ -166,4 +166,4 @@ class TestWhatIsWritten:
             tune(model, trials=0, time_budget_s=600, work_dir=tmp_path)
 
     def test_slow_models_are_timed_in_fewer_runs(self):
-        assert [_timed_runs(secs) for secs in (0.01, 0.2, 0.25, 5.0)] == [15, 10, 8, 5]
+        assert [timed_runs(secs) for secs in (0.01, 0.2, 0.25, 5.0)] == [15, 10, 8, 5]

@@ -47,6 +47,7 @@ from .model_kernels import LowerGraph, ModelKernels
 from .parts import Parts
 from .pick_contest import SAMPLED, PickContest
 from .pick_file import PickFile
+from .pick_pace import PickPace
 from .pick_sampling import PickRequest
 from .pick_workers import PickWorkers
 from .priorities import Priorities
@@ -59,8 +60,9 @@ from .workers import start_workers
 
 logger = logging.getLogger(__name__)
 
-PICK_SHARE = 0.3
-"""The share of the time that is left after which first picks are made without asking the model."""
+GRACE_SECS = 5.0
+"""The seconds that compiling may go on after the end of the time: a model without an executable is
+worth nothing."""
 
 
 class KernelTuner:
@@ -146,7 +148,8 @@ class KernelTuner:
         self._measure: dict[str, Any] = {}
         self._timing = InsideTiming()
         self._workers = start_workers()
-        self._builder = ModelBuilder(KernelObjects(target, self._workers), target)
+        self._objects = KernelObjects(target, self._workers)
+        self._builder = ModelBuilder(self._objects, target)
 
     def close(self) -> None:
         """End the worker processes."""
@@ -183,13 +186,14 @@ class KernelTuner:
 
     def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
         """Give every kernel a schedule."""
-        late = stop.earlier((1 - PICK_SHARE) * stop.left)
+        self._objects.deadline = stop.deadline + GRACE_SECS
+        pace = PickPace(len(kernels.tasks), self._workers.workers, lambda: stop.left)
         with self._parts("first picks"):
             kernels.pick(
                 self._directory,
                 self.rates,
                 self._seed,
-                lambda: late.is_due,
+                pace,
                 PickWorkers(self._workers, self._picking.prior),
                 self._picking,
             )

@@ -29,7 +29,7 @@ from tvm.target import Target
 from .application import database_of, database_to_apply
 from .compiled_model import CompiledModel
 from .experience import Experience
-from .first_picks import pick_schedules
+from .first_picks import Pace, pick_schedules
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder, lower
 from .pick_workers import PickWorkers
@@ -92,7 +92,7 @@ class ModelKernels:
         work_dir: str | os.PathLike[str],
         rates: MachineRates,
         seed: int,
-        is_late: Callable[[], bool],
+        pace: Pace | None = None,
         workers: PickWorkers | None = None,
         experience: Experience | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class ModelKernels:
             work_dir=work_dir,
             rates=rates,
             seed=seed,
-            is_late=is_late,
+            pace=pace,
             workers=workers,
             prior=experience.prior,
             known=experience.known,

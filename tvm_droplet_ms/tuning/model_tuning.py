@@ -17,6 +17,7 @@
 """The course of a model's tuning: prepare, build, tune, build again, check."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ from .agreement import Agreement, NamedPass
 from .alternatives import MOST
 from .batch_size import SECS_PER_TRIAL, batch_size
 from .compiled_model import CompiledModel
-from .errors import ModelError
+from .errors import TooLateError
 from .experience import Experience
 from .frontends.imported import ImportedModel
 from .inside_model import ROUNDS, faster_inside
@@ -72,10 +73,6 @@ MEASURED_SHARE = 0.25
 
 CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
-
-SECS_PER_KERNEL = 0.2
-"""The least seconds that a first executable takes for a kernel: a schedule, a prediction, a build.
-A budget below that is refused; a slower machine hands over its first executable late."""
 
 
 def graph_passes() -> list[NamedPass]:
@@ -199,7 +196,7 @@ class ModelTuning:
         batch_secs = SECS_PER_TRIAL * batch_size(stop.left, count)
         rebuilt = min(1.0, stop.left / (batch_secs * count))
         ending = (SPARE_BUILDS + rebuilt) * made.build_secs + EXPORTS * export_secs
-        ending += (_timed_runs(run_secs) + CHECKS) * run_secs
+        ending += (timed_runs(run_secs) + CHECKS) * run_secs
         choosing = (MOST - 1) * (made.build_secs + 2 * ROUNDS * run_secs)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
@@ -219,14 +216,18 @@ class ModelTuning:
             if left != 0 and not tuning.is_due:
                 self._tuner.tune(chosen.tasks, chosen, tuning, left)
         if self._tuner.trials or measured_picks or chosen is not kernels:
-            chosen, last = self._agreement.last(chosen, kernels, first, stop)
-            if last is not first:
-                self._keep(last)
-            if chosen is not kernels:
-                self._note(choice)
-            if has_time_to_choose and not stop.is_due:
-                self._choose_inside(chosen, last)
-        return self._describe(chosen, run_secs, self._tuner.why_ended or unmeasured)
+            try:
+                chosen, last = self._agreement.last(chosen, kernels, first, stop)
+                if last is not first:
+                    self._keep(last)
+                if chosen is not kernels:
+                    self._note(choice)
+                if has_time_to_choose and not stop.is_due:
+                    self._choose_inside(chosen, last)
+            except TooLateError as error:
+                self._note(f"{error}; what was written before is kept")
+        runs = timed_runs(run_secs, stop.left)
+        return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
 
     def _prepare(self, passes: Sequence[Pass], stop: StopRequest) -> tuple[IRModule, ModelKernels]:
         with self._parts("graph"):
@@ -234,13 +235,6 @@ class ModelTuning:
         kernels = self._tuner.kernels(graph)
         calls = sum(int(task.weight) for task in kernels.tasks)
         logger.info("%d kernels, %d calls", len(kernels.tasks), calls)
-        least = SECS_PER_KERNEL * len(kernels.tasks)
-        if stop.left < least:
-            raise ModelError(
-                f"the time is too short: a first executable of {len(kernels.tasks)} kernels takes "
-                f"at least {least:.0f} s, and {stop.left:.0f} s are left; pass a larger "
-                "time_budget_s (--minutes)"
-            )
         self._tuner.pick(kernels, stop)
         return graph, kernels
 
@@ -269,7 +263,7 @@ class ModelTuning:
             compiled.export(self._directory / EXECUTABLE)
         return time.monotonic() - start
 
-    def _describe(self, kernels: ModelKernels, run_secs: float, why_ended: str) -> TuneResult:
+    def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
         """Check and time what was written."""
         inputs = self._check.inputs[0]
         with self._parts("export"):
@@ -284,12 +278,12 @@ class ModelTuning:
                 )
             rows = kernel_rows(
                 kernels,
-                last.kernel_secs(inputs, min(5, _timed_runs(run_secs) // 2)),
+                last.kernel_secs(inputs, min(5, max(1, runs // 2))),
                 self._database,
                 self._target,
                 self._tuner.rates,
             )
-            latency = self._latency(last, _timed_runs(run_secs))
+            latency = self._latency(last, runs)
         return TuneResult(
             compiled=last,
             inputs=self._imported.inputs,
@@ -318,6 +312,22 @@ class ModelTuning:
         self._notes.append(text)
 
 
-def _timed_runs(secs: float) -> int:
-    """Runs of a model that takes so many seconds."""
-    return max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
+def timed_runs(secs: float, left: float = math.inf) -> int:
+    """How often to time a model.
+
+    Parameters
+    ----------
+    secs : float
+        The seconds of a run.
+    left : float
+        The seconds that are left: half of them may be spent on it.
+
+    Returns
+    -------
+    runs : int
+        At least 1.
+    """
+    runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
+    if runs * secs > left / 2:
+        runs = max(1, int(left / 2 / secs))
+    return runs
