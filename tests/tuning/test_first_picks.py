@@ -34,6 +34,7 @@ from tvm_droplet_ms.tuning.application import database_to_apply
 from tvm_droplet_ms.tuning.first_picks import is_tunable, pick_schedules
 from tvm_droplet_ms.tuning.pick_file import PickFile
 from tvm_droplet_ms.tuning.pick_workers import LocalSampler, Models, PickWorkers
+from tvm_droplet_ms.tuning.picks import FirstPicks
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.workers import start_workers
 
@@ -258,7 +259,7 @@ class RejectAll(ms.postproc.PyPostproc):
         return RejectAll()
 
 
-def test_task_without_a_valid_schedule_is_named_and_left(caplog):
+def test_task_without_a_valid_schedule_is_named_and_left():
     space = ms.space_generator.ScheduleFn(
         lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
     )
@@ -266,7 +267,8 @@ def test_task_without_a_valid_schedule_is_named_and_left(caplog):
     assert len(picks) == 0
     assert list(picks.unscheduled) == ["rejected"]
     assert "PyPostproc" in picks.unscheduled["rejected"]
-    assert "rejected: no valid schedule was found" in caplog.text
+    (note,) = picks.unscheduled_notes()
+    assert note.startswith("rejected has no schedule and stays as it is: all samples were dropped")
 
 
 def test_without_a_valid_sample_a_plain_schedule_is_picked():
@@ -292,6 +294,14 @@ def test_task_that_no_schedule_can_change_is_not_sampled():
     picks = pick_schedules(tasks, workers=FailingWorkers("crash"), **QUICK)
     assert "without blocks" in picks.unscheduled["blockless"]
     assert "extent" in picks.unscheduled["nothing"]
+
+
+def test_notes_name_a_few_of_the_tasks_of_a_reason():
+    picks = FirstPicks(dict.fromkeys("abcde", "no time") | {"f": "no blocks"})
+    assert picks.unscheduled_notes() == [
+        "a, b, c and 2 others have no schedule and stay as they are: no time",
+        "f has no schedule and stays as it is: no blocks",
+    ]
 
 
 def test_task_whose_space_fails_does_not_stop_the_others():

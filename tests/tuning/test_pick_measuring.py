@@ -146,10 +146,9 @@ class Sampler:
 
 
 def contest(table, tmp_path, clock=lambda: 0.0):
-    def request(task):
-        return SimpleNamespace(mod=task.dispatched[0])
-
-    return PickContest(TARGET, RATES, Sampler(), table, table, PickFile(tmp_path), request, clock)
+    return PickContest(
+        TARGET, RATES, Sampler(), table, table, PickFile(tmp_path), seed=0, known=None, clock=clock
+    )
 
 
 def picked(*tasks):

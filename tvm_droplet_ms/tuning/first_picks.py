@@ -183,7 +183,7 @@ def pick_schedules(
         while running:
             settle()
     for name, reason in picks.unscheduled.items():
-        logger.warning("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
+        logger.info("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
     return picks
 
 

@@ -45,17 +45,17 @@ from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder, lower
 from .model_kernels import LowerGraph, ModelKernels
 from .parts import Parts
-from .pick_contest import SAMPLED, PickContest
+from .pick_contest import PickContest
 from .pick_file import PickFile
 from .pick_pace import PickPace
-from .pick_sampling import PickRequest
 from .pick_workers import PickWorkers
 from .priorities import Priorities
 from .roofline import measure_machine
 from .stop import StopRequest
 from .strategy import model_strategy
-from .tuning_run import tune_tasks_by_clock
+from .tuning_run import TuningRun, tune_tasks_by_clock
 from .watch import Watch
+from .whole_batches import in_whole_batches
 from .workers import start_workers
 
 logger = logging.getLogger(__name__)
@@ -197,28 +197,13 @@ class KernelTuner:
                 PickWorkers(self._workers, self._picking.prior),
                 self._picking,
             )
-        for name, reason in kernels.picks.unscheduled.items():
-            self._note(f"{name} has no schedule and stays as it is: {reason}")
+        for note in kernels.picks.unscheduled_notes():
+            self._note(note)
 
     def measure_picks(
         self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest
     ) -> int:
-        """Measure the first picks of the kernels that weigh, and hand over the fastest.
-
-        Parameters
-        ----------
-        kernels : ModelKernels
-            The kernels, with their picks.
-        secs : Mapping[str, float]
-            The seconds of each task in a run of the model as it is, by its name.
-        stop : StopRequest
-            When to end.
-
-        Returns
-        -------
-        count : int
-            The kernels that were measured.
-        """
+        """Measure the first picks of the kernels that weigh; see ``PickContest.run``."""
         tasks = [
             task
             for task in kernels.tasks
@@ -236,23 +221,13 @@ class KernelTuner:
                 self._measure["builder"],
                 self._measure["runner"],
                 PickFile(self._directory),
-                self._request,
+                # Other schedules than those that the first pick was chosen from.
+                self._seed + 1,
+                self._picking.known,
             )
             return contest.run(
                 tasks, kernels.picks, secs, lambda: 0.0 if stop.is_asked else stop.left
             )
-
-    def _request(self, task: ExtractedTask) -> PickRequest:
-        return PickRequest(
-            task.dispatched[0],
-            self._target,
-            SAMPLED,
-            "post-order-apply",
-            1,
-            # Other schedules than those that the first pick was chosen from.
-            self._seed + 1,
-            self._picking.known,
-        )
 
     def best_secs(self, task: ExtractedTask) -> float:
         """The best measured time of a task in seconds; infinity where it has none."""
@@ -315,30 +290,35 @@ class KernelTuner:
         )
         self._start_measuring()
         self._timing.set_tasks([task.dispatched[0] for task in tasks])
+
+        def run(size: int, most: int | None) -> TuningRun:
+            return tune_tasks_by_clock(
+                tasks,
+                work_dir=str(self._directory),
+                database=self.database,
+                strategy=strategy,
+                deadline=stop.deadline,
+                max_trials=most,
+                max_trials_per_task=each,
+                num_trials_per_iter=size,
+                rates=self.rates,
+                should_stop=lambda: stop.is_asked or self.watch.is_spent,
+                make_priorities=self._make_priorities,
+                callbacks=self.watch.callbacks,
+                seed=self._seed,
+                **self._measure,
+            )
+
+        size = batch or batch_size(stop.left, max(1, len(tasks)))
         try:
             with self._parts("tuning"):
-                run = tune_tasks_by_clock(
-                    tasks,
-                    work_dir=str(self._directory),
-                    database=self.database,
-                    strategy=strategy,
-                    deadline=stop.deadline,
-                    max_trials=trials,
-                    max_trials_per_task=each,
-                    num_trials_per_iter=batch or batch_size(stop.left, max(1, len(tasks))),
-                    rates=self.rates,
-                    should_stop=lambda: stop.is_asked or self.watch.is_spent,
-                    make_priorities=self._make_priorities,
-                    callbacks=self.watch.callbacks,
-                    seed=self._seed,
-                    **self._measure,
-                )
+                count, why = in_whole_batches(run, size, trials)
         finally:
             self.watch.close()
             if not self._keep_measuring:
                 self._stop_measuring()
-        self.trials += run.trials
-        self.why_ended = run.why_ended
-        if run.why_ended == "stopped":
+        self.trials += count
+        self.why_ended = why
+        if why == "stopped":
             self.why_ended = "interrupt" if stop.is_asked else "patience"
-        logger.info("%d trials, ended by: %s", run.trials, self.why_ended)
+        logger.info("%d trials, ended by: %s", count, self.why_ended)

@@ -17,7 +17,6 @@
 """The course of a model's tuning: prepare, build, tune, build again, check."""
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,8 +31,8 @@ from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from .agreement import Agreement, NamedPass
 from .alternatives import MOST
-from .batch_size import SECS_PER_TRIAL, batch_size
 from .compiled_model import CompiledModel
+from .ending import FirstCosts, timed_runs
 from .errors import TooLateError
 from .experience import Experience
 from .frontends.imported import ImportedModel
@@ -53,20 +52,6 @@ logger = logging.getLogger(__name__)
 
 EXECUTABLE = "model.so"
 """The file of the work directory that holds the best complete executable."""
-
-TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
-"""Runs of the final model that its latency is the median of: fewer of a slow one, to take no more
-than some seconds."""
-
-SPARE_BUILDS = 0.3
-"""What the last executable may take longer than the share of the first one that is built again."""
-
-EXPORTS = 5
-"""What writing and loading the last executable may take, in times of writing the first one: TVM
-copies the constants several times when it loads them."""
-
-CHECKS = 10
-"""Runs of the last executable that are not its latency: checks, and the times of its kernels."""
 
 MEASURED_SHARE = 0.25
 """The share of the time in which first picks are measured."""
@@ -192,12 +177,9 @@ class ModelTuning:
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         # The last executable has to be built, checked and timed before the deadline. Only kernels
         # that got a batch are compiled again.
-        count = max(1, len(kernels.tasks))
-        batch_secs = SECS_PER_TRIAL * batch_size(stop.left, count)
-        rebuilt = min(1.0, stop.left / (batch_secs * count))
-        ending = (SPARE_BUILDS + rebuilt) * made.build_secs + EXPORTS * export_secs
-        ending += (timed_runs(run_secs) + CHECKS) * run_secs
-        choosing = (MOST - 1) * (made.build_secs + 2 * ROUNDS * run_secs)
+        costs = FirstCosts(len(kernels.tasks), made.build_secs, export_secs, run_secs)
+        ending = costs.ending_secs(stop.left)
+        choosing = costs.choosing_secs(MOST - 1, ROUNDS)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         measured_picks = self._measure_picks(kernels, first, tuning)
@@ -310,24 +292,3 @@ class ModelTuning:
     def _note(self, text: str) -> None:
         logger.warning("%s", text)
         self._notes.append(text)
-
-
-def timed_runs(secs: float, left: float = math.inf) -> int:
-    """How often to time a model.
-
-    Parameters
-    ----------
-    secs : float
-        The seconds of a run.
-    left : float
-        The seconds that are left: half of them may be spent on it.
-
-    Returns
-    -------
-    runs : int
-        At least 1.
-    """
-    runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
-    if runs * secs > left / 2:
-        runs = max(1, int(left / 2 / secs))
-    return runs

@@ -27,6 +27,7 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.target import Target
 
+from ..search_strategy.known_schedules import KnownLike
 from ..search_strategy.logger import logger
 from .pick_file import PickFile
 from .pick_measuring import Builds, Fastest, Finalists, Runs, measure_finalists, weighing
@@ -39,6 +40,9 @@ MEASURED = 3
 
 SAMPLED = 64
 """The schedules that they are chosen from, as many as are sampled of a heavy kernel."""
+
+SPACE = "post-order-apply"
+"""The design space, the same as that of the tuning."""
 
 AT_ONCE = 4
 """The kernels whose schedules are built before the first is timed: builds disturb what is timed."""
@@ -70,8 +74,10 @@ class PickContest:
         Build and time them.
     file : PickFile | None
         Where the fastest are kept. None for nowhere.
-    request : Callable[[ExtractedTask], PickRequest]
-        What to sample of a task.
+    seed : int
+        Seed of the sampling.
+    known : str | os.PathLike[str] | None
+        Schedules of other models' tasks; see ``find_schedules``.
     clock : Callable[[], float]
         Counts seconds.
     """
@@ -82,7 +88,8 @@ class PickContest:
     builder: Builds
     runner: Runs
     file: PickFile | None
-    request: Callable[[ExtractedTask], PickRequest]
+    seed: int
+    known: KnownLike = "auto"
     clock: Callable[[], float] = time.monotonic
 
     def run(
@@ -139,7 +146,11 @@ class PickContest:
         return [open_tasks[place] for place in weighing(gains, GAIN_SHARE)]
 
     def _finalists(self, tasks: Sequence[ExtractedTask], picks: FirstPicks) -> list[Finalists]:
-        futures = [self.sampler.submit_finalists(self.request(task), MEASURED) for task in tasks]
+        requests = [
+            PickRequest(task.dispatched[0], self.target, SAMPLED, SPACE, 1, self.seed, self.known)
+            for task in tasks
+        ]
+        futures = [self.sampler.submit_finalists(request, MEASURED) for request in requests]
         finalists = []
         for task, future in zip(tasks, futures, strict=True):
             mod = task.dispatched[0]

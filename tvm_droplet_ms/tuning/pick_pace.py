@@ -37,6 +37,9 @@ SHARE = 0.4
 """The share of the time that picking and compiling may take, where the goal leaves a kernel fewer
 than ``FEWEST`` samples."""
 
+HOPELESS = 0.5
+"""The share of the time for compiling below which no schedules are drawn any more."""
+
 FEWEST = 8
 """The samples without which a pick is little better than a random one."""
 
@@ -85,13 +88,14 @@ class PickPace:
         Returns
         -------
         count : int
-            At least 1, where there is time for a schedule but not for asking; 0 where the time is
-            just enough to compile the kernels as they are.
+            1 where there is time for a schedule but not for asking; 0 where the time is hardly
+            enough to compile the kernels as they are.
         """
         waiting, self._waiting = self._waiting, max(1, self._waiting - 1)
         secs_per_sample = self._secs / self._samples
         compiling = COMPILED * self._kernels * secs_per_sample
-        if self._left() < compiling:
+        # A kernel without a schedule takes as long to compile as one with, and runs for ever.
+        if self._left() < HOPELESS * compiling:
             return 0
 
         spent = self._clock() - self._began

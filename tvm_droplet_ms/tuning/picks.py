@@ -34,6 +34,9 @@ from ..search_strategy.design_spaces import SpacePoint
 from ..search_strategy.logger import logger
 from .pick_file import StoredPick
 
+NAMED = 3
+"""The tasks that a note names."""
+
 
 @dataclass(frozen=True)
 class FirstPick:
@@ -91,6 +94,20 @@ class FirstPicks:
     def find(self, mod: IRModule, target: Target) -> FirstPick | None:
         """The pick of a workload; None where there is none."""
         return self._picks.get(task_key(mod, target))
+
+    def unscheduled_notes(self) -> list[str]:
+        """Which tasks have no pick, a sentence for each reason."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.unscheduled.items():
+            names.setdefault(reason, []).append(name)
+        notes = []
+        for reason, found in names.items():
+            more = f" and {len(found) - NAMED} others" if len(found) > NAMED else ""
+            verb = "has no schedule and stays as it is"
+            if len(found) > 1:
+                verb = "have no schedule and stay as they are"
+            notes.append(f"{', '.join(found[:NAMED])}{more} {verb}: {reason}")
+        return notes
 
     def __iter__(self) -> Iterator[FirstPick]:
         """The picks, in the order in which they were added."""
