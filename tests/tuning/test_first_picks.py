@@ -183,8 +183,8 @@ class Slow:
     def __init__(self, *counts):
         self.counts, self.wishes, self.taken = list(counts), [], []
 
-    def count(self, wish):
-        self.wishes.append(wish)
+    def count(self, wish, *, is_heavy):
+        self.wishes.append((wish, is_heavy))
         return self.counts.pop(0)
 
     def done(self, samples, secs):
@@ -196,7 +196,7 @@ def test_clock_says_how_many_are_sampled_and_what_is_left_as_it_is():
     tasks = [dense(n, weight=64 // n, name=f"dense{n}") for n in (8, 16, 32)]
     picks = pick_schedules(tasks, prior=model, pace=pace, **QUICK | {"least": 6})
     # Half of the samples are left to known schedules, of which there are none here.
-    assert pace.wishes == [12, 12, 12] and model.asked == 4 + 2
+    assert pace.wishes == [(12, False)] * 3 and model.asked == 4 + 2
     assert picks.unscheduled == {"dense32": "the time is too short to pick one"}
     # The first one is not counted: it waits for the processes to start.
     assert pace.taken == [(4, True)]

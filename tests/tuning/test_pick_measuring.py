@@ -37,6 +37,7 @@ from tvm_droplet_ms.tuning.pick_file import PickFile
 from tvm_droplet_ms.tuning.pick_measuring import Finalists, measure_finalists, weighing
 from tvm_droplet_ms.tuning.picks import FirstPick, FirstPicks, restore, task_key
 from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.tuning.stop import StopRequest
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))
@@ -164,14 +165,14 @@ def test_slow_pick_is_replaced_and_kept_for_the_next_run(tmp_path):
     mod = task.dispatched[0]
     table = Table({applied(mod, split(mod, 8)): 0.25})
     picks = picked(task)
-    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, lambda: 9.0) == 1
+    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest()) == 1
     pick = picks.find(mod, TARGET)
     assert pick.secs == 0.25 and applied(mod, pick.trace) == applied(mod, split(mod, 8))
     assert pick.points == ((0, (2,)),)
     stored = restore(mod, PickFile(tmp_path).read()[task_key(mod, TARGET)], True)
     assert stored.secs == 0.25 and applied(mod, stored.trace) == applied(mod, pick.trace)
     # It is not measured again.
-    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, lambda: 9.0) == 0
+    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest()) == 0
 
 
 def test_heaviest_is_first_and_the_clock_ends_it(tmp_path):
@@ -186,7 +187,9 @@ def test_heaviest_is_first_and_the_clock_ends_it(tmp_path):
     table = Table({})
     picks = picked(*tasks)
     # A batch takes 5 s by this clock: there are 9 for the first one, and 4 are not enough.
-    count = contest(table, tmp_path, clock).run(tasks, picks, secs, lambda: 14.0 - now[0])
+    count = contest(table, tmp_path, clock).run(
+        tasks, picks, secs, StopRequest(14.0, lambda: now[0])
+    )
     assert count == AT_ONCE and len(table.built) == 1
     measured = [t for t in tasks if picks.find(t.dispatched[0], TARGET).secs is not None]
     assert measured == tasks[-AT_ONCE:]
@@ -197,7 +200,7 @@ def test_task_whose_sampling_fails_is_measured_with_what_it_has(tmp_path):
     mod = task.dispatched[0]
     picks = picked(task)
     table = Table({applied(mod, split(mod, 2)): 2.0, structural_hash(mod): 3.0})
-    contest(table, tmp_path).run([task], picks, {"relu24": 1.0}, lambda: 9.0)
+    contest(table, tmp_path).run([task], picks, {"relu24": 1.0}, StopRequest())
     assert picks.find(mod, TARGET).secs == 2.0 and len(table.built[0]) == 2
 
 

@@ -52,6 +52,14 @@ def test_first_executable_is_there_in_time(kernels, bar):
     assert min(counts) >= FEWEST
 
 
+def test_heavy_kernels_get_twice_the_share_of_others():
+    counts = [
+        PickPace(100, 2, lambda: 60.0, lambda: 0.0).count(WISH, is_heavy=is_heavy)
+        for is_heavy in (True, False)
+    ]
+    assert 2 * counts[1] <= counts[0] <= 2 * counts[1] + 1
+
+
 def test_few_kernels_get_all_that_is_of_use():
     counts, _ = pick_all(2, 60.0)
     assert counts == [WISH, WISH]

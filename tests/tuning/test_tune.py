@@ -28,7 +28,7 @@ from tvm_ffi import structural_hash
 import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
-from tvm_droplet_ms.tuning import ModelError, tune
+from tvm_droplet_ms.tuning import ModelError, kernel_tuner, tune
 from tvm_droplet_ms.tuning.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.ending import timed_runs
 from tvm_droplet_ms.tuning.pick_file import PickFile
@@ -139,13 +139,20 @@ class TestTune:
 
 
 def test_time_that_is_too_short_for_schedules_gives_the_model_as_it_is(
-    model, image, expected, tmp_path
+    model, image, expected, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(kernel_tuner, "GRACE_SECS", 300.0)
     result = tune(model, time_budget_s=0.1, work_dir=tmp_path)
     np.testing.assert_allclose(result(image), expected, rtol=1e-4, atol=1e-4)
     assert {row.schedule for row in result.kernels} == {"untouched"}
     assert result.why_ended == "time" and "too short to pick one" in "".join(result.notes)
     assert len(result.notes) == 1
+
+
+def test_time_that_is_too_short_for_any_executable_is_said(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_tuner, "GRACE_SECS", -300.0)
+    with pytest.raises(ModelError, match="the time is too short: .* pass a larger time_budget_s"):
+        tune(model, time_budget_s=0.1, work_dir=tmp_path)
 
 
 class TestBadInput:

@@ -46,7 +46,7 @@ from .sample_sizes import sample_sizes
 class Pace(Protocol):
     """Says how much time each task may have; see ``PickPace``."""
 
-    def count(self, wish: int) -> int:
+    def count(self, wish: int, *, is_heavy: bool = False) -> int:
         """The samples of the next task; at most `wish`, and 0 where there is no time for one."""
 
     def done(self, samples: int, secs: float) -> None:
@@ -169,7 +169,11 @@ def pick_schedules(
             if made is not None:
                 picks.add(key, made)
                 continue
-            count = sizes[index] if pace is None else _paced(pace, sizes[index])
+            count = (
+                sizes[index]
+                if pace is None
+                else _paced(pace, sizes[index], is_heavy=sizes[index] > least)
+            )
             if not count:
                 picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
                 continue
@@ -187,9 +191,9 @@ def pick_schedules(
     return picks
 
 
-def _paced(pace: Pace, wish: int) -> int:
+def _paced(pace: Pace, wish: int, *, is_heavy: bool) -> int:
     """The schedules to draw of a task: as many known ones are asked about on top."""
-    return -(-pace.count(2 * wish) // 2)
+    return -(-pace.count(2 * wish, is_heavy=is_heavy) // 2)
 
 
 @dataclass(frozen=True)

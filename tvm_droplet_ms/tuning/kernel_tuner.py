@@ -17,13 +17,9 @@
 """Gives the kernels of a model schedules: picked first, then measured."""
 
 import logging
-import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
@@ -33,9 +29,7 @@ from tvm.target import Target
 
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
-from ..search_strategy.history import is_for_target
 from ..search_strategy.prior import find_prior
-from .application import best_records
 from .batch_size import batch_size
 from .cold_timing import InsideTiming
 from .experience import Experience
@@ -54,7 +48,7 @@ from .roofline import measure_machine
 from .stop import StopRequest
 from .strategy import model_strategy
 from .tuning_run import TuningRun, tune_tasks_by_clock
-from .watch import Watch
+from .watch import Watch, know_records
 from .whole_batches import in_whole_batches
 from .workers import start_workers
 
@@ -204,11 +198,7 @@ class KernelTuner:
         self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest
     ) -> int:
         """Measure the first picks of the kernels that weigh; see ``PickContest.run``."""
-        tasks = [
-            task
-            for task in kernels.tasks
-            if is_tunable(task) and task.task_name not in kernels.untouched
-        ]
+        tasks = [t for t in kernels.tasks if is_tunable(t) and t.task_name not in kernels.untouched]
         if stop.is_due or not tasks:
             return 0
         with self._parts("first picks measured"):
@@ -225,9 +215,7 @@ class KernelTuner:
                 self._seed + 1,
                 self._picking.known,
             )
-            return contest.run(
-                tasks, kernels.picks, secs, lambda: 0.0 if stop.is_asked else stop.left
-            )
+            return contest.run(tasks, kernels.picks, secs, stop)
 
     def best_secs(self, task: ExtractedTask) -> float:
         """The best measured time of a task in seconds; infinity where it has none."""
@@ -235,19 +223,6 @@ class KernelTuner:
         records = self.database.get_top_k(workload, 1)
         secs = [float(secs) for record in records for secs in record.run_secs]
         return sum(secs) / len(secs) if secs else float("inf")
-
-    def _know(self, tasks: Sequence[ExtractedTask]) -> None:
-        """Tell the watch what the database knows of tasks."""
-        best = best_records(self.database, self._target)
-        trials: Counter[int] = Counter(
-            structural_hash(record.workload.mod)
-            for record in self.database.get_all_tuning_records()
-            if is_for_target(record, self._target)
-        )
-        for task in tasks:
-            key = structural_hash(task.dispatched[0])
-            secs = best[key][1] if key in best else math.inf
-            self.watch.know(str(task.task_name), trials[key], secs)
 
     def tune(
         self,
@@ -275,7 +250,7 @@ class KernelTuner:
         each : int | None
             The most trials of a task; None for no limit.
         """
-        self._know(tasks)
+        know_records(self.watch, tasks, self.database, self._target)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
         tasks = [task for task in tasks if task.task_name not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.

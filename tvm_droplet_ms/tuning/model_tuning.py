@@ -53,8 +53,8 @@ logger = logging.getLogger(__name__)
 EXECUTABLE = "model.so"
 """The file of the work directory that holds the best complete executable."""
 
-MEASURED_SHARE = 0.25
-"""The share of the time in which first picks are measured."""
+MEASURED_SHARE, MEASURED_SHARE_ALONE = 0.25, 0.5
+"""The share of the time in which first picks are measured: before a search, and without one."""
 
 CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
@@ -182,7 +182,8 @@ class ModelTuning:
         choosing = costs.choosing_secs(MOST - 1, ROUNDS)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
-        measured_picks = self._measure_picks(kernels, first, tuning)
+        share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
+        measured_picks = self._measure_picks(kernels, first, tuning, share)
         chosen, choice = kernels, ""
         unmeasured = "nothing to measure"
         if tuning.is_due:
@@ -221,12 +222,12 @@ class ModelTuning:
         return graph, kernels
 
     def _measure_picks(
-        self, kernels: ModelKernels, first: CompiledModel, tuning: StopRequest
+        self, kernels: ModelKernels, first: CompiledModel, tuning: StopRequest, share: float
     ) -> int:
         """Measure the picks of what weighs inside the first executable; returns their number."""
         if tuning.is_due:
             return 0
-        stop = tuning.earlier((1 - MEASURED_SHARE) * tuning.left)
+        stop = tuning.earlier((1 - share) * tuning.left)
         with self._parts("check"):
             found = first.kernel_secs(self._check.inputs[0], 1)
         return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop)

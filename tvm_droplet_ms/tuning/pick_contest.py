@@ -34,6 +34,7 @@ from .pick_measuring import Builds, Fastest, Finalists, Runs, measure_finalists,
 from .pick_sampling import PickRequest
 from .picks import FirstPick, FirstPicks, last_line, task_key
 from .roofline import MachineRates, task_bound
+from .stop import StopRequest
 
 MEASURED = 3
 """The best predicted schedules of a kernel that are measured."""
@@ -46,6 +47,9 @@ SPACE = "post-order-apply"
 
 AT_ONCE = 4
 """The kernels whose schedules are built before the first is timed: builds disturb what is timed."""
+
+FIRST_BATCH_SECS = 4.0
+"""What a batch is expected to take before one was measured, seen on two CPUs."""
 
 GAIN_SHARE = 0.98
 """The kernels that hold this share of the seconds above the roofline are measured."""
@@ -97,7 +101,7 @@ class PickContest:
         tasks: Sequence[ExtractedTask],
         picks: FirstPicks,
         secs: Mapping[str, float],
-        left: Callable[[], float],
+        stop: StopRequest,
     ) -> int:
         """Measure while there is time; the kernels with the most to gain first.
 
@@ -109,8 +113,8 @@ class PickContest:
             Their picks, which are replaced by the fastest.
         secs : Mapping[str, float]
             The seconds of each task in a run of the model as it is, by its name.
-        left : Callable[[], float]
-            The seconds that are left. A batch that is expected to take longer is not begun.
+        stop : StopRequest
+            When to end. A batch that is expected to take longer is not begun.
 
         Returns
         -------
@@ -118,8 +122,8 @@ class PickContest:
             The tasks that have been measured.
         """
         waiting = self._waiting(tasks, picks, secs)
-        longest, count = 0.0, 0
-        while waiting and left() > longest:
+        longest, count = FIRST_BATCH_SECS, 0
+        while waiting and not stop.is_asked and stop.left > longest:
             began = self.clock()
             batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             finalists = self._finalists(batch, picks)

@@ -37,6 +37,9 @@ SHARE = 0.4
 """The share of the time that picking and compiling may take, where the goal leaves a kernel fewer
 than ``FEWEST`` samples."""
 
+HEAVY = 2.0
+"""The samples of a heavy kernel, in times of its equal share."""
+
 HOPELESS = 0.5
 """The share of the time for compiling below which no schedules are drawn any more."""
 
@@ -77,13 +80,15 @@ class PickPace:
         self._samples = float(FEWEST * workers)
         self._secs = self._samples * SECS_PER_SAMPLE / workers
 
-    def count(self, wish: int) -> int:
+    def count(self, wish: int, *, is_heavy: bool = False) -> int:
         """The samples of the next kernel.
 
         Parameters
         ----------
         wish : int
             The most that are of use.
+        is_heavy : bool
+            Whether it is one of those that hold most of the model's time, which come first.
 
         Returns
         -------
@@ -103,7 +108,7 @@ class PickPace:
         def affordable(secs: float) -> int:
             """The samples that leave picking and compiling so many seconds, from the start."""
             free = min(secs - spent, self._left()) - compiling
-            return int(free / (waiting * secs_per_sample))
+            return int((HEAVY if is_heavy else 1.0) * free / (waiting * secs_per_sample))
 
         by_share = min(FEWEST, affordable(self._share))
         return max(1, min(wish, max(by_share, affordable(self._goal))))

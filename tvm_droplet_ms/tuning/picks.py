@@ -102,7 +102,8 @@ class FirstPicks:
             names.setdefault(reason, []).append(name)
         notes = []
         for reason, found in names.items():
-            more = f" and {len(found) - NAMED} others" if len(found) > NAMED else ""
+            others = len(found) - NAMED
+            more = f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
             verb = "has no schedule and stays as it is"
             if len(found) > 1:
                 verb = "have no schedule and stay as they are"
