@@ -34,6 +34,7 @@ from ..search_strategy.history import History
 from ..search_strategy.known_schedules import KnownLike, find_schedules
 from ..search_strategy.prior import CostModelPrior
 from ..search_strategy.tuned_task import nearest_points
+from .design_space import sound_space
 from .picks import FirstPick
 
 KEPT = 8
@@ -103,7 +104,7 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     context = TuneContext(
         request.mod,
         target=request.target,
-        space_generator=request.space,
+        space_generator=sound_space(request.space, request.mod, request.target),
         rand_state=request.seed + 1,
         num_threads=request.num_threads,
     )
