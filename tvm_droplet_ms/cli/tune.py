@@ -82,6 +82,23 @@ def add_command(commands: Any) -> None:
         help="the shape of an input that the model leaves open; may be repeated",
     )
     tune.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        type=_dim,
+        metavar="NAME=320",
+        help="an extent that the model leaves open by name, in all inputs; may be repeated",
+    )
+    tune.add_argument(
+        "--constant",
+        action="append",
+        default=[],
+        type=_constant,
+        metavar="NAME=16000",
+        help="the value of an input of an ONNX model, or values separated by commas: it is no "
+        "input of the tuned model any more; may be repeated",
+    )
+    tune.add_argument(
         "--minutes",
         type=minutes,
         default=5.0,
@@ -118,7 +135,7 @@ def add_command(commands: Any) -> None:
         "--tolerance",
         type=float,
         help="the largest difference of an output from the untouched model's, relative to the "
-        "largest output",
+        "scale of the output's row",
     )
     tune.add_argument(
         "--inputs",
@@ -151,6 +168,35 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
             f"{text!r} is no shape: expected a name and positive extents, such as x=1,3,224,224"
         )
     return name, shape
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, equals, extent = text.rpartition("=")
+    if not name or not equals or not extent.isdecimal() or int(extent) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no extent: expected a name and a positive number, such as width=320"
+        )
+    return name, int(extent)
+
+
+def _constant(text: str) -> tuple[str, float | int | list[float | int]]:
+    name, equals, written = text.rpartition("=")
+    try:
+        values = [_number(value) for value in written.split(",")]
+    except ValueError:
+        values = []
+    if not name or not equals or not values:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no value of an input: expected a name and numbers, such as sr=16000"
+        )
+    return name, values[0] if len(values) == 1 else values
+
+
+def _number(text: str) -> float | int:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -234,6 +280,9 @@ def _tune_model(
         result = tune(
             options.model,
             shapes={name: tuple(shape) for name, shape in options.shape} or None,
+            # A run that an older version kept has none of these.
+            dims=dict(getattr(options, "dim", [])) or None,
+            constants=dict(getattr(options, "constant", [])) or None,
             threads=options.threads,
             time_budget_s=60.0 * minutes_left,
             trials=trials_left(options.trials, spent_trials),

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The arguments of a kernel: random values for them, and how far outputs may differ."""
+"""The arguments of a kernel: random values for them, and how far its outputs may differ."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -194,7 +194,7 @@ def summed(mod: IRModule) -> int:
 
 
 def tolerance(dtype: np.dtype[Any], length: int) -> float:
-    """The largest difference of an output, relative to its largest number.
+    """The largest deviation of an output, relative to the scale of the row; see ``deviation``.
 
     A sum in another order differs by some roundings for each square root of what is summed.
     Integers must be equal.
@@ -210,20 +210,3 @@ def tolerance(dtype: np.dtype[Any], length: int) -> float:
         return 0.0
     finfo: Any = ml_dtypes.finfo
     return ROUNDINGS * float(finfo(dtype).eps) * math.sqrt(length)
-
-
-def deviation(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference of two arrays, relative to the largest expected number.
-
-    Infinite where one is not finite and the other is.
-    """
-    found, expected = (np.asarray(array, dtype=np.float64) for array in (found, expected))
-    if not expected.size:
-        return 0.0
-    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
-    if not (np.isfinite(found) | same).all() or not (np.isfinite(expected) | same).all():
-        return float("inf")
-    difference = np.abs(np.subtract(found, expected, out=np.zeros_like(found), where=~same))
-    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
-    most = float(difference.max())
-    return most / largest if largest else (0.0 if most == 0.0 else float("inf"))

@@ -91,7 +91,7 @@ class KernelResult:
     reason : str
         Why they were not; empty where they were.
     deviation : float
-        The largest difference of an output, relative to its largest number.
+        The largest difference of an output, relative to the scale of its row; see ``deviation``.
     trials : int
         Schedules that this run measured.
     known_trials : int
@@ -218,7 +218,7 @@ class KernelResult:
         for reason, count in self.failures.items():
             lines.append(f"  {count} failed: {reason}")
         lines += [f"  refused: {reason}" for reason in self.wrong]
-        checked = f"checked, outputs differ by {self.deviation:.1e} of the largest"
+        checked = f"checked, outputs differ by {self.deviation:.1e} of the scale of a row"
         lines.append(f"  {checked if self.verified else f'not checked: {self.reason}'}")
         lines.append(f"  {self.library}")
         return "\n".join(lines)

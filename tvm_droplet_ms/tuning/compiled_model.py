@@ -169,7 +169,8 @@ def _by_name(totals: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
 
 
 def _tensors(inputs: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
-    return [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs]
+    # ``np.ascontiguousarray`` would make a scalar an array of one element.
+    return [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
 
 
 def _arrays(output: Any) -> Arrays:

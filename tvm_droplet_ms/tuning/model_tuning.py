@@ -29,11 +29,10 @@ from tvm.target import Target
 from ..database import open_database
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
-from .agreement import Agreement
+from .agreement import Agreement, NamedPass
 from .alternatives import MOST
 from .batch_size import SECS_PER_TRIAL, batch_size
 from .compiled_model import CompiledModel
-from .diagnosis import NamedPass
 from .errors import ModelError
 from .experience import Experience
 from .frontends.imported import ImportedModel
@@ -155,7 +154,7 @@ class ModelTuning:
             watch=watch,
         )
         steps = graph_passes() if passes is None else passes
-        self._agreement = Agreement(imported.mod, target, steps, check, parts, self._note)
+        self._agreement = Agreement(imported.mod, steps, check, parts, self._note)
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
@@ -175,9 +174,10 @@ class ModelTuning:
         Raises
         ------
         ModelError
-            If the time is too short for a first executable.
+            If the time is too short for a first executable, or TVM's import computes something else
+            than the reference.
         RuntimeError
-            If the outputs differ and no kernel and no pass is the reason.
+            If the executable computes something else after it was written.
         """
         try:
             return self._run(stop, trials)
@@ -185,9 +185,8 @@ class ModelTuning:
             self._tuner.close()
 
     def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
-        graph, kernels, first, build_secs = self._agreement.first(
-            lambda passes: self._prepare(passes, stop), stop
-        )
+        made = self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
+        graph, kernels, first = made.graph, made.kernels, made.compiled
         export_secs = self._keep(first)
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
@@ -196,9 +195,9 @@ class ModelTuning:
         count = max(1, len(kernels.tasks))
         batch_secs = SECS_PER_TRIAL * batch_size(stop.left, count)
         rebuilt = min(1.0, stop.left / (batch_secs * count))
-        ending = (SPARE_BUILDS + rebuilt) * build_secs + EXPORTS * export_secs
+        ending = (SPARE_BUILDS + rebuilt) * made.build_secs + EXPORTS * export_secs
         ending += (_timed_runs(run_secs) + CHECKS) * run_secs
-        choosing = (MOST - 1) * (build_secs + 2 * ROUNDS * run_secs)
+        choosing = (MOST - 1) * (made.build_secs + 2 * ROUNDS * run_secs)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         chosen, choice = kernels, ""
@@ -265,7 +264,7 @@ class ModelTuning:
             if deviation > self._check.tolerance:
                 raise RuntimeError(
                     f"the outputs of {self._directory / EXECUTABLE} differ from "
-                    f"{self._check.reference.name} by {deviation:.1e} of the largest, where the "
+                    f"{self._check.reference.name} by {deviation:.1e} of its scale, where the "
                     f"same model gave the right ones before it was written: please report the model"
                 )
             rows = kernel_rows(

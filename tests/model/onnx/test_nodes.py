@@ -272,6 +272,15 @@ def test_nodes_of_other_domains_stay():
     assert kinds(model) == ["Clip"]
 
 
+def test_one_hot_of_a_depth_that_is_computed_stays():
+    nodes = [
+        node("Cast", "x", "i", to=TensorProto.INT64),
+        node("ReduceMax", "i", "depth", keepdims=0),
+        node("OneHot", "i depth values"),
+    ]
+    assert "OneHot" in kinds(make(nodes, (2, 3), values=floats(0, 1)))
+
+
 def test_pads_and_what_is_before_them_of_other_domains_stay():
     """A pad of another domain may reflect, and its Relu may be a leaky one."""
     mine = helper.make_opsetid("mine", 1)

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .weights import without_weights
+
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
@@ -163,8 +165,7 @@ class OnnxGraph:
         return self._inferred.get(name)
 
     def _infer_shapes(self) -> dict[str, tuple[int, ...]]:
-        copy = self._onnx.ModelProto()
-        copy.CopyFrom(self._model)
+        copy, _ = without_weights(self._model)
         for value in copy.graph.input:
             for dimension, extent in zip(
                 value.type.tensor_type.shape.dim, self._shapes.get(value.name, ())
