@@ -93,7 +93,7 @@ def import_torch(
         torch.set_num_threads(threads)
         try:
             with torch.no_grad():
-                outputs = module(*(torch.from_numpy(np.ascontiguousarray(a)) for a in inputs))
+                outputs = module(*(torch.from_numpy(np.asarray(a, order="C")) for a in inputs))
         finally:
             torch.set_num_threads(before)
         return [leaf.numpy() for leaf in torch.utils._pytree.tree_leaves(outputs)]
