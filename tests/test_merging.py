@@ -18,6 +18,7 @@
 
 import json
 
+import filelock
 import pytest
 
 from tvm import te
@@ -96,6 +97,19 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
     path.write_text("[0]\n")
     with pytest.raises(MergeError, match="line"):
         merge_work_dirs([first], tmp_path / "c")
+
+
+@pytest.mark.parametrize("name", ["a", "b", "new"])
+def test_a_directory_that_is_written_is_refused(tmp_path, name):
+    """Half of its lines may be there, and records name workloads by their line."""
+    sources = [make_run(tmp_path / one, {(8, 2): 3.0}) for one in ("a", "b")]
+    (tmp_path / "new").mkdir()
+    with filelock.FileLock(tmp_path / name / ".lock"):
+        with pytest.raises(MergeError, match=f"another process tunes in '.*{name}'"):
+            merge_work_dirs(sources, tmp_path / "new")
+    assert not (tmp_path / "new" / "database_tuning_record.json").exists()
+    # A directory that is named twice is in nobody's way.
+    assert merge_work_dirs([*sources, sources[0]], tmp_path / "new").records == 1
 
 
 def test_from_the_shell(tmp_path, capsys):

@@ -22,6 +22,7 @@ import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
+import filelock
 import numpy as np
 import pytest
 import tvm_ffi
@@ -198,6 +199,47 @@ def test_pass_tunes_named_operators_and_returns_module(model, tmp_path, unmeasur
     for record in records:
         (workload,) = record.workload.mod.functions.values()
         assert tvm_ffi.structural_equal(workload.body, convolution.body, map_free_vars=True)
+
+
+UNPREDICTED = {**SMALL_SEARCH, "prior": None, "draft": None}
+"""Without predictions, which take most of the time."""
+
+
+def make_pass(work_dir, **options):
+    with host_target():
+        tune = DropletTuneIRMod(
+            {}, work_dir, 2, op_names=["conv2d"], strategy_options=UNPREDICTED, **options
+        )
+    return lambda mod: tune(fuse(mod, host_target()))
+
+
+def make_pipeline(work_dir, **options):
+    return pipeline(
+        total_trials=2,
+        target=host_target(),
+        work_dir=work_dir,
+        op_names=["conv2d"],
+        **UNPREDICTED,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("make", [make_pass, make_pipeline])
+def test_a_directory_has_one_writer_who_mends_it(make, model, tmp_path, unmeasured, caplog):
+    """Records name workloads by their line: two writers would mix them up."""
+    with filelock.FileLock(tmp_path / ".lock"):
+        with pytest.raises(RuntimeError, match="another process tunes in"):
+            make(str(tmp_path), **unmeasured)(model[0])
+    assert not list(tmp_path.glob("database_*.json"))
+    (tmp_path / "database_tuning_record.json").write_text("[0, [to")
+    make(str(tmp_path), **unmeasured)(model[0])
+    assert "the torn last line of database_tuning_record.json was cut off" in caplog.text
+    assert len(open_database(tmp_path).get_all_tuning_records()) == 2
+
+
+def test_what_is_applied_only_may_be_written_by_another(model, tmp_path):
+    with filelock.FileLock(tmp_path / ".lock"):
+        pipeline(total_trials=0, target=host_target(), work_dir=str(tmp_path))(model[0])
 
 
 DEFAULTS = """

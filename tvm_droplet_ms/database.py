@@ -17,9 +17,11 @@
 """Opens the database of a work directory, and names the faulty lines if TVM cannot."""
 
 import json
+import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,10 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workloa
 
 from .compat import fast_tune_contexts
 from .cost_model.archive import replacing
+from .one_writer import only_writer
+from .tuning.torn_database import mend_torn_end
+
+logger = logging.getLogger(__name__)
 
 
 def open_database(
@@ -68,6 +74,39 @@ def open_database(
             if explanation is None:
                 raise
             raise ValueError(explanation) from error
+
+
+@contextmanager
+def writing_database(work_dir: str | os.PathLike[str]) -> Iterator[JSONDatabase]:
+    """Open the database of a work directory to go on writing it, and keep others from doing so.
+
+    A torn last line, which a killed writer or a full disk leaves, is cut off first; the log says
+    so.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        Its directory. Created if missing.
+
+    Yields
+    ------
+    database : JSONDatabase
+        As of ``open_database``.
+
+    Raises
+    ------
+    SecondWriterError
+        If another process tunes in the directory.
+    ValueError
+        If a line cannot be read; as of ``open_database``.
+    OSError
+        If the directory cannot be written.
+    """
+    Path(work_dir).mkdir(parents=True, exist_ok=True)
+    with only_writer(work_dir):
+        for torn in mend_torn_end(work_dir):
+            logger.warning("%s: the torn last line of %s was cut off", work_dir, torn)
+        yield open_database(work_dir)
 
 
 _WORKLOADS = "database_workload.json"

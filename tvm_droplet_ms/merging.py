@@ -19,8 +19,8 @@
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from .database import open_database
 from .kernel_tuning.records import RECORDS, read_records
+from .one_writer import SecondWriterError, only_writer
 from .search_strategy.history import is_unmeasured, valid_secs
 from .tuning.torn_database import torn_ends
 from .tuning.work_dir import SETTINGS
@@ -79,8 +80,8 @@ def merge_work_dirs(
     Raises
     ------
     MergeError
-        If a directory has no database, a damaged or torn one, or other settings than the first; or
-        if there are records in `out`.
+        If a directory has no database, a damaged or torn one, or other settings than the first; if
+        there are records in `out`; or if another process tunes in one of them.
     """
     directories = [Path(work_dir) for work_dir in work_dirs]
     new = Path(out)
@@ -88,24 +89,53 @@ def merge_work_dirs(
         raise MergeError("no directory is given, expected at least one")
     if (new / RECORDS).exists():
         raise MergeError(f"{new} has records already: name a new directory")
-    settings = _same_settings(directories)
+    with ExitStack() as held:
+        # Each once: a second lock of this process would find the first.
+        for directory in dict.fromkeys(path.resolve() for path in directories):
+            # One that cannot be written is written by nobody else of this user either.
+            if os.access(directory, os.W_OK):
+                _hold(directory, held)
+        settings = _same_settings(directories)
+        best, found = _best_records(directories)
+        new.mkdir(parents=True, exist_ok=True)
+        _hold(new.resolve(), held)
+        _write(new, best, settings)
+    return Merged(len(best), found - len(best))
+
+
+def _hold(directory: Path, held: ExitStack) -> None:
+    """Keep others from writing a directory."""
+    try:
+        held.enter_context(only_writer(directory))
+    except SecondWriterError as error:
+        raise MergeError(str(error)) from error
+
+
+def _best_records(directories: Sequence[Path]) -> tuple[list[TuningRecord], int]:
+    """The record to keep of each schedule, and how many there are in all directories."""
     best: dict[tuple[int, str], TuningRecord] = {}
-    found = Counter[str]()
+    found = 0
     for directory in directories:
         for record in _records(directory):
             key = (structural_hash(record.workload.mod), _text(record))
-            found["all"] += 1
+            found += 1
             if key not in best or _rank(record) < _rank(best[key]):
                 best[key] = record
+    return list(best.values()), found
+
+
+def _write(new: Path, records: Sequence[TuningRecord], settings: str | None) -> None:
+    """Write records and settings to a directory without any."""
+    if (new / RECORDS).exists():
+        raise MergeError(f"{new} has records already: name a new directory")
     database = open_database(new)
-    for record in best.values():
+    for record in records:
         workload = database.commit_workload(record.workload.mod)
         database.commit_tuning_record(
             TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
         )
     if settings is not None:
         (new / SETTINGS).write_text(settings, encoding="utf-8")
-    return Merged(len(best), found["all"] - len(best))
 
 
 def _same_settings(directories: Sequence[Path]) -> str | None:

@@ -21,7 +21,7 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from .compat import fast_tune_contexts
-from .database import open_database
+from .database import open_database, writing_database
 from .model.kernels.block_names import name_blocks
 from .model.kernels.channelwise import mark_channelwise
 from .model.kernels.fixed_layouts import keep_layouts
@@ -166,7 +166,8 @@ def DropletTuneIRMod(
         which measure on this machine and need Linux. If only one is given, the other is a
         ``WarmBuilder()`` or a ``PromptRunner()``. "local" names TVM's own.
     database : Database, optional
-        Database of the records. Defaults to ``open_database(work_dir)``, opened when the pass runs.
+        Database of the records. Defaults to that of `work_dir`, opened when the pass runs; a torn
+        last line is cut off first.
     cost_model : CostModel or str, optional
         The cost model that TVM trains beside the search. Defaults to "none", because the strategy
         asks its own prior; or to "xgb" with an ``explorer`` other than "random", which asks it.
@@ -185,6 +186,8 @@ def DropletTuneIRMod(
     ValueError
         If there is no current target, or a number of trials is out of range. When the pass runs: if
         the module has no task to tune, or the database in `work_dir` cannot be read.
+    RuntimeError
+        When the pass runs: if another process tunes in `work_dir`. Not with a ``database``.
     """
     target = Target.current()
     if target is None:
@@ -210,7 +213,8 @@ def DropletTuneIRMod(
 
     def tune_module(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
         if max_trials_global > 0:
-            tune(mod, database=open_database(work_dir) if database is None else database)
+            with writing_database(work_dir) if database is None else nullcontext(database) as into:
+                tune(mod, database=into)
         return mod
 
     return tvm.transform.module_pass(
@@ -305,6 +309,8 @@ def droplet_tuning_pipeline(
         If a number of trials is out of range, or a graph is to be optimized for another target
         than a CPU. When the pipeline runs: if the module has no task to tune, or the database in
         `work_dir` cannot be read.
+    RuntimeError
+        When the pipeline runs: if another process tunes in `work_dir`. Not with 0 trials.
     """
     target = Target(target)
     _check_trials("total_trials", total_trials, 0)
@@ -366,9 +372,11 @@ def droplet_tuning_pipeline(
         with target:
             mod = tvm.transform.Sequential(before_tuning)(mod)
             # The search for a graph writes to the same files, and has to be done before.
-            database = open_database(work_dir)
             if total_trials > 0:
-                tune(mod, database=database)
+                with writing_database(work_dir) as database:
+                    tune(mod, database=database)
+            else:
+                database = open_database(work_dir)
             with _records_of_target(database, target):
                 mod = relax.transform.MetaScheduleApplyDatabase()(mod)
             return tvm.transform.Sequential(after_applying)(mod)

@@ -25,6 +25,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import pytest
 
@@ -117,6 +118,23 @@ def test_demo_reports_bad_work_directory(
     (tmp_path / "file").write_text("")
     assert cli.main(["demo", "--work-dir", str(tmp_path / "file" / "below")]) == 1
     assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_demo_is_the_only_writer_of_its_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with filelock.FileLock(tmp_path / ".lock"):
+        assert cli.main(["demo", "--work-dir", str(tmp_path)]) == 1
+    assert "another process tunes in" in capsys.readouterr().err
+    (tmp_path / "database_tuning_record.json").write_text("[0, [to")
+
+    def look(*_: object) -> None:
+        assert (tmp_path / "database_tuning_record.json").read_text() == ""
+        with pytest.raises(filelock.Timeout), filelock.FileLock(tmp_path / ".lock", timeout=0):
+            pass
+
+    monkeypatch.setattr(demo_run, "_run", look)
+    assert cli.main(["demo", "--work-dir", str(tmp_path)]) == 0
 
 
 # ---- The demo ----

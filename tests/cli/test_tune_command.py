@@ -26,6 +26,10 @@ from tvm_droplet_ms.cli import main
     [
         (["--shape", "x=1,0"], "'x=1,0' is no shape: expected a name and positive extents"),
         (["--shape", "1,3"], "'1,3' is no shape"),
+        (["--dim", "batch=0"], "'batch=0' is no extent: expected a name and a positive number"),
+        (["--dim", "batch=-1"], "'batch=-1' is no extent"),
+        (["--dim", "batch=N"], "'batch=N' is no extent"),
+        (["--constant", "sr=fast"], "'sr=fast' is no value of an input"),
         (["--minutes", "0"], "'0' is not a positive number of minutes"),
         (["--minutes", "soon"], "'soon' is not a positive number of minutes"),
         (["--trials", "-1"], "'-1' is not a number of trials"),
@@ -58,9 +62,9 @@ def test_a_model_is_tuned_from_the_shell(capsys, tmp_path):
     onnx.save(model, tmp_path / "relu.onnx")
     arguments = ["tune", str(tmp_path / "relu.onnx"), "--work-dir", str(tmp_path / "logs")]
     assert main([*arguments, "--trials", "0"]) == 1
-    assert "--shape x=1,8" in capsys.readouterr().err
+    assert "--dim batch=1" in capsys.readouterr().err
     library = tmp_path / "relu.so"
-    status = main([*arguments, "--trials", "0", "--shape", "x=4,8", "--out", str(library)])
+    status = main([*arguments, "--trials", "0", "--dim", "batch=4", "--out", str(library)])
     assert status == 0
     printed = capsys.readouterr().out
     assert "latency" in printed and "relu" in printed

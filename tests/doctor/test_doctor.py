@@ -16,6 +16,7 @@
 # under the License.
 """What the doctor finds, each fault made here."""
 
+import errno
 import json
 import re
 import shutil
@@ -28,9 +29,16 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm_droplet_ms import database
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import pretrained_model
-from tvm_droplet_ms.doctor import Finding, examine_machine, examine_work_dir, machine
+from tvm_droplet_ms.doctor import (
+    Finding,
+    examine_machine,
+    examine_work_dir,
+    machine,
+    work_directory,
+)
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.kernel_tuning.records import RECORDS
 from tvm_droplet_ms.tuning.work_dir import open_work_dir
@@ -52,10 +60,10 @@ def run(tmp_path):
     """The directory of a run with one record and one failure."""
     open_work_dir(tmp_path, host_target(), 1)
     mod = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
-    database = JSONDatabase(work_dir=str(tmp_path))
-    workload = database.commit_workload(mod)
+    records = JSONDatabase(work_dir=str(tmp_path))
+    workload = records.commit_workload(mod)
     for secs in (1e-3, 1e10):
-        database.commit_tuning_record(
+        records.commit_tuning_record(
             TuningRecord(Schedule(mod).trace, workload, [secs], host_target(), [])
         )
     return tmp_path
@@ -125,6 +133,36 @@ def test_a_torn_end_is_told_and_mended(run):
     assert of_directory(run, "database").text == "1 records, 0 of them failures"
 
 
+def test_nobody_can_write_while_it_repairs(run, monkeypatch):
+    """Else a repair cuts off, or leaves out, what another process is writing."""
+    path = run / RECORDS
+    path.write_bytes(b"\xff\n" + path.read_bytes()[:-20])
+    was_free = []
+
+    def trying(repair):
+        def look(directory):
+            lock = filelock.FileLock(run / ".lock", timeout=0)
+            try:
+                with lock:
+                    was_free.append(True)
+            except filelock.Timeout:
+                was_free.append(False)
+            return repair(directory)
+
+        return look
+
+    monkeypatch.setattr(work_directory, "mend_torn_end", trying(work_directory.mend_torn_end))
+    aside = database.set_faulty_records_aside
+    monkeypatch.setattr(database, "set_faulty_records_aside", trying(aside))
+    findings = list(examine_work_dir(run, repair=True))
+    assert was_free == [False, False]
+    assert [finding.state for finding in findings if finding.subject == "database"] == ["ok"]
+    # A look that repairs nothing is in nobody's way, and neither is one that has ended.
+    for finding in examine_work_dir(run):
+        with filelock.FileLock(run / ".lock", timeout=0):
+            assert finding.state != "fault"
+
+
 def test_damaged_records_are_set_aside_and_others_kept(run):
     first, second = (run / RECORDS).read_bytes().splitlines(keepends=True)
     nan = re.sub(rb"\[0\.001\d*\]", b"[NaN]", first)
@@ -159,6 +197,30 @@ def test_a_damaged_line_and_another_target(run):
     assert "tuned for cortex-a72" in of_directory(run, "target").text
     (run / "settings.json").write_text("{")
     assert of_directory(run, "target").state == "fault"
+
+
+@pytest.mark.parametrize("text", ['{"target": "llvm"}', '{"target": [1]}', "[]", "7", "{}", "\xff"])
+def test_settings_of_another_form_are_a_finding(run, text):
+    (run / "settings.json").write_text(text, encoding="latin-1")
+    assert of_directory(run, "target").state == "fault"
+
+
+@pytest.mark.parametrize("name", [RECORDS, "settings.json"])
+def test_a_directory_in_place_of_a_file_is_a_finding(run, name):
+    (run / name).unlink()
+    (run / name).mkdir()
+    for repair in (False, True):
+        faults = [f for f in examine_work_dir(run, repair=repair) if f.state == "fault"]
+        assert faults and all("Is a directory" in fault.text for fault in faults)
+
+
+def test_a_file_system_that_is_read_only_is_a_finding(run, monkeypatch):
+    def acquire(_lock):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", acquire)
+    finding = of_directory(run, "writer", repair=True)
+    assert (finding.state, "Read-only file system" in finding.text) == ("fault", True)
 
 
 def test_no_directory(tmp_path):

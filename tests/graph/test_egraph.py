@@ -21,9 +21,10 @@ import random
 import pytest
 
 from tvm_droplet_ms.graph.equality.egraph import EGraph
-from tvm_droplet_ms.graph.equality.facts import IllegalTerm, NodeLimit
+from tvm_droplet_ms.graph.equality.facts import IllegalTerm, NodeLimit, OtherType
 from tvm_droplet_ms.graph.equality.language import Tensor, Term, constant_leaf, input_leaf, operator
 from tvm_droplet_ms.graph.interpreter import infer
+from tvm_droplet_ms.graph.rules.rule import Equality, apply_equalities, declare
 from tvm_droplet_ms.graph.rules.terms import call
 
 TYPE = Tensor((2, 3), "float32")
@@ -197,3 +198,17 @@ def test_shared_parts_of_a_term_are_added_once(graph):
         part = call("multiply", part, part)
     graph.add_term(part)
     assert graph.size == 61
+
+
+def test_a_term_of_another_type_is_passed_over_and_counted(graph):
+    """A wrong rule cannot end a search: what it says is dropped, and the rest is kept."""
+    x = leaf(graph, 0)
+    top = graph.add(operator("relu"), (x,))
+    wider = call("reshape", x, shape=(1, 2, 3))
+    with pytest.raises(OtherType, match="expected"):
+        graph.add_term(wider, TYPE)
+    rule = declare("fold", "wrong", lambda *_: iter(()), lambda make: make.case())
+    found = [Equality(top, wider), Equality(top, call("negative", x))]
+    step = apply_equalities(graph, rule, found)
+    assert (step.matched, step.mistyped, step.changed, graph.size) == (1, 1, True, 3)
+    assert len(graph.nodes(top)) == 2

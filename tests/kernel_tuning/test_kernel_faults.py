@@ -24,7 +24,6 @@ import os
 import resource
 import signal
 import tempfile
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,15 +33,13 @@ from tvm import te
 from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
-from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerResult
+from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.kernel_tuning import (
     KernelError,
     KernelInterrupted,
-    choice,
     kernel_run,
     tune_kernel,
     verification,
@@ -50,87 +47,8 @@ from tvm_droplet_ms.kernel_tuning import (
 from tvm_droplet_ms.kernel_tuning.records import RECORDS
 from tvm_droplet_ms.measure import PromptRunner, TaskFailed, fast_measure
 from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE
-from tvm_droplet_ms.measure.runner import PromptRunnerFuture
 
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
-GOOD_SECS = (2e-6, 1e-6, 3e-6)
-
-
-@derived_object
-class StubBuilder(PyBuilder):
-    """Builds nothing, or fails with an error."""
-
-    def __init__(self, error=None):
-        super().__init__()
-        self.error = error
-
-    def build(self, build_inputs):
-        """TVM deletes the folders of the paths."""
-        if self.error is not None:
-            return [BuilderResult(None, self.error) for _ in build_inputs]
-        folders = [tempfile.mkdtemp(prefix="stub_builder_") for _ in build_inputs]
-        return [BuilderResult(f"{folder}/kernel.so", None) for folder in folders]
-
-    def close(self):
-        pass
-
-
-@derived_object
-class StubRunner(PyRunner):
-    """Gives the next results of an endless list."""
-
-    def __init__(self, results):
-        super().__init__()
-        self.results = results
-        self.count = 0
-
-    def run(self, runner_inputs):
-        futures = []
-        for _ in runner_inputs:
-            future = Future()
-            future.set_result(self.results[self.count % len(self.results)])
-            self.count += 1
-            futures.append(PromptRunnerFuture(future))
-        return futures
-
-    def close(self):
-        pass
-
-
-class SharedPool:
-    """The workers that check, for all tests: it takes seconds to start them."""
-
-    def __init__(self):
-        self.pool = verification.verifying_pool()
-        self.submit = self.pool.submit
-
-    def close(self):
-        pass
-
-
-@pytest.fixture(scope="module")
-def shared_pool():
-    shared = SharedPool()
-    yield shared
-    shared.pool.close()
-
-
-@pytest.fixture
-def measuring(monkeypatch, shared_pool):
-    """Replaces the builder and the runner, and has one schedule checked once."""
-    monkeypatch.setattr(kernel_run, "verifying_pool", lambda: shared_pool)
-    monkeypatch.setattr(choice, "BEST", 1)
-    monkeypatch.setattr(verification, "ROUNDS", 1)
-
-    def replace(results=tuple(RunnerResult([secs], None) for secs in GOOD_SECS), error=None):
-        monkeypatch.setattr(
-            kernel_run,
-            "fast_measure",
-            lambda *_, **__: {"builder": StubBuilder(error), "runner": StubRunner(results)},
-        )
-
-    replace()
-    return replace
 
 
 def tune(work_dir, trials=4, **options):

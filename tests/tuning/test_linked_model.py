@@ -16,6 +16,8 @@
 # under the License.
 """A model that is run from memory, and its library without copies of the constants."""
 
+import tempfile
+
 import numpy as np
 import pytest
 import tvm_ffi
@@ -91,6 +93,18 @@ def test_its_library_is_written_by_us_and_gives_the_same(
     np.testing.assert_array_equal(found, compiled([image])[0])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
     assert [path.name for path in tmp_path.iterdir()] == ["model.so"]
+
+
+@pytest.mark.parametrize("name", ['a "quoted" one', "back\\slash", "it's ünï", "100%,of $x"])
+def test_temporary_directories_of_any_name(linked, image, expected, tmp_path, monkeypatch, name):
+    """The assembler is told the name of a file in it."""
+    monkeypatch.setattr(type(linked), "executable", lambda _: pytest.fail("written by TVM"))
+    (tmp_path / name).mkdir()
+    folder = tempfile.TemporaryDirectory(dir=tmp_path / name)
+    monkeypatch.setattr(linked, "_folder", lambda: folder)
+    linked.write(tmp_path / "model.so")
+    (found,) = CompiledModel.load(tmp_path / "model.so")([image])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_a_library_outlives_its_name(linked, image, tmp_path):

@@ -26,7 +26,6 @@ import pytest
 from tvm import relax
 from tvm.target import Target
 from tvm_droplet_ms.tuning.alternation import time_in_alternation
-from tvm_droplet_ms.tuning.deviation import largest_deviation
 from tvm_droplet_ms.tuning.errors import ModelError
 from tvm_droplet_ms.tuning.frontends.relax import import_relax
 from tvm_droplet_ms.tuning.memory import check_memory, weight_bytes
@@ -35,35 +34,6 @@ from tvm_droplet_ms.tuning.target import cpu_target
 from tvm_droplet_ms.tuning.work_dir import open_work_dir
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
-
-
-class TestDeviation:
-    def test_is_relative_to_the_largest_expected_value(self):
-        assert largest_deviation([np.array([1.0, 9.0])], [np.array([2.0, -10.0])]) == 1.9
-
-    def test_is_the_largest_over_the_outputs(self):
-        ones = np.ones(2)
-        assert largest_deviation([ones, ones * 3], [ones, ones * 2]) == 0.5
-
-    def test_equal_zeros_do_not_deviate(self):
-        assert largest_deviation([np.zeros(3)], [np.zeros(3)]) == 0.0
-
-    @pytest.mark.parametrize(
-        "output",
-        [
-            [np.array([np.nan, 1.0])],
-            [np.array([np.inf, 1.0])],
-            [np.zeros(3)],
-            [],
-            [np.ones((2, 1))],
-        ],
-    )
-    def test_what_cannot_be_compared_deviates_without_bound(self, output):
-        assert largest_deviation(output, [np.array([1.0, 1.0])]) == np.inf
-
-    def test_equal_infinities_do_not_deviate(self):
-        values = np.array([np.inf, 2.0])
-        assert largest_deviation([values], [values]) == 0.0
 
 
 class TestAlternation:
@@ -85,6 +55,10 @@ class TestStopRequest:
         assert not stop.is_due
         now = 10.0
         assert stop.is_due
+
+    def test_without_a_deadline_a_share_of_the_time_has_none_either(self):
+        stop = StopRequest()
+        assert stop.earlier(0.5 * stop.left).left == float("inf")
 
     def test_an_interrupt_asks_for_the_end_and_a_second_one_interrupts(self):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -157,7 +157,7 @@ def substituted(
     replaced: dict[int, int] = {}
     try:
         for number, term in group:
-            added = grown.add_term(term)
+            added = grown.add_term(term, here.graph.facts(number).type)
             if added != number:
                 replaced.setdefault(number, added)
     except IllegalTerm:

@@ -21,9 +21,13 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from tvm.ir import IRModule
 
 MODELS = (".onnx", ".pt2")
@@ -78,7 +82,11 @@ def find_kernel(text: str) -> "IRModule":
         raise ValueError(f"{error}; or a file {', '.join(MODELS)} or .json") from error
 
 
-def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
+def tune_one(
+    options: argparse.Namespace,
+    minutes_left: float,
+    inputs: "Mapping[str, np.ndarray[Any, Any]] | None" = None,
+) -> int:
     """Tune a kernel as the options of ``droplet-ms tune`` say; returns the exit status."""
     from ..kernel_tuning import KernelError, KernelInterrupted, tune_kernel
 
@@ -91,6 +99,7 @@ def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
             time_budget_s=60.0 * minutes_left,
             patience=options.patience,
             target_latency_us=options.target_us,
+            inputs=inputs,
             work_dir=options.work_dir,
             # Directories of earlier versions do not keep them.
             tracker=getattr(options, "tracker", None),
@@ -99,13 +108,56 @@ def tune_one(options: argparse.Namespace, minutes_left: float) -> int:
             progress=None if options.quiet else "auto",
             seed=options.seed,
         )
-        if options.out is not None:
-            result.export(options.out)
     except KernelInterrupted as error:
         print(f"droplet-ms tune: {error}", file=sys.stderr)
         return 130
     except (KernelError, ValueError) as error:
         print(f"droplet-ms tune: error: {error}", file=sys.stderr)
         return 1
-    print(result.as_json() if options.json else result)
-    return 130 if result.why_ended == "interrupt" else 0
+    text = result.as_json() if options.json else str(result)
+    interrupted = result.why_ended == "interrupt"
+    return hand_over(text, result, options.out, result.library, interrupted)
+
+
+class _Exports(Protocol):
+    def export(self, path: str) -> None:
+        """Write the library."""
+
+
+def hand_over(
+    text: str, result: _Exports, out: str | None, library: Path, interrupted: bool
+) -> int:
+    """Print a result and write its library.
+
+    Parameters
+    ----------
+    text : str
+        The result.
+    result : KernelResult | TuneResult
+        What writes its library.
+    out : str | None
+        The file to write; None for none.
+    library : Path
+        Where the library is in any case, for the message of an error.
+    interrupted : bool
+        Whether the tuning was interrupted.
+
+    Returns
+    -------
+    status : int
+        The exit status.
+    """
+    unwritten = ""
+    try:
+        print(text, flush=True)
+    finally:  # Also where nobody reads the text.
+        try:
+            if out is not None:
+                result.export(out)
+        except OSError as error:
+            unwritten = f"--out {out!r} could not be written: {error}"
+    if unwritten:
+        where = f"the library is in {str(library)!r}"
+        print(f"droplet-ms tune: error: {unwritten}; {where}", file=sys.stderr)
+        return 1
+    return 130 if interrupted else 0

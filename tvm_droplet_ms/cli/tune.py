@@ -17,21 +17,28 @@
 """The command ``droplet-ms tune``."""
 
 import argparse
+import json
 import logging
 import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..one_writer import LOCK, SecondWriterError, only_writer
 from .arguments import minutes, positive, trials
 from .interruption import ending_at_once
-from .kernel import is_kernel, tune_one
+from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
+from .tune_options import OptionError, check_options, read_inputs
+
+if TYPE_CHECKING:
+    from ..tuning.result import Latency, TuneResult
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,23 @@ def add_command(commands: Any) -> None:
         help="the shape of an input that the model leaves open; may be repeated",
     )
     tune.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        type=_dim,
+        metavar="NAME=320",
+        help="an extent that the model leaves open by name, in all inputs; may be repeated",
+    )
+    tune.add_argument(
+        "--constant",
+        action="append",
+        default=[],
+        type=_constant,
+        metavar="NAME=16000",
+        help="the value of an input of an ONNX model, or values separated by commas: it is no "
+        "input of the tuned model any more; may be repeated",
+    )
+    tune.add_argument(
         "--minutes",
         type=minutes,
         default=5.0,
@@ -111,7 +135,13 @@ def add_command(commands: Any) -> None:
         "--tolerance",
         type=float,
         help="the largest difference of an output from the untouched model's, relative to the "
-        "largest output",
+        "scale of the output's row",
+    )
+    tune.add_argument(
+        "--inputs",
+        metavar="FILE.npz",
+        help="values of inputs, such as indices, by their names, to check with, and to measure "
+        "kernels with (default: random ones)",
     )
     tune.add_argument("--out", metavar="MODEL.so", help="write the executable here too")
     tune.add_argument(
@@ -140,6 +170,35 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, shape
 
 
+def _dim(text: str) -> tuple[str, int]:
+    name, equals, extent = text.rpartition("=")
+    if not name or not equals or not extent.isdecimal() or int(extent) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no extent: expected a name and a positive number, such as width=320"
+        )
+    return name, int(extent)
+
+
+def _constant(text: str) -> tuple[str, float | int | list[float | int]]:
+    name, equals, written = text.rpartition("=")
+    try:
+        values = [_number(value) for value in written.split(",")]
+    except ValueError:
+        values = []
+    if not name or not equals or not values:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no value of an input: expected a name and numbers, such as sr=16000"
+        )
+    return name, values[0] if len(values) == 1 else values
+
+
+def _number(text: str) -> float | int:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 def _run(options: argparse.Namespace) -> int:
     return run(options, options.minutes)
 
@@ -163,23 +222,26 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
     """
     if not sys.platform.startswith("linux"):
         return _fail(f"it needs Linux, because its builder and runner do; this is {sys.platform}")
-    package = {"onnxruntime": "onnxruntime", "pytorch": "torch"}.get(options.against)
-    if package is not None and find_spec(package) is None:
-        return _fail(f"--against {options.against} needs the package {package}: pip install it")
-    if getattr(options, "tracker", None) and not is_kernel(options.model):
-        return _fail("--tracker is for kernels: models are tuned on this machine")
+    try:
+        check_options(options)
+        inputs = read_inputs(getattr(options, "inputs", None))
+    except OptionError as error:
+        return _fail(str(error))
     if options.work_dir is None:
         options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
     # Path.is_file raises where the directory may not be searched.
     if os.path.isfile(options.model):
         options.model = str(Path(options.model).resolve())
+    for name in ("inputs", "out"):  # It may be resumed from another directory.
+        if getattr(options, name, None) is not None:
+            setattr(options, name, os.path.abspath(getattr(options, name)))
     kept = {name: value for name, value in vars(options).items() if name not in ("run", "command")}
     spent = spent or Spent()
 
     def tune() -> int:
         if is_kernel(options.model):  # Its trials are those of all runs.
-            return tune_one(options, minutes_left)
-        return _tune_model(options, minutes_left, spent.trials)
+            return tune_one(options, minutes_left, inputs)
+        return _tune_model(options, minutes_left, spent.trials, inputs)
 
     try:
         with ending_at_once(f"droplet-ms resume {shlex.quote(options.work_dir)}"):
@@ -200,7 +262,12 @@ def _refuse_second_writer(work_dir: str) -> None:
             pass
 
 
-def _tune_model(options: argparse.Namespace, minutes_left: float, spent_trials: int) -> int:
+def _tune_model(
+    options: argparse.Namespace,
+    minutes_left: float,
+    spent_trials: int,
+    inputs: Mapping[str, np.ndarray[Any, Any]] | None,
+) -> int:
     from ..tuning import tune
     from ..tuning.summary import summary
 
@@ -211,6 +278,9 @@ def _tune_model(options: argparse.Namespace, minutes_left: float, spent_trials: 
         result = tune(
             options.model,
             shapes={name: tuple(shape) for name, shape in options.shape} or None,
+            # A run that an older version kept has none of these.
+            dims=dict(getattr(options, "dim", [])) or None,
+            constants=dict(getattr(options, "constant", [])) or None,
             threads=options.threads,
             time_budget_s=60.0 * minutes_left,
             trials=trials_left(options.trials, spent_trials),
@@ -219,15 +289,28 @@ def _tune_model(options: argparse.Namespace, minutes_left: float, spent_trials: 
             progress=None if options.quiet else "auto",
             exact=not options.allow_winograd,
             tolerance=options.tolerance,
+            inputs=inputs,
             seed=options.seed,
         )
-        if options.out is not None:
-            result.export(options.out)
     except ValueError as error:  # A ModelError, or a damaged database.
         return _fail(str(error))
-    beside = result.beside_reference() if options.against else None
-    print(result.as_json() if options.json else summary(result, beside))
-    return 130 if result.why_ended == "interrupt" else 0
+    beside = result.beside_reference() if options.against else {}
+    text = _as_json(result, beside) if options.json else summary(result, beside)
+    interrupted = result.why_ended == "interrupt"
+    return hand_over(text, result, options.out, result.work_dir / "model.so", interrupted)
+
+
+def _as_json(result: "TuneResult", beside: Mapping[str, "Latency"]) -> str:
+    content = json.loads(result.as_json())
+    if beside:
+        content["beside"] = {
+            name: {
+                "median": 1e3 * latency.median,
+                "quartiles": [1e3 * latency.quartiles[0], 1e3 * latency.quartiles[2]],
+            }
+            for name, latency in beside.items()
+        }
+    return json.dumps(content, indent=1)
 
 
 def trials_left(asked: int | None, spent: int) -> int | None:

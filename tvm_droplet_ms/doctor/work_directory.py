@@ -18,13 +18,12 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import filelock
-
 from ..kernel_tuning.records import RECORDS, WORKLOADS
-from ..one_writer import LOCK
+from ..one_writer import SecondWriterError, only_writer
 from ..tuning.torn_database import mend_torn_end, torn_ends
 from ..tuning.work_dir import SETTINGS
 from .finding import Finding
@@ -56,27 +55,45 @@ def examine_work_dir(
         )
         return
     yield free_space(directory, "work directory")
-    writer = _writer(directory)
-    yield writer
-    repair = repair and writer.state == "ok"
-    yield _lines(directory, repair=repair)
-    yield _database(directory, repair=repair)
-    yield _target(directory)
+    with _writing(directory, repair=repair) as writer:
+        repair = repair and writer.state == "ok"
+        # All of them before the first is handed on: whoever takes them may be slow, and the
+        # directory is held.
+        found = [
+            writer,
+            _looked("last lines", lambda: _lines(directory, repair=repair)),
+            _looked("database", lambda: _database(directory, repair=repair)),
+            _looked("target", lambda: _target(directory)),
+        ]
+    yield from found
 
 
-def _writer(directory: Path) -> Finding:
-    lock = filelock.FileLock(directory / LOCK, timeout=0)
+@contextmanager
+def _writing(directory: Path, *, repair: bool) -> Iterator[Finding]:
+    """Whether another process tunes in the directory. While it is repaired, none can begin to."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(only_writer(directory))
+            finding = Finding("writer", "ok", "no process tunes in it")
+        except SecondWriterError:
+            finding = Finding(
+                "writer", "warning", "a process tunes in it now", "wait for it before anything else"
+            )
+        except OSError as error:  # Also that of a file system that is read-only.
+            finding = Finding(
+                "writer", "fault", f"it cannot be written: {error}", "permit writing, or copy it"
+            )
+        if not repair:
+            held.close()
+        yield finding
+
+
+def _looked(subject: str, look: Callable[[], Finding]) -> Finding:
+    """What a look at files found; where they cannot be read, or written, that."""
     try:
-        with lock:
-            return Finding("writer", "ok", "no process tunes in it")
-    except PermissionError as error:
-        return Finding(
-            "writer", "fault", f"it cannot be written: {error}", "permit writing, or copy it"
-        )
-    except filelock.Timeout:
-        return Finding(
-            "writer", "warning", "a process tunes in it now", "wait for it before anything else"
-        )
+        return look()
+    except OSError as error:
+        return Finding(subject, "fault", f"{error}", "permit reading and writing, or copy it")
 
 
 def _lines(directory: Path, *, repair: bool) -> Finding:
@@ -123,10 +140,10 @@ def _target(directory: Path) -> Finding:
     if not path.exists():
         return Finding("target", "ok", f"not known: there is no {SETTINGS}")
     try:
-        target = json.loads(path.read_text(encoding="utf-8"))["target"]
+        found = str(dict(json.loads(path.read_text(encoding="utf-8"))["target"]).get("mcpu"))
     except (ValueError, KeyError, TypeError) as error:
         return Finding("target", "fault", f"{path} is damaged: {error}", "pass another work_dir")
-    own, found = str(host_target().attrs["mcpu"]), str(target.get("mcpu"))
+    own = str(host_target().attrs["mcpu"])
     if own != found:
         return Finding(
             "target",

@@ -20,6 +20,11 @@ Of ten schedules that TVM draws for a GPU, about nine ask for more threads or sh
 has; ``VerifyGPUCode`` finds that out after a replay (``verify_gpu_code.cc``). Both are products of
 the decisions, which the trace tells: ``Split`` makes loops, ``Fuse`` and ``Bind`` make threads of
 them, and ``CacheRead`` copies what they read into shared memory.
+
+On tensor cores a block of the trace is a warp's: 32 threads beside those that the trace binds. Its
+operands are fragments, which are copies of the shared copies, over the same indices; the rows of
+the shared copies are padded (``StorageAlign``). The shared copy of the output is not counted: as
+seen, ``VerifyGPUCode`` accepts what it would exceed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +48,8 @@ _LOW, _HIGH = (
     "meta_schedule.thread_extent_high_inclusive",
 )
 _STAGES = "software_pipeline_stage"
+_WARP = "warp_execution"
+_WARP_THREADS = 32
 
 
 @dataclass(frozen=True)
@@ -215,7 +222,9 @@ class _TraceReader:
         self._order: list[Any] = []
         self._copies: list[tuple[Any, str, int]] = []
         self._locations: dict[Any, Any] = {}
+        self._alignments: dict[Any, tuple[int, int]] = {}
         self._versions = 1
+        self._warp_threads = 1
         self._least, self._most = 1, 1 << 30
         self._read()
 
@@ -227,7 +236,7 @@ class _TraceReader:
         shared = [self._copied_bytes(*copy) for copy in self._copies]
         return Launch(
             self.tape,
-            self._product(threads),
+            self.tape.multiply(self._product(threads), self.tape.constant(self._warp_threads)),
             self.tape.multiply(self.tape.sum(shared), self.tape.constant(self._versions)),
             self._least,
             self._most,
@@ -256,14 +265,18 @@ class _TraceReader:
             elif kind == "GetLoops":
                 self._axes.setdefault(self._block_name(inputs[0]), outputs)
             elif kind == "Bind":
-                self._bound[str(inst.attrs[0])] = list(self._leaves(inputs[0]))
+                # The first is the tiling's; those of copies that follow take the same threads.
+                self._bound.setdefault(str(inst.attrs[0]), list(self._leaves(inputs[0])))
             elif kind == "Reorder" and not self._order:
-                self._order = inputs
+                # Before the tiling, the loops that an intrinsic stands for are reordered.
+                self._order = inputs if any(loop in self._extents for loop in inputs) else []
             elif kind == "CacheRead" and str(inst.attrs[1]).startswith("shared"):
                 consumer = self._block_name(inputs[0])
                 self._copies.append((outputs[0], consumer, int(inst.attrs[0])))
             elif kind == "ComputeAt":
                 self._locations[inputs[0]] = inputs[1]
+            elif kind == "StorageAlign":
+                self._note_alignment(inputs[0], *map(int, inst.attrs))
             elif kind == "Annotate":
                 self._note_annotation(str(inst.attrs[0]), inputs[1])
             elif kind == "RFactor":
@@ -290,6 +303,13 @@ class _TraceReader:
             # A copy that is used some stages later is kept for all stages in between.
             stages = [int(stage) for stage in value]
             self._versions = max(stages) - min(stages) + 1
+        elif name == _WARP:
+            self._warp_threads = _WARP_THREADS
+
+    def _note_alignment(self, copy: Any, buffer: int, axis: int, factor: int, offset: int) -> None:
+        if (buffer, axis) != (0, -2):
+            raise NotUnderstood("padding of other axes than the rows of a copy")
+        self._alignments[copy] = (factor, offset)
 
     def _block_name(self, block_rv: Any) -> str:
         try:
@@ -310,7 +330,9 @@ class _TraceReader:
         tape = self.tape
         block = self.schedule.get(self.schedule.get_sblock(consumer))
         region = block.reads[number]
-        if not str(region.source.scope()).startswith("shared") or copy not in self._locations:
+        # A fragment is indexed as the shared copy is that it was copied from.
+        scope = str(region.source.scope())
+        if not scope.startswith(("shared", "wmma.matrix")) or copy not in self._locations:
             raise NotUnderstood(f"a shared copy of {consumer}")
         inside = self._turning(self._locations[copy])
         loops = self._axes.get(consumer, [])
@@ -324,12 +346,21 @@ class _TraceReader:
                     return self._intervals.counted(count)
             raise NotUnderstood(f"the variable {variable.name} of {consumer}")
 
-        bytes_ = tape.constant(int(region.source.dtype.itemsize))
+        extents = []
         for part, length in zip(region.region, region.source.shape, strict=True):
             index = index_interval(part.min, interval, self._intervals)
             extent = tape.add(self._intervals.span(index), tape.constant(_integer(part.extent)))
-            bytes_ = tape.multiply(bytes_, tape.least(extent, tape.constant(_integer(length))))
-        return bytes_
+            extents.append(tape.least(extent, tape.constant(_integer(length))))
+        if copy in self._alignments:
+            extents[-1] = self._padded(extents[-1], *self._alignments[copy])
+        return tape.product([tape.constant(int(region.source.dtype.itemsize)), *extents])
+
+    def _padded(self, length: Node, factor: int, offset: int) -> Node:
+        """The least length, no smaller, that is ``offset`` more than a multiple of ``factor``."""
+        tape = self.tape
+        more = tape.add(length, tape.constant(factor - 1 - offset))
+        multiple = tape.multiply(tape.floor_divide(more, factor), tape.constant(factor))
+        return tape.add(multiple, tape.constant(offset))
 
     def _turning(self, location: Any) -> list[Any]:
         """The loops within a place, and the threads of a block, which all read one copy."""

@@ -51,7 +51,7 @@ class Verdict:
     secs : dict[str, list[float]]
         The seconds of each graph in each round; without those that were refused.
     deviations : dict[str, float]
-        How far the outputs of each differ from the untouched model's, relative to the largest.
+        How far the outputs of each differ from the reference's; see ``OutputCheck.deviation``.
     reason : str
         Why, in words.
     """
@@ -94,7 +94,7 @@ def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph
             {},
             deviations,
             f"the input as it is compiled differs from {check.reference.name} by "
-            f"{deviations[INPUT]:.1e} of the largest output: nothing can be compared with it",
+            f"{deviations[INPUT]:.1e} of the scale of its row: nothing can be compared with it",
         )
     secs = clock(right, check.inputs[0])
     winner, reason = _fastest(
@@ -102,7 +102,7 @@ def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph
     )
     if refused:
         reason += "; refused for other outputs: " + ", ".join(
-            f"{name} ({deviations[name]:.1e} of the largest)" for name in refused
+            f"{name} ({deviations[name]:.1e} of the scale of its row)" for name in refused
         )
     return Verdict(winner, secs, deviations, reason)
 

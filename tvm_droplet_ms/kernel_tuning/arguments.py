@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The arguments of a kernel: random values for them, and how far outputs may differ."""
+"""The arguments of a kernel: random values for them, and how far its outputs may differ."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,6 +29,8 @@ from tvm.ir import IRModule
 from tvm.tirx.buffer import BufferType
 
 from ..cost_model.features.loop_context import scheduled_blocks
+from ..tuning.given_inputs import given_values
+from .integer_roles import IntegerRole
 from .kernel_result import KernelError
 
 _REDUCE = int(tirx.IterVar.CommReduce)
@@ -96,12 +98,16 @@ def arguments_of(mod: IRModule) -> tuple[Argument, ...]:
 
 
 def random_arrays(
-    arguments: Sequence[Argument], seed: int, given: Mapping[str, np.ndarray] | None = None
+    arguments: Sequence[Argument],
+    seed: int,
+    given: Mapping[str, np.ndarray] | None = None,
+    roles: Mapping[str, IntegerRole] | None = None,
 ) -> list[np.ndarray]:
     """Values for the arguments.
 
-    Floating-point numbers are normally distributed. Integers of 8 bits are any; longer ones, which
-    may be indices, and booleans are 0 or 1.
+    Floating-point numbers are normally distributed. Integers that are indices are any index of
+    their axis. Others of 8 bits are any; longer ones, and booleans, are 0 or 1, and divisors are 1
+    or 2.
 
     Parameters
     ----------
@@ -110,40 +116,57 @@ def random_arrays(
     seed : int
         Seed of the random numbers.
     given : Mapping[str, np.ndarray] | None
-        Values by the name of the argument, such as indices, which random numbers would not be.
+        Values by the name of the argument, such as indices that are not to be random.
+    roles : Mapping[str, IntegerRole] | None
+        What the kernel does with integers, by the name of the argument; see ``integer_roles``.
 
     Raises
     ------
     KernelError
-        If a given value is of no argument, or of another shape.
+        If a given value is of no argument, of another shape, or of another kind of type.
     """
-    given = dict(given or {})
-    names = [argument.name for argument in arguments]
-    unknown = sorted(set(given) - set(names))
-    if unknown:
-        raise KernelError(f"inputs has {unknown}, expected names of {names}")
+    wanted = {argument.name: (argument.shape, argument.numpy_dtype) for argument in arguments}
+    try:
+        values = given_values(given or {}, wanted)
+    except ValueError as error:
+        raise KernelError(str(error)) from error
     generator = np.random.default_rng(seed)
-    arrays = []
-    for argument in arguments:
-        if argument.name in given:
-            value = np.asarray(given[argument.name], dtype=argument.numpy_dtype)
-            if value.shape != argument.shape:
-                raise KernelError(
-                    f"inputs[{argument.name!r}] has the shape {value.shape}, expected "
-                    f"{argument.shape}"
-                )
-            arrays.append(value)
-        else:
-            arrays.append(_random(argument, generator))
-    return arrays
+    roles = roles or {}
+    return [
+        values[argument.name]
+        if argument.name in values
+        else _random(argument, generator, roles.get(argument.name, IntegerRole()))
+        for argument in arguments
+    ]
 
 
-def _random(argument: Argument, generator: np.random.Generator) -> np.ndarray:
+def measured_values(
+    arguments: Sequence[Argument],
+    arrays: Sequence[np.ndarray],
+    given: Mapping[str, np.ndarray] | None,
+    roles: Mapping[str, IntegerRole],
+) -> dict[int, np.ndarray]:
+    """The values, by place, that candidates are timed on too: given ones, indices and divisors.
+
+    They may crash a kernel, or decide how long it takes. Others are filled where it is timed.
+    """
+    free = IntegerRole()
+    return {
+        place: array
+        for place, (argument, array) in enumerate(zip(arguments, arrays, strict=True))
+        if argument.name in (given or {}) or roles.get(argument.name, free) != free
+    }
+
+
+def _random(argument: Argument, generator: np.random.Generator, role: IntegerRole) -> np.ndarray:
     dtype = argument.numpy_dtype
     if dtype.kind in "iu":
-        low, high = 0, 2
+        limits = np.iinfo(dtype)
+        low, high = role.low, role.low + 2
         if dtype.itemsize == 1:
-            low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) + 1
+            low, high = role.low or int(limits.min), int(limits.max) + 1
+        if role.high is not None:
+            low, high = 0, min(role.high, int(limits.max) + 1)
         return generator.integers(low, high, argument.shape).astype(dtype)
     if dtype.kind == "b":
         return generator.integers(0, 2, argument.shape).astype(dtype)
@@ -166,7 +189,7 @@ def summed(mod: IRModule) -> int:
 
 
 def tolerance(dtype: np.dtype[Any], length: int) -> float:
-    """The largest difference of an output, relative to its largest number.
+    """The largest deviation of an output, relative to the scale of the row; see ``deviation``.
 
     A sum in another order differs by some roundings for each square root of what is summed.
     Integers must be equal.
@@ -182,20 +205,3 @@ def tolerance(dtype: np.dtype[Any], length: int) -> float:
         return 0.0
     finfo: Any = ml_dtypes.finfo
     return ROUNDINGS * float(finfo(dtype).eps) * math.sqrt(length)
-
-
-def deviation(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference of two arrays, relative to the largest expected number.
-
-    Infinite where one is not finite and the other is.
-    """
-    found, expected = (np.asarray(array, dtype=np.float64) for array in (found, expected))
-    if not expected.size:
-        return 0.0
-    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
-    if not (np.isfinite(found) | same).all() or not (np.isfinite(expected) | same).all():
-        return float("inf")
-    difference = np.abs(np.subtract(found, expected, out=np.zeros_like(found), where=~same))
-    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
-    most = float(difference.max())
-    return most / largest if largest else (0.0 if most == 0.0 else float("inf"))

@@ -17,15 +17,17 @@
 """What a run of a kernel says where the disk, the directory or the search lets it down."""
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tvm.ir import IRModule
 from tvm.target import Target
 
-from .kernel_result import KernelError, KernelInterrupted
+from .kernel_result import RESULT, KernelError, KernelInterrupted, workload_hash
 from .records import RECORDS, count_records
 
 CHECKS = "check_"
@@ -56,6 +58,29 @@ def refusing_full_disks(work_dir: str | os.PathLike[str]) -> Iterator[None]:
             f"work_dir {os.fspath(work_dir)!r} cannot be used: {error}. What is in it is kept: "
             "make room or permit writing there and run again, or pass another work_dir"
         ) from error
+
+
+def refuse_another_kernel(work_dir: Path, module: IRModule) -> None:
+    """Refuse a directory that holds the result of another kernel, which would be lost.
+
+    A result that an earlier version wrote, or that is damaged, does not tell its kernel.
+
+    Raises
+    ------
+    KernelError
+        If it does; names the kernel.
+    """
+    try:
+        kept = json.loads((work_dir / RESULT).read_text(encoding="utf-8"))
+        name, workload = kept["name"], kept["workload"]
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return
+    if workload != workload_hash(module):
+        raise KernelError(
+            f"work_dir {str(work_dir)!r} holds the result of another kernel, {name!r}, which this "
+            "run would overwrite: pass another work_dir; droplet-ms merge joins the records of "
+            "several"
+        )
 
 
 def remove_left_checks(work_dir: Path) -> None:

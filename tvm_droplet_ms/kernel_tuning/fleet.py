@@ -56,6 +56,8 @@ class Fleet:
         The key.
     threads : int
         The threads of the kernel.
+    allocate : Callable[..., Any] | None
+        Allocates the arguments of candidates, as ``FleetRunner`` takes it; None for its default.
 
     Raises
     ------
@@ -63,13 +65,20 @@ class Fleet:
         If the tracker does not answer, or there is no server.
     """
 
-    def __init__(self, tracker: str, key: str, threads: int) -> None:
+    def __init__(
+        self, tracker: str, key: str, threads: int, allocate: Callable[..., Any] | None = None
+    ) -> None:
         self.name = f"the servers {key!r} of the tracker {tracker}"
         self._threads = threads
         short = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20, enable_cpu_cache_flush=False)
         try:
             self.runner = FleetRunner(
-                tracker, key, threads=threads, evaluator_config=short, wait_secs=WAIT_SECS
+                tracker,
+                key,
+                threads=threads,
+                evaluator_config=short,
+                wait_secs=WAIT_SECS,
+                f_alloc_argument=allocate,
             )
         except FleetError as error:
             raise KernelError(str(error)) from error
@@ -131,7 +140,12 @@ class Fleet:
         raise TaskFailed(outcome.kind, outcome.message)
 
 
-def fleet_of(tracker: str | None, key: str | None, threads: int) -> Fleet | None:
+def fleet_of(
+    tracker: str | None,
+    key: str | None,
+    threads: int,
+    allocate: Callable[..., Any] | None = None,
+) -> Fleet | None:
     """The fleet that the arguments of ``tune_kernel`` ask for; None for this machine.
 
     Raises
@@ -146,7 +160,7 @@ def fleet_of(tracker: str | None, key: str | None, threads: int) -> Fleet | None
             f"tracker is {tracker!r} and key is {key!r}: expected both, or neither to measure on "
             "this machine"
         )
-    return Fleet(tracker, key, threads)
+    return Fleet(tracker, key, threads, allocate)
 
 
 def target_of(

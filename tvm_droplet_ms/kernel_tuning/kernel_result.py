@@ -18,9 +18,8 @@
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ import numpy as np
 
 from ..cost_model.archive import replacing
 from ..display.state import shown_us
+from ..tuning.library_file import LibraryFile
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 
 RESULT = "result.json"
 """The file of the work directory that gets the result."""
+
+
+def workload_hash(mod: "IRModule") -> str:
+    """What tells a kernel from another one, in every process; its name is not part of it."""
+    from tvm_ffi import structural_hash
+
+    return f"{structural_hash(mod) & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
 class KernelError(ValueError):
@@ -63,7 +70,8 @@ class KernelResult:
     mod_before : IRModule
         The kernel without a schedule.
     library : Path
-        The shared library of the winner.
+        The shared library of the winner. The result keeps it open: it runs and exports this file
+        also where another one has taken its name.
     mod : IRModule
         The winner's scheduled module.
     trace : str
@@ -81,7 +89,7 @@ class KernelResult:
     reason : str
         Why they were not; empty where they were.
     deviation : float
-        The largest difference of an output, relative to its largest number.
+        The largest difference of an output, relative to the scale of its row; see ``deviation``.
     trials : int
         Schedules that this run measured.
     known_trials : int
@@ -116,6 +124,10 @@ class KernelResult:
     wrong: tuple[str, ...]
     why_ended: str
     work_dir: Path
+    _file: LibraryFile = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_file", LibraryFile(self.library))
 
     @property
     def gflops(self) -> float:
@@ -123,10 +135,9 @@ class KernelResult:
         return self.flop / self.time.secs / 1e9
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Copy the shared library, for ``tvm.runtime.load_module(path)["main"]``."""
-        partial = f"{os.fspath(path)}.part"
-        shutil.copyfile(self.library, partial)
-        os.replace(partial, path)
+        """Write the shared library, for ``tvm.runtime.load_module(path)["main"]``."""
+        with replacing(path) as partial:
+            self._file.copy(partial)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run the kernel on all its arguments, outputs included; returns them as they are then.
@@ -148,12 +159,16 @@ class KernelResult:
                     f"{argument.name} has the shape {np.shape(array)}, expected {argument.shape}"
                 )
             tensors.append(tvm.runtime.tensor(np.asarray(array, dtype=argument.numpy_dtype)))
-        tvm.runtime.load_module(str(self.library))["main"](*tensors)
+        self._file.module["main"](*tensors)
         return [tensor.numpy() for tensor in tensors]
 
     def keep(self) -> None:
         """Write the result and its schedule as Python to ``result.json`` in its directory."""
-        content = {**json.loads(self.as_json()), "schedule": self.trace}
+        content = {
+            **json.loads(self.as_json()),
+            "workload": workload_hash(self.mod_before),
+            "schedule": self.trace,
+        }
         with replacing(self.work_dir / RESULT) as partial:
             partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
@@ -197,7 +212,7 @@ class KernelResult:
         for reason, count in self.failures.items():
             lines.append(f"  {count} failed: {reason}")
         lines += [f"  refused: {reason}" for reason in self.wrong]
-        checked = f"checked, outputs differ by {self.deviation:.1e} of the largest"
+        checked = f"checked, outputs differ by {self.deviation:.1e} of the scale of a row"
         lines.append(f"  {checked if self.verified else f'not checked: {self.reason}'}")
         lines.append(f"  {self.library}")
         return "\n".join(lines)

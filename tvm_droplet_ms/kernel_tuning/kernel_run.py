@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ from ..display.displays import Progress, message
 from ..display.phases import followed_phases
 from ..display.state import shortened
 from ..measure import fast_measure
+from ..measure.allocation import GivenArguments
 from ..one_writer import SecondWriterError, only_writer
 from ..progress import quiet_tvm
 from ..search_strategy import DropletStrategy
@@ -57,18 +58,20 @@ from ..tuning.target import cpu_target
 from ..tuning.threads import worker_threads
 from ..tuning.torn_database import mend_torn_end
 from ..tuning.work_dir import open_work_dir
-from .arguments import arguments_of, random_arrays, summed, tolerance
+from .arguments import arguments_of, measured_values, random_arrays, summed, tolerance
 from .call import check_limits, module_of
 from .choice import Choice, Chosen
 from .faults import (
     CHECKS,
     check_written,
     nothing_measured,
+    refuse_another_kernel,
     refusing_full_disks,
     remove_left_checks,
 )
 from .fleet import Fleet, fleet_of, refuse_lost_fleet, target_of
 from .flop import flop_of
+from .integer_roles import integer_roles
 from .kernel_result import KernelError, KernelResult
 from .machine import write_machine
 from .records import count_records, read_records
@@ -122,10 +125,12 @@ def tune_kernel(
     target_latency_us : float | None
         Microseconds of the kernel at which to end. None for none.
     inputs : Mapping[str, np.ndarray] | None
-        Values of arguments by name for the check, such as indices. Others are random.
+        Values of arguments by name, such as indices, for the measuring and the check. Others are
+        random: integers that the kernel takes as indices are indices of their axis, those that it
+        computes indices from are 0, and those that it divides by are not.
     work_dir : str | os.PathLike[str] | None
         Directory of the database and of the library, ``kernel.so``. Another call with the same
-        directory goes on. None for a new temporary one.
+        directory goes on; one with another kernel is refused. None for a new temporary one.
     strategy : SearchStrategy | None
         The search. None for ``DropletStrategy()``.
     space : SpaceGenerator | Callable[[Schedule], Any] | str
@@ -161,8 +166,10 @@ def tune_kernel(
     check_limits(threads, trials, time_budget_s, patience, target_latency_us)
     module = module_of(mod)
     arguments = arguments_of(module)
-    arrays = random_arrays(arguments, seed, inputs)
-    fleet = fleet_of(tracker, key, threads)
+    roles = integer_roles(module)
+    arrays = random_arrays(arguments, seed, inputs, roles)
+    folder, allocate = _given_arguments(measured_values(arguments, arrays, inputs, roles))
+    fleet = fleet_of(tracker, key, threads, allocate)
     target = target_of(target, fleet)
     work_dir = work_dir or tempfile.mkdtemp(prefix="droplet_kernel_")
     with refusing_full_disks(work_dir):
@@ -171,7 +178,13 @@ def tune_kernel(
             directory = open_work_dir(work_dir, cpu, threads)
         except ModelError as error:
             raise KernelError(str(error)) from error
-    with refusing_full_disks(directory), _only_writer(directory), worker_threads(threads):
+    with (
+        folder,
+        refusing_full_disks(directory),
+        _only_writer(directory),
+        worker_threads(threads),
+    ):
+        refuse_another_kernel(directory, module)
         remove_left_checks(directory)
         for torn in mend_torn_end(directory):
             message(progress)(f"{name}: the torn last line of {torn} was cut off")
@@ -181,7 +194,7 @@ def tune_kernel(
             patience,
             None if target_latency_us is None else 1e-6 * target_latency_us,
         )
-        run = _Run(module, cpu, directory, name, seed, fleet)
+        run = _Run(module, cpu, directory, name, seed, fleet, allocate)
         with stop.on_interrupt():
             why_ended = run.tune(
                 trials, rules, strategy or DropletStrategy(), space, callbacks, progress
@@ -200,29 +213,28 @@ def tune_kernel(
                 pool.close()
                 if fleet is not None:
                     fleet.close()
-    result = KernelResult(
-        name=name,
-        arguments=arguments,
-        target=cpu,
-        mod_before=module,
-        library=directory / LIBRARY,
-        mod=chosen.schedule.mod,
-        trace=str(chosen.schedule.trace),
-        time=chosen.time,
-        untuned=chosen.untuned,
-        flop=flop_of(module),
-        peak_gflops=peak,
-        verified=chosen.verdict.is_right is True,
-        reason=chosen.verdict.reason,
-        deviation=chosen.verdict.deviation,
-        trials=run.trials,
-        known_trials=run.known,
-        failures=dict(run.failures),
-        wrong=tuple(chosen.wrong),
-        why_ended=why_ended,
-        work_dir=directory,
-    )
-    with refusing_full_disks(directory):
+        result = KernelResult(
+            name=name,
+            arguments=arguments,
+            target=cpu,
+            mod_before=module,
+            library=directory / LIBRARY,
+            mod=chosen.schedule.mod,
+            trace=str(chosen.schedule.trace),
+            time=chosen.time,
+            untuned=chosen.untuned,
+            flop=flop_of(module),
+            peak_gflops=peak,
+            verified=chosen.verdict.is_right is True,
+            reason=chosen.verdict.reason,
+            deviation=chosen.verdict.deviation,
+            trials=run.trials,
+            known_trials=run.known,
+            failures=dict(run.failures),
+            wrong=tuple(chosen.wrong),
+            why_ended=why_ended,
+            work_dir=directory,
+        )
         result.keep()
     return result
 
@@ -238,6 +250,7 @@ class _Run:
         name: str,
         seed: int,
         fleet: Fleet | None,
+        allocate: GivenArguments | None,
     ) -> None:
         self._module = module
         self._target = target
@@ -245,6 +258,7 @@ class _Run:
         self._name = name
         self._seed = seed
         self._fleet = fleet
+        self._allocate = allocate
         self._database = _open(directory)
         self.trials = 0
         self.measured = 0
@@ -295,7 +309,7 @@ class _Run:
                     self.failures[shortened(str(result.error_msg))] += 1
 
         measure = (
-            fast_measure(self._target, process_wide=False)
+            fast_measure(self._target, f_alloc_argument=self._allocate, process_wide=False)
             if self._fleet is None
             else self._fleet.measure()
         )
@@ -345,6 +359,16 @@ class _Run:
         timed.sort(key=lambda row: row[:2])
         ranked = [(position, record) for _, position, record in timed]
         return Choice(self._name, self._module, self._directory, verifier).choose(ranked)
+
+
+def _given_arguments(
+    values: Mapping[int, np.ndarray],
+) -> tuple[AbstractContextManager[Any], GivenArguments | None]:
+    """What allocates the arguments of candidates, and the folder that it needs meanwhile."""
+    if not values:
+        return nullcontext(), None
+    folder = tempfile.TemporaryDirectory(prefix="droplet_inputs_")
+    return folder, GivenArguments(Path(folder.name) / "inputs.npz", values)
 
 
 def _open(directory: Path) -> Database:

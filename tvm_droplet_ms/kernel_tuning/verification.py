@@ -32,8 +32,9 @@ import numpy as np
 from tvm.ir import IRModule, load_json, save_json
 from tvm.target import Target
 
+from ..deviation import deviation
 from ..measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
-from .arguments import Argument, deviation
+from .arguments import Argument
 from .library_runs import run_library, save_arrays, time_libraries
 
 BUILD_SECS = 120.0
@@ -94,7 +95,7 @@ class Verdict:
     is_right : bool | None
         None where it could not be checked.
     deviation : float
-        The largest difference of an output, relative to its largest number; NaN where it is not
+        The largest difference of an output, relative to the scale of its row; NaN where it is not
         known.
     reason : str
         Why it is wrong, or could not be checked; empty where it is right.
@@ -222,14 +223,17 @@ class Verifier:
         largest = 0.0
         with np.load(found) as ours, np.load(self._directory / "expected.npz") as theirs:
             for number, argument in enumerate(self._arguments):
-                pair = [np.frombuffer(a[str(number)], argument.numpy_dtype) for a in (ours, theirs)]
+                pair = [
+                    np.frombuffer(a[str(number)], argument.numpy_dtype).reshape(argument.shape)
+                    for a in (ours, theirs)
+                ]
                 differs = deviation(*pair)
                 if not differs <= self._tolerances[number]:
                     return Verdict(
                         False,
                         differs,
-                        f"argument {argument.name!r} differs by {differs:.1e} of its largest "
-                        f"number, where {self._tolerances[number]:.1e} is allowed",
+                        f"argument {argument.name!r} differs by {differs:.1e} of the scale "
+                        f"of its row, where {self._tolerances[number]:.1e} is allowed",
                     )
                 largest = max(largest, differs)
         return Verdict(True, largest, "")

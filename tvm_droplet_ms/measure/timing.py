@@ -27,12 +27,10 @@ from typing import Any
 import tvm
 from tvm.runtime import Device, Module
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
-from tvm.s_tir.meta_schedule.runner.local_runner import (
-    default_alloc_argument,
-    default_cleanup,
-    default_run_evaluator,
-)
+from tvm.s_tir.meta_schedule.runner.local_runner import default_cleanup, default_run_evaluator
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
+
+from .allocation import allocate_safely
 
 Allocate = Callable[[Device, Any, int], list[Any]]
 Evaluate = Callable[[Module, Device, EvaluatorConfig, list[Any]], list[float]]
@@ -125,7 +123,7 @@ def time_candidate(
             device,
             args_info,
             best,
-            get_global_func_with_default_on_worker(config.f_alloc_argument, default_alloc_argument),
+            get_global_func_with_default_on_worker(config.f_alloc_argument, allocate_safely),
             get_global_func_with_default_on_worker(config.f_run_evaluator, default_run_evaluator),
             # On other devices a first call may load the kernel, which takes much longer than to
             # run it.

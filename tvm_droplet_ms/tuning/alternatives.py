@@ -30,6 +30,7 @@ from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRec
 from tvm.target import Target
 
 from ..search_strategy.history import is_for_target, valid_secs
+from .application import database_of
 
 NEAR = 1.1
 """Schedules are told apart again within this many times the time of the best: twice the noise of a
@@ -89,14 +90,13 @@ def with_ranks(schedules: Database, ranked: Ranked, ranks: Mapping[int, int]) ->
     database : MemoryDatabase
         One record for each workload.
     """
-    chosen = MemoryDatabase()
+    chosen = []
     for record in schedules.get_all_tuning_records():
         key = structural_hash(record.workload.mod)
         if key in ranks and key in ranked:
             record = ranked[key][min(ranks[key], len(ranked[key]) - 1)]
-        chosen.commit_workload(record.workload.mod)
-        chosen.commit_tuning_record(record)
-    return chosen
+        chosen.append(record)
+    return database_of(chosen)
 
 
 def fastest_variant(secs: Sequence[Mapping[int, Sequence[float]]]) -> dict[int, int]:

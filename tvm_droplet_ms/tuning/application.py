@@ -16,6 +16,8 @@
 # under the License.
 """The records to apply to a model: measured ones, and first picks where nothing was measured."""
 
+from collections.abc import Iterable
+
 from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
@@ -58,6 +60,15 @@ def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRe
     return best
 
 
+def database_of(records: Iterable[TuningRecord]) -> MemoryDatabase:
+    """A database of some records and their workloads."""
+    database = MemoryDatabase()
+    for record in records:
+        database.commit_workload(record.workload.mod)
+        database.commit_tuning_record(record)
+    return database
+
+
 def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
     """What ``MetaScheduleApplyDatabase`` should apply: measured records, and picks where none is.
 
@@ -77,10 +88,7 @@ def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> 
         made up.
     """
     best = best_records(measured, target)
-    database = MemoryDatabase()
-    for record, _ in best.values():
-        database.commit_workload(record.workload.mod)
-        database.commit_tuning_record(record)
+    database = database_of(record for record, _ in best.values())
     for pick in picks:
         if structural_hash(pick.mod) not in best:
             workload = database.commit_workload(pick.mod)

@@ -17,10 +17,8 @@
 """A compiled model: runs it, and times its kernels inside it."""
 
 import os
-import shutil
 import tempfile
 import time
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,10 +32,8 @@ from tvm import relax
 
 from ..compat.quiet import without_lines
 from .frontends.imported import Arrays
+from .library_file import LibraryFile
 from .linked_model import LinkedModel
-
-_COPIED_BYTES = 1 << 24
-"""What is copied at a time."""
 
 
 class CompiledModel:
@@ -78,16 +74,9 @@ class CompiledModel:
         return model
 
     def _open(self, library: Path) -> None:
-        # The dynamic loader goes by names: for a file that has replaced one that is still loaded,
-        # it would give the old one. ``tvm.runtime.load_module`` would follow the link.
-        with tempfile.TemporaryDirectory(prefix="droplet_model_") as folder:
-            link = Path(folder) / "model.so"
-            link.symlink_to(library.absolute())
-            with without_lines("Scope Loaded"):
-                self.executable = relax.VMExecutable(tvm_ffi.load_module(link))
-        # The file is read again by ``export``, when its name may be gone or another one's.
-        self._descriptor = os.open(library, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._descriptor)
+        self._library = LibraryFile(library)
+        with without_lines("Scope Loaded"):
+            self.executable = relax.VMExecutable(self._library.module)
         self._start()
 
     def _start(self) -> None:
@@ -131,9 +120,7 @@ class CompiledModel:
             if self._linked is not None:
                 self._linked.write(partial)
             else:
-                with os.fdopen(os.dup(self._descriptor), "rb") as file, partial.open("wb") as copy:
-                    file.seek(0)
-                    shutil.copyfileobj(file, copy, _COPIED_BYTES)
+                self._library.copy(partial)
             partial.replace(final)
         finally:
             partial.unlink(missing_ok=True)
@@ -182,7 +169,8 @@ def _by_name(totals: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
 
 
 def _tensors(inputs: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
-    return [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs]
+    # ``np.ascontiguousarray`` would make a scalar an array of one element.
+    return [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
 
 
 def _arrays(output: Any) -> Arrays:

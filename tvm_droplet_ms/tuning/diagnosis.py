@@ -14,89 +14,98 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Finds the kernel or the graph pass that changes a model's outputs."""
+"""Finds what changes a model's outputs: by halves, and under a clock."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-import numpy as np
-
-import tvm
-from tvm.ir import IRModule
-from tvm.s_tir import Schedule
-from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm.s_tir.meta_schedule.database import TuningRecord
-from tvm.target import Target
-
-from .deviation import largest_deviation
-from .frontends.imported import Arrays
-
-NamedPass = tuple[str, tvm.transform.Pass]
-Run = Callable[[IRModule], Arrays]
+from .stop import StopRequest
 
 
-def kernel_deviation(record: TuningRecord, target: Target, seed: int = 0) -> float:
-    """The largest relative difference between a scheduled kernel and the untouched one.
+class TooLate(Exception):
+    """A search ended for want of time."""
+
+
+class SearchClock:
+    """The time of a search, which knows how long its steps take.
 
     Parameters
     ----------
-    record : TuningRecord
-        The kernel and its schedule.
-    target : Target
-        The target, which this machine runs.
-    seed : int
-        Seed of the random arguments.
-
-    Returns
-    -------
-    deviation : float
-        As of ``largest_deviation``, over all buffers, which include the outputs.
+    stop : StopRequest
+        When the search is to end.
+    clock : Callable[[], float]
+        Counts seconds.
     """
-    schedule = Schedule(record.workload.mod)
-    record.trace.apply_to_schedule(schedule, remove_postproc=False)
-    generator = np.random.default_rng(seed)
-    arguments = [_random(info, generator) for info in ArgInfo.from_entry_func(record.workload.mod)]
-    outputs = [_run(mod, arguments, target) for mod in (schedule.mod, record.workload.mod)]
-    return largest_deviation(*outputs)
+
+    def __init__(self, stop: StopRequest, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stop = stop
+        self._clock = clock
+        self._longest = 0.0
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """A step of the search.
+
+        Raises
+        ------
+        TooLate
+            If the search is over, or what is left is shorter than the longest step before.
+        """
+        if self._stop.is_due or self._stop.left < self._longest:
+            raise TooLate
+        start = self._clock()
+        yield
+        self._longest = max(self._longest, self._clock() - start)
 
 
-def first_wrong_pass(
-    mod: IRModule, passes: Sequence[NamedPass], run: Run, expected: Arrays, tolerance: float
-) -> str | None:
-    """The first of the passes after which the outputs differ.
+def first_change(count: int, agrees: Callable[[int], bool], known: int = 0) -> int:
+    """The item that makes the outputs of a sequence disagree.
+
+    By bisection: the outputs agree without the item, and disagree with it, whatever the others do.
 
     Parameters
     ----------
-    mod : IRModule
-        The module that was imported.
-    passes : Sequence[tuple[str, Pass]]
-        Passes by name, in order.
-    run : Callable[[IRModule], list[np.ndarray]]
-        Compiles a module without schedules and runs it on the inputs.
-    expected : list[np.ndarray]
-        The right outputs.
-    tolerance : float
-        The largest relative difference that is rounding.
+    count : int
+        The number of items, with all of which the outputs disagree.
+    agrees : Callable[[int], bool]
+        Whether the outputs agree with so many of the first items, and none of the others.
+    known : int
+        With so many of the first items they agree.
 
     Returns
     -------
-    name : str | None
-        None where all of them keep the outputs.
+    index : int
+        The index of the item.
     """
-    for name, step in passes:
-        mod = step(mod)
-        if largest_deviation(run(mod), expected) > tolerance:
-            return name
-    return None
+    right, wrong = known, count
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        if agrees(middle):
+            right = middle
+        else:
+            wrong = middle
+    return wrong - 1
 
 
-def _random(info: ArgInfo, generator: np.random.Generator) -> np.ndarray:
-    shape = tuple(int(extent) for extent in info.shape)
-    if str(info.dtype).startswith("float"):
-        return generator.standard_normal(shape).astype(str(info.dtype))
-    return np.zeros(shape, dtype=str(info.dtype))
+def all_changes(count: int, agrees: Callable[[list[int]], bool]) -> list[int]:
+    """The items that change the outputs, one after the other until the others agree.
 
+    Parameters
+    ----------
+    count : int
+        The number of items; with none of them the outputs agree.
+    agrees : Callable[[list[int]], bool]
+        Whether the outputs agree with some of the items, given by their indices in order.
 
-def _run(mod: IRModule, arguments: Sequence[np.ndarray], target: Target) -> Arrays:
-    tensors = [tvm.runtime.tensor(array) for array in arguments]
-    tvm.tirx.build(mod, target=target)["main"](*tensors)
-    return [tensor.numpy() for tensor in tensors]
+    Returns
+    -------
+    wrong : list[int]
+        The indices, in the order in which they were found. Without them the outputs agree.
+    """
+    kept, wrong, known = list(range(count)), list[int](), 0
+    while known < len(kept) and not agrees(kept):
+        # What comes before the item agrees without it too.
+        known = first_change(len(kept), lambda number: agrees(kept[:number]), known)
+        wrong.append(kept.pop(known))
+    return wrong

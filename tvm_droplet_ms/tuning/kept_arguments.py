@@ -28,6 +28,8 @@ from tvm_ffi import dtype as element_type
 from tvm.runtime import Device, Tensor
 from tvm.s_tir.meta_schedule.runner.local_runner import default_alloc_argument
 
+from ..measure.allocation import allocate_safely, is_integer
+
 KEPT_BYTES = 32 << 20
 """Smaller arguments are allocated anew: some kernels are twice as fast at some addresses, which
 matters little where a call reads so many pages."""
@@ -37,7 +39,7 @@ _kept: dict[tuple[int, str, tuple[int, ...]], Tensor] = {}
 
 
 def allocate_or_keep(device: Device, args_info: Any, alloc_repeat: int) -> list[list[Any]]:
-    """Allocate random arguments; ``f_alloc_argument`` of a ``PromptRunner``.
+    """Allocate random arguments, and integers of 0; ``f_alloc_argument`` of a ``PromptRunner``.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ def allocate_or_keep(device: Device, args_info: Any, alloc_repeat: int) -> list[
             ((_kept[key],),) = default_alloc_argument(device, [large[place]], 1)
     small = [info for place, info in enumerate(args_info) if place not in large]
     sets = []
-    for arguments in default_alloc_argument(device, small, alloc_repeat):
+    for arguments in allocate_safely(device, small, alloc_repeat):
         rest = iter(arguments)
         sets.append([_kept[keys[p]] if p in keys else next(rest) for p in range(len(args_info))])
     return sets
@@ -77,7 +79,10 @@ def bytes_of(tensor: Any) -> int:
 
 
 def _is_large(info: Any) -> bool:
-    return info[0] == "TENSOR" and _bytes(str(info[1]), info[2]) >= KEPT_BYTES
+    """Whether an argument is kept. Integers are not: a kernel may have left no index in them."""
+    if info[0] != "TENSOR" or is_integer(info):
+        return False
+    return _bytes(str(info[1]), info[2]) >= KEPT_BYTES
 
 
 def _bytes(kind: str, shape: Any) -> int:

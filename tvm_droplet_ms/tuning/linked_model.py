@@ -44,6 +44,11 @@ _INCLUDE = """
 """The program, in GNU's assembly language, that has a file's bytes under a symbol."""
 
 
+def _quoted(path: Path) -> str:
+    """A path within the quotes of a string of the assembly language."""
+    return str(path).replace("\\", "\\\\").replace('"', '\\"')
+
+
 class LinkedModel:
     """A model after all passes, with the object files of its kernels.
 
@@ -106,7 +111,8 @@ class LinkedModel:
         with data.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
-        source.write_text(_INCLUDE.format(symbol=library_symbol(), data=data))
+        text = _INCLUDE.format(symbol=library_symbol(), data=_quoted(data))
+        source.write_text(text, encoding="utf-8", errors="surrogateescape")
         cc.create_shared(str(path), [*map(str, self._paths.values()), str(source)])
 
     def _static_libraries(self) -> list[tvm.runtime.Module]:

@@ -23,12 +23,11 @@ from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase
+from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from tvm.target import Target
 
-from .application import database_to_apply
+from .application import database_of, database_to_apply
 from .compiled_model import CompiledModel
-from .diagnosis import kernel_deviation
 from .experience import Experience
 from .first_picks import pick_schedules
 from .kernel_objects import KernelObjects
@@ -66,6 +65,8 @@ class ModelKernels:
         Schedules before anything is measured; empty before ``pick``.
     untouched : set[str]
         Names of tasks that are not scheduled, because their schedules gave other outputs.
+    chosen : dict[int, TuningRecord]
+        By the structural hash of the workload: a schedule to take instead of the best one.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ModelKernels:
         self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
         self.picks = FirstPicks()
         self.untouched: set[str] = set()
+        self.chosen: dict[int, TuningRecord] = {}
         self._target = target
         self._database = database
         self._builder = builder or ModelBuilder(KernelObjects(target), target)
@@ -108,40 +110,27 @@ class ModelKernels:
         )
 
     def schedules(self) -> MemoryDatabase:
-        """The best schedule that is known of each task: measured, or picked."""
+        """The schedule of each task: chosen, or the best that was measured, or picked."""
         database = database_to_apply(self._database, self.picks, self._target)
-        if not self.untouched:
-            return database
-        untouched = {
-            structural_hash(task.dispatched[0])
-            for task in self.tasks
-            if task.task_name in self.untouched
+        records = {
+            structural_hash(record.workload.mod): record
+            for record in database.get_all_tuning_records()
         }
-        kept = MemoryDatabase()
-        for record in database.get_all_tuning_records():
-            if structural_hash(record.workload.mod) not in untouched:
-                kept.commit_workload(record.workload.mod)
-                kept.commit_tuning_record(record)
-        return kept
+        records.update((key, self.chosen[key]) for key in records.keys() & self.chosen.keys())
+        for task in self.tasks:
+            if task.task_name in self.untouched:
+                records.pop(structural_hash(task.dispatched[0]), None)
+        return database_of(records.values())
 
     def compile(self, schedules: Database | None = None) -> CompiledModel:
         """Compile the model with some schedules; None for the best that are known."""
         schedules = self.schedules() if schedules is None else schedules
         return CompiledModel(self._builder.build(self.lowered, schedules))
 
-    def wrong(self, tolerance: float) -> list[str]:
-        """The names of the tasks whose schedules give other outputs.
-
-        Parameters
-        ----------
-        tolerance : float
-            The largest deviation that is rounding.
-        """
-        schedules = self.schedules()
-        names = []
-        for task in self.tasks:
-            workload = schedules.commit_workload(task.dispatched[0])
-            for record in schedules.get_top_k(workload, 1):
-                if kernel_deviation(record, self._target) > tolerance:
-                    names.append(str(task.task_name))
-        return names
+    def variant(self, graph: IRModule, lower_graph: LowerGraph) -> "ModelKernels":
+        """The kernels of another graph of the same model, without schedules."""
+        other = ModelKernels(
+            graph, self._target, self._database, self._builder, lower_graph=lower_graph
+        )
+        other.untouched = {str(task.task_name) for task in other.tasks}
+        return other

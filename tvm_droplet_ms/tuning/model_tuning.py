@@ -18,28 +18,27 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tvm
 from tvm.ir import IRModule
-from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.ir.transform import Pass
 from tvm.target import Target
 
 from ..database import open_database
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
+from .agreement import Agreement, NamedPass
 from .alternatives import MOST
 from .batch_size import SECS_PER_TRIAL, batch_size
 from .compiled_model import CompiledModel
-from .diagnosis import NamedPass, first_wrong_pass
 from .errors import ModelError
 from .experience import Experience
-from .frontends.imported import Arrays, ImportedModel
+from .frontends.imported import ImportedModel
 from .inside_model import ROUNDS, faster_inside
 from .kernel_table import kernel_rows, schedules_as_python
 from .kernel_tuner import KernelTuner
-from .lowering import build, lower
 from .model_kernels import ModelKernels
 from .output_check import OutputCheck
 from .parts import Parts
@@ -136,7 +135,6 @@ class ModelTuning:
         self._exact = exact
         self._parts = parts
         self._seed = seed
-        self._passes = graph_passes() if passes is None else passes
         self._notes: list[str] = []
         register_schedule_rules()
         for name in mend_torn_end(directory):
@@ -155,6 +153,8 @@ class ModelTuning:
             experience or Experience(),
             watch=watch,
         )
+        steps = graph_passes() if passes is None else passes
+        self._agreement = Agreement(imported.mod, steps, check, parts, self._note)
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
@@ -174,9 +174,10 @@ class ModelTuning:
         Raises
         ------
         ModelError
-            If the time is too short for a first executable.
+            If the time is too short for a first executable, or TVM's import computes something else
+            than the reference.
         RuntimeError
-            If the outputs differ and no kernel and no pass is the reason.
+            If the executable computes something else after it was written.
         """
         try:
             return self._run(stop, trials)
@@ -184,7 +185,8 @@ class ModelTuning:
             self._tuner.close()
 
     def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
-        graph, kernels, first, build_secs = self._first_executable(stop)
+        made = self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
+        graph, kernels, first = made.graph, made.kernels, made.compiled
         export_secs = self._keep(first)
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
@@ -193,9 +195,9 @@ class ModelTuning:
         count = max(1, len(kernels.tasks))
         batch_secs = SECS_PER_TRIAL * batch_size(stop.left, count)
         rebuilt = min(1.0, stop.left / (batch_secs * count))
-        ending = (SPARE_BUILDS + rebuilt) * build_secs + EXPORTS * export_secs
+        ending = (SPARE_BUILDS + rebuilt) * made.build_secs + EXPORTS * export_secs
         ending += (_timed_runs(run_secs) + CHECKS) * run_secs
-        choosing = (MOST - 1) * (build_secs + 2 * ROUNDS * run_secs)
+        choosing = (MOST - 1) * (made.build_secs + 2 * ROUNDS * run_secs)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         chosen, choice = kernels, ""
@@ -213,42 +215,17 @@ class ModelTuning:
             if left != 0 and not tuning.is_due:
                 self._tuner.tune(chosen.tasks, chosen, tuning, left)
         if self._tuner.trials or chosen is not kernels:
-            chosen, last = self._last_executable(chosen, kernels, first)
+            chosen, last = self._agreement.last(chosen, kernels, first, stop)
+            if last is not first:
+                self._keep(last)
             if chosen is not kernels:
                 self._note(choice)
             if has_time_to_choose and not stop.is_due:
                 self._choose_inside(chosen, last)
         return self._describe(chosen, run_secs, self._tuner.why_ended or unmeasured)
 
-    def _first_executable(
-        self, stop: StopRequest
-    ) -> tuple[IRModule, ModelKernels, CompiledModel, float]:
-        """Prepare and build until the outputs agree, without the passes that change them."""
-        skipped: list[str] = []
-        while True:
-            graph, kernels = self._prepare(stop, skipped)
-            start = time.monotonic()
-            compiled = self._compile(kernels)
-            build_secs = time.monotonic() - start
-            agreeing = self._agreeing(kernels, compiled)
-            if agreeing is not None:
-                return graph, kernels, agreeing, build_secs
-            with self._parts("check"):
-                name = self._wrong_pass(skipped)
-            if name is None:
-                raise RuntimeError(
-                    f"the outputs differ from {self._check.reference.name} by "
-                    f"{self._check.deviation(compiled):.1e} of the largest, and neither a kernel "
-                    "nor a graph pass is the reason: please report the model"
-                )
-            skipped.append(name)
-            self._note(f"the graph pass {name} changed the outputs and was left out")
-
-    def _prepare(
-        self, stop: StopRequest, skipped: Collection[str]
-    ) -> tuple[IRModule, ModelKernels]:
+    def _prepare(self, passes: Sequence[Pass], stop: StopRequest) -> tuple[IRModule, ModelKernels]:
         with self._parts("graph"):
-            passes = [step for name, step in self._passes if name not in skipped]
             graph = tvm.transform.Sequential(passes)(self._imported.mod)
         kernels = self._tuner.kernels(graph)
         calls = sum(int(task.weight) for task in kernels.tasks)
@@ -263,66 +240,11 @@ class ModelTuning:
         self._tuner.pick(kernels, stop)
         return graph, kernels
 
-    def _compile(self, kernels: ModelKernels) -> CompiledModel:
-        with self._parts("compile"):
-            return kernels.compile()
-
-    def _agrees(self, compiled: CompiledModel) -> bool:
-        with self._parts("check"):
-            return self._check.deviation(compiled) <= self._check.tolerance
-
-    def _agreeing(self, kernels: ModelKernels, compiled: CompiledModel) -> CompiledModel | None:
-        """The model with the kernels untouched whose schedules give other outputs.
-
-        Returns None where that does not make the outputs agree.
-        """
-        if self._agrees(compiled):
-            return compiled
-        with self._parts("check"):
-            wrong = kernels.wrong(self._check.tolerance)
-        if not wrong:
-            return None
-        kernels.untouched.update(wrong)
-        compiled = self._compile(kernels)
-        if not self._agrees(compiled):
-            return None
-        self._note(f"schedules of {', '.join(wrong)} gave other outputs; these are left untouched")
-        return compiled
-
-    def _wrong_pass(self, skipped: Collection[str]) -> str | None:
-        def run(mod: IRModule) -> Arrays:
-            lowered = lower(mod, self._target, is_reference=True)
-            executable = build(lowered, MemoryDatabase(), self._target)
-            return CompiledModel(executable)(self._check.inputs[0])
-
-        passes = [(name, step) for name, step in self._passes if name not in skipped]
-        return first_wrong_pass(
-            self._imported.mod, passes, run, self._check.expected[0], self._check.tolerance
-        )
-
-    def _last_executable(
-        self, chosen: ModelKernels, direct: ModelKernels, first: CompiledModel
-    ) -> tuple[ModelKernels, CompiledModel]:
-        """The model with what was measured, without what gives other outputs."""
-        for kernels in dict.fromkeys((chosen, direct)):
-            last = self._agreeing(kernels, self._compile(kernels))
-            if last is not None:
-                self._keep(last)
-                return kernels, last
-            if kernels is not direct:
-                self._note(
-                    "the model with Winograd convolutions gave other outputs than the tolerance "
-                    f"{self._check.tolerance:.1e} allows: they are computed directly"
-                )
-            else:
-                self._note("the tuned model gave other outputs: the first executable is kept")
-        return direct, first
-
     def _choose_inside(self, kernels: ModelKernels, last: CompiledModel) -> None:
         with self._parts("choice inside the model"):
             inputs = self._check.inputs[0]
             faster = faster_inside(kernels, last, self._database, self._target, inputs)
-        if faster is not None and self._agrees(faster):
+        if faster is not None and self._agreement.agrees(faster):
             self._keep(faster)
 
     def _keep(self, compiled: CompiledModel) -> float:
@@ -342,7 +264,7 @@ class ModelTuning:
             if deviation > self._check.tolerance:
                 raise RuntimeError(
                     f"the outputs of {self._directory / EXECUTABLE} differ from "
-                    f"{self._check.reference.name} by {deviation:.1e} of the largest, where the "
+                    f"{self._check.reference.name} by {deviation:.1e} of its scale, where the "
                     f"same model gave the right ones before it was written: please report the model"
                 )
             rows = kernel_rows(

@@ -115,8 +115,8 @@ class TuneResult:
     latency : Latency
         Times of single runs.
     deviation : float
-        The largest difference from the reference over several random inputs, relative to the
-        largest output.
+        The largest difference from the reference over several random inputs, relative to the scale
+        of the row; see ``OutputCheck.deviation``.
     check : OutputCheck
         What it was compared with.
     kernels : tuple[KernelRow, ...]

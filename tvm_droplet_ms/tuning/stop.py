@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from types import FrameType
 from typing import Any
 
@@ -63,7 +64,9 @@ class StopRequest:
 
     def earlier(self, secs: float) -> "StopRequest":
         """A request that ends so many seconds before this one, and is asked when this one is."""
-        other = StopRequest(self.deadline - secs, self._clock)
+        # Without a deadline, a share of the time that is left is infinite too.
+        deadline = self.deadline - secs if isfinite(self.deadline) else self.deadline
+        other = StopRequest(deadline, self._clock)
         other._asked = self._asked
         return other
 

@@ -44,7 +44,7 @@ def summary(result: TuneResult, beside: Mapping[str, Latency] | None = None) -> 
     lines = [
         f"latency    {result.latency} on {result.threads} thread(s)",
         *_beside(beside or {}),
-        f"deviation  {result.deviation:.1e} of the largest output, from {reference}",
+        f"deviation  {result.deviation:.1e} of the scale of its row, from {reference}",
         f"trials     {result.trials}{_ending(result)}",
         f"work_dir   {result.work_dir}",
         *(f"note       {note}" for note in result.notes),

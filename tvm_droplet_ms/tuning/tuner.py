@@ -16,10 +16,12 @@
 # under the License.
 """Tune a whole model: from ONNX, PyTorch or Relax to a checked executable."""
 
+import logging
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -42,11 +44,15 @@ from .threads import set_own_threads, set_worker_threads
 from .watch import Watch
 from .work_dir import open_work_dir
 
+logger = logging.getLogger(__name__)
+
 
 def tune(
     model: Any,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    constants: Mapping[str, Any] | None = None,
     target: str | Mapping[str, Any] | Target = "auto",
     threads: int = 1,
     time_budget_s: float = 300.0,
@@ -72,6 +78,12 @@ def tune(
         Relax ``IRModule``, or a tuple of an ``IRModule`` and a mapping of names to parameters.
     shapes : Mapping[str, Sequence[int]] | None
         Shapes of the inputs by name, for those whose extents the model leaves open.
+    dims : Mapping[str, int] | None
+        Extents by the names that an ONNX model or a Relax module gives them, such as
+        ``{"batch": 1, "width": 320}``; each holds for all inputs.
+    constants : Mapping[str, Any] | None
+        Values of inputs of an ONNX model by name, such as ``{"sr": 16000}``. They are inputs of the
+        tuned model no more, and an ``If`` that they decide is gone.
     target : str | Mapping[str, Any] | Target
         "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs.
     threads : int
@@ -92,8 +104,8 @@ def tune(
         Whether convolutions must be computed as they are written. Otherwise Winograd's algorithm
         is taken where it is faster.
     tolerance : float | None
-        The largest deviation of an output from the untouched model's, relative to the largest
-        output. None for 1e-4, or 1e-3 with ``exact=False``.
+        The largest deviation of an output from the reference's, relative to the scale of the
+        output's row; see ``OutputCheck``. None for 1e-4, or 1e-3 with ``exact=False``.
     inputs : Mapping[str, np.ndarray] | None
         Values of inputs by name for the check, such as indices. Others are random.
     callbacks : Sequence[MeasureCallback]
@@ -138,7 +150,9 @@ def tune(
     cpu = cpu_target(target, threads)
     directory = open_work_dir(work_dir, cpu, threads)
     with parts("import"):
-        imported = import_model(model, shapes, threads)
+        imported = import_model(model, shapes, threads, dims=dims, constants=constants)
+        for note in imported.notes:
+            logger.warning("%s", note)
         check_memory(imported)
     with parts("check"):
         set_own_threads(threads)
@@ -159,7 +173,8 @@ def tune(
                 experience,
                 watch=watch,
             )
-            return tuning.run(stop, trials)
+            result = tuning.run(stop, trials)
+            return replace(result, notes=(*imported.notes, *result.notes))
     except SecondWriterError as error:
         raise ModelError(str(error)) from error
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from ...deviation import largest_deviation
 from ...tuning.compiled_model import CompiledModel
-from ...tuning.deviation import largest_deviation
 from ...tuning.frontends import import_model
 from ...tuning.threads import set_own_threads
 from .environment import environment

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,10 @@ from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ...database import open_database
+from ...database import writing_database
 from ...host import blas_gflops, host_target, tvm_num_threads
 from ...measure import build_scheduled, fast_measure
+from ...one_writer import SecondWriterError
 from ...profile import TuningProfile
 from ...progress import PhaseSummary, quiet_tvm, show_progress
 from ...report import format_profile
@@ -96,8 +97,8 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, pro
     Raises
     ------
     DemoError
-        If the database does not open, no candidate of a kernel could be measured, or a tuned
-        kernel's output differs from the untuned one's.
+        If the database does not open, another process tunes in the directory, no candidate of a
+        kernel could be measured, or a tuned kernel's output differs from the untuned one's.
 
     Notes
     -----
@@ -105,10 +106,23 @@ def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, pro
     """
     start = time.time()
     directory = Path(work_dir or tempfile.mkdtemp(prefix="droplet-ms-demo-"))
-    try:
-        database = open_database(directory)
-    except (OSError, ValueError) as error:
-        raise DemoError(str(error)) from error
+    with ExitStack() as held:
+        try:
+            database = held.enter_context(writing_database(directory))
+        except (OSError, ValueError, SecondWriterError) as error:
+            raise DemoError(str(error)) from error
+        _run(directory, database, start, trials, seed, verbose, profile)
+
+
+def _run(
+    directory: Path,
+    database: ms.database.Database,
+    start: float,
+    trials: int,
+    seed: int,
+    verbose: bool,
+    profile: bool,
+) -> None:
     kernels = demo_kernels()
     target = host_target()
     with _exit_when_interrupted(directory):

@@ -22,7 +22,7 @@ the type of a class, and whether it depends on weights alone.
 
 from collections.abc import Iterator
 
-from .facts import Facts, IllegalTerm, Infer, NodeLimit
+from .facts import Facts, IllegalTerm, Infer, NodeLimit, OtherType
 from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Term, Type, leaf_type
 
 WEIGHT_SHARE = 10
@@ -187,12 +187,24 @@ class EGraph:
         self._named = None
         return number
 
-    def add_term(self, term: Term | int) -> int:
+    def add_term(self, term: Term | int, type_: Type | None = None) -> int:
         """Add a term and everything in it, or nothing if it is illegal.
 
-        :meth:`add` says what may be raised.
+        Parameters
+        ----------
+        term : Term or int
+            The term, or a class that is there.
+        type_ : Type or None
+            The type that it has to have. None: any.
+
+        Raises
+        ------
+        OtherType
+            If it has another type. :meth:`add` says what else may be raised.
         """
-        self.type_of_term(term)
+        found = self.type_of_term(term)
+        if type_ is not None and found != type_:
+            raise OtherType(f"a term has the type {found}, expected {type_}")
         added: dict[int, int] = {}
 
         def visit(part: Term | int) -> int:

@@ -33,6 +33,10 @@ class IllegalTerm(Exception):
     """A term has no type: its operator refuses the operands."""
 
 
+class OtherType(IllegalTerm):
+    """A term has another type than the class that it should be equal to."""
+
+
 class Facts(NamedTuple):
     """What is known of the value of an e-class.
 

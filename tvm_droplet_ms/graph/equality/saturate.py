@@ -36,11 +36,15 @@ class Saturation:
         How many rounds it took.
     applied : dict[str, int]
         How often each rule changed the e-graph, by name. Only rules that did.
+    mistyped : dict[str, int]
+        How many equalities of each rule had sides of different types, by name: faults of rules,
+        which are passed over. Only rules that have any.
     """
 
     complete: bool = False
     rounds: int = 0
     applied: dict[str, int] = field(default_factory=dict)
+    mistyped: dict[str, int] = field(default_factory=dict)
 
 
 def saturate(
@@ -73,6 +77,8 @@ def saturate(
             if time.perf_counter() > end:
                 return result
             step = apply_rule(graph, rule)
+            if step.mistyped:
+                result.mistyped[rule.name] = max(result.mistyped.get(rule.name, 0), step.mistyped)
             if step.changed:
                 changed = True
                 result.applied[rule.name] = result.applied.get(rule.name, 0) + 1

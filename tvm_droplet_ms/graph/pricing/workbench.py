@@ -35,6 +35,7 @@ from ...search_strategy import DropletStrategy
 from ...search_strategy.history import is_for_target
 from ...tuning.application import best_records
 from ...tuning.compiled_model import CompiledModel
+from ...tuning.diagnosis import SearchClock
 from ...tuning.experience import Experience
 from ...tuning.kernel_tuner import KernelTuner
 from ...tuning.model_kernels import ModelKernels
@@ -44,6 +45,7 @@ from ...tuning.picks import last_line
 from ...tuning.stop import StopRequest
 from ...tuning.strategy import model_strategy
 from ...tuning.torn_database import mend_torn_end
+from ...tuning.wrong_schedules import without_wrong_schedules
 from ..graph_timing import time_graphs
 from .equal_trials import InTurns
 from .kernel_module import kernel_module, workloads_of
@@ -288,14 +290,10 @@ class Workbench:
     def compile(self, graph: WholeGraph, check: OutputCheck) -> CompiledModel:
         """Compile a graph with the best schedules, without those that give other outputs."""
         compiled = graph.kernels.compile()
-        if check.deviation(compiled) <= check.tolerance:
+        if check.agrees(compiled):
             return compiled
-        wrong = graph.kernels.wrong(check.tolerance)
-        if not wrong:
-            return compiled
-        graph.kernels.untouched.update(wrong)
-        self._note(f"schedules of {', '.join(wrong)} gave other outputs; these are left untouched")
-        return graph.kernels.compile()
+        clock = SearchClock(StopRequest())
+        return without_wrong_schedules(graph.kernels, check, clock, self._note) or compiled
 
     def kernel_secs(self, graph: WholeGraph) -> float:
         """The sum of the best times of a graph's kernels, each alone; those without one are 0."""

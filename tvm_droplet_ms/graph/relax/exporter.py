@@ -28,7 +28,8 @@ from ..equality.egraph import EGraph
 from ..equality.language import Node, Operator
 from ..extraction.implementations import AS_TYPED, SAME, conversion, moves_nothing, stored
 from ..extraction.problem import Choice, Place, Plan, Step, needs_of
-from ..interpreter import OPERATORS, Array, evaluate
+from ..folding import folded
+from ..interpreter import Array, evaluate
 from .importer import Imported, with_operands
 from .operators import write_call
 
@@ -208,24 +209,21 @@ class _Exporter:
             # What needs its own class does not get it.
             self.arrays[number] = None
             for node in self.graph.nodes(number):
-                array = self._array_of(node)
+                array = self._array_of(number, node)
                 if array is not None:
                     self.arrays[number] = array
                     break
         return self.arrays[number]
 
-    def _array_of(self, node: Node) -> Array | None:
+    def _array_of(self, number: int, node: Node) -> Array | None:
         op = node.operator
         if op.name == "constant":
             return array_of(self.imported.constants[op.get("index")])
-        if op.name not in OPERATORS or op.name == "get":
-            return None
         operands = [self._array(child) for child in node.children]
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):
             return None
-        value = evaluate(op, known)
-        return value if isinstance(value, np.ndarray) else None
+        return folded(op, known, self.graph.facts(number).type)
 
 
 def _grounded(graph: EGraph) -> dict[int, Node]:

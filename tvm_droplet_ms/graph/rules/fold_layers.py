@@ -34,6 +34,8 @@ def _scaled_convolutions(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """conv(x, w) * s = conv(x, w * s)."""
     for number, node in graph.named("multiply"):
         for value, scale in with_weight(graph, node):
+            if not when("of its shape", graph.shape(value) == graph.shape(number)):
+                continue
             for conv in graph.named_in(value, "conv2d"):
                 data, weight = conv.children
                 axes, shape = axes_of(conv.operator), graph.shape(scale)
@@ -58,6 +60,8 @@ def _scaled_convolution_case(make: CaseMaker) -> Case:
     shape = result_shape(conv, (6, 6))
     scale = channel_shape(make, layout, shape[layout.index("C")])
     scale = tuple(shape[axis] if extent == -1 else extent for axis, extent in enumerate(scale))
+    if make.chance(0.1):
+        scale = (1, *scale)
     return make.case(call("multiply", conv, make.weight(*scale)))
 
 
@@ -128,6 +132,8 @@ def _scaled_matmuls(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """(x @ w) * s = x @ (w * s)."""
     for number, node in graph.named("multiply"):
         for value, scale in with_weight(graph, node):
+            if not when("of its shape", graph.shape(value) == graph.shape(number)):
+                continue
             for product in graph.named_in(value, "matmul"):
                 data, weight = product.children
                 rank = graph.type(value).rank
@@ -145,7 +151,7 @@ def _scaled_matmuls(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 def _scaled_matmul_case(make: CaseMaker) -> Case:
     rows = make.pick([2, 4])
     product = call("matmul", make.input(rows, 3), make.weight(3, 4))
-    shape = make.pick([(4,), (1,), (), (1, 4), (rows, 1), (rows, 4)])
+    shape = make.pick([(4,), (1,), (), (1, 4), (rows, 1), (rows, 4), (1, 1, 4)])
     return make.case(call("multiply", product, make.weight(*shape)))
 
 
@@ -185,19 +191,25 @@ def _matmuls_of_shifted(graph: EGraph, when: Conditions) -> Iterator[Equality]:
                 shape = graph.shape(shift)
                 if not shape or shape[-1] != graph.shape(data)[-1]:
                     continue
+                # Rows of the shift would meet the batches of a stack of matrices.
+                if not when("matrix", graph.type(weight).rank == 2):
+                    continue
                 moved = call("matmul", source, weight)
                 yield Equality(number, call("add", moved, call("matmul", shift, weight)))
 
 
 def _matmul_of_shifted_case(make: CaseMaker) -> Case:
     inner = call("add", make.input(2, 3), make.weight(*make.pick([(3,), (1, 3), (2, 3), (2, 1)])))
-    return make.case(call("matmul", inner, make.weight(3, 4)))
+    weight = make.weight(*make.pick([(3, 4), (3, 4), (3, 4), (2, 3, 4)]))
+    return make.case(call("matmul", inner, weight))
 
 
 def _scalars_of_products(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """(x @ y) * c = (x * c) @ y for a scalar, which may then find a weight, as in attention."""
     for number, node in graph.named("multiply"):
         for value, scale in with_weight(graph, node):
+            if not when("of its shape", graph.shape(value) == graph.shape(number)):
+                continue
             for product in graph.named_in(value, "matmul"):
                 left, right = product.children
                 if graph.is_weight(right) or graph.is_weight(left):
@@ -209,7 +221,8 @@ def _scalars_of_products(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _scalar_of_product_case(make: CaseMaker) -> Case:
-    product = call("matmul", make.input(3, 3), make.input(3, 3))
+    right = make.pick([(3, 3), (3, 3), (3,)])
+    product = call("matmul", make.input(3, 3), make.input(*right))
     shape = make.pick([(), (1,), (1, 1), (3,), (3, 1)])
     return make.case(call("multiply", product, make.weight(*shape)))
 
@@ -219,6 +232,7 @@ FOLD_LAYERS: tuple[Rule, ...] = (
         "scale after convolution",
         _scaled_convolutions,
         _scaled_convolution_case,
+        "of its shape",
         "one for each channel",
     ),
     _rule(
@@ -235,9 +249,21 @@ FOLD_LAYERS: tuple[Rule, ...] = (
         "one group",
         "no padding",
     ),
-    _rule("scale after product", _scaled_matmuls, _scaled_matmul_case, "one for each column"),
+    _rule(
+        "scale after product",
+        _scaled_matmuls,
+        _scaled_matmul_case,
+        "of its shape",
+        "one for each column",
+    ),
     _rule("scale before product", _scaled_data, _scaled_data_case, "one for each column"),
-    _rule("shift before product", _matmuls_of_shifted, _matmul_of_shifted_case),
-    _rule("scalar of a product", _scalars_of_products, _scalar_of_product_case, "one value"),
+    _rule("shift before product", _matmuls_of_shifted, _matmul_of_shifted_case, "matrix"),
+    _rule(
+        "scalar of a product",
+        _scalars_of_products,
+        _scalar_of_product_case,
+        "of its shape",
+        "one value",
+    ),
 )
 """Rules by which arithmetic by weights becomes part of a layer's weight."""

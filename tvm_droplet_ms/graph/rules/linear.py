@@ -111,13 +111,16 @@ def _products_of_sums(graph: EGraph, when: Conditions) -> Iterator[Equality]:
             for right in weighted_in(graph, node.children[1], "matmul"):
                 if left.children[1] != right.children[1] or left == right:
                     continue
+                # Rows of the data would meet the batches of a stack of matrices.
+                if not when("matrix", graph.type(left.children[1]).rank == 2):
+                    continue
                 data = call("add", left.children[0], right.children[0])
                 yield Equality(number, call("matmul", data, left.children[1]))
 
 
 def _product_of_sum_case(make: CaseMaker) -> Case:
-    weight = make.weight(3, 4)
-    inputs = [make.input(*make.pick([(2, 3), (1, 3), (2, 2, 3)])) for _ in range(2)]
+    weight = make.weight(*make.pick([(3, 4), (3, 4), (3, 4), (2, 3, 4)]))
+    inputs = [make.input(*make.pick([(3,), (2, 3), (1, 3), (2, 2, 3)])) for _ in range(2)]
     return make.case(call("add", *[call("matmul", data, weight) for data in inputs]))
 
 
@@ -177,7 +180,7 @@ def _identities(graph: EGraph, when: Conditions) -> Iterator[Equality]:
             for conv in weighted_in(graph, layer, "conv2d"):
                 data = conv.children[0]
                 for scale in _scales_to(graph, branch, data):
-                    term = _with_identity(graph, when, layer, conv, scale)
+                    term = _with_identity(graph, when, layer, branch, conv, scale)
                     if term is not None:
                         yield Equality(number, term)
 
@@ -193,7 +196,7 @@ def _scales_to(graph: EGraph, branch: int, data: int) -> Iterator[int | None]:
 
 
 def _with_identity(
-    graph: EGraph, when: Conditions, layer: int, conv: Node, scale: int | None
+    graph: EGraph, when: Conditions, layer: int, branch: int, conv: Node, scale: int | None
 ) -> Term | None:
     data, weight = conv.children
     op, axes = conv.operator, axes_of(conv.operator)
@@ -209,6 +212,8 @@ def _with_identity(
     shape = graph.shape(weight)
     outputs, inputs = shape[axes.outputs], shape[axes.inputs]
     matrix = call("eye", shape=(outputs, inputs), dtype=graph.type(weight).dtype)
+    if not when("of its shape", graph.shape(branch) == graph.shape(data)):
+        return None
     if scale is not None:
         scales = graph.shape(scale)
         if graph.type(scale).size != 1:
@@ -254,6 +259,8 @@ def _identity_case(make: CaseMaker) -> Case:
     if make.chance(0.4):
         return make.case(call("add", conv, data))
     shape = tuple(extents[letter] if letter == make.pick("CCH") else 1 for letter in layout)
+    if make.chance(0.2):
+        shape = (1,) * 5
     return make.case(call("add", conv, call("multiply", data, make.weight(*shape))))
 
 
@@ -323,7 +330,7 @@ LINEAR: tuple[Rule, ...] = (
     ),
     _rule("sum of images", _sums_of_data, _sum_of_data_case, "equal attributes", "equal images"),
     _rule("sum of right sides", _sums_of_products, _sum_of_products_case, "matrices"),
-    _rule("sum of left sides", _products_of_sums, _product_of_sum_case),
+    _rule("sum of left sides", _products_of_sums, _product_of_sum_case, "matrix"),
     _rule("kernel like a sibling's", _enlarged, _enlarged_case, "equal dilation, or one weight"),
     _rule(
         "identity branch",
@@ -332,6 +339,7 @@ LINEAR: tuple[Rule, ...] = (
         "centred",
         "equal shapes",
         "one group",
+        "of its shape",
         "one for each channel",
     ),
     _rule("product of weights", _associated, _associated_case, "matrices"),

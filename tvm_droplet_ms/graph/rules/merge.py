@@ -85,6 +85,9 @@ def _products_of_one_value_case(make: CaseMaker) -> Case:
 def _products_by_one_weight(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """x @ w, y @ w, ... = slices of [x; y; ...] @ w."""
     for group in _groups(graph, "matmul", 1):
+        # The axes of a stack of matrices are those of its products, not of their data.
+        if not when("matrix", graph.type(group[0][1].children[1]).rank == 2):
+            continue
         rank = graph.type(group[0][1].children[0]).rank
         group = [(n, m) for n, m in group if graph.type(m.children[0]).rank == rank]
         group = _independent(graph, _without_merged(graph, group))
@@ -128,7 +131,7 @@ def _independent(graph: EGraph, group: list[Member]) -> list[Member]:
 
 
 def _products_by_one_weight_case(make: CaseMaker) -> Case:
-    weight = make.weight(3, 4)
+    weight = make.weight(*make.pick([(3, 4), (3, 4), (3, 4), (2, 3, 4)]))
     batch = make.pick([(), (), (2,)])
     roots = [
         call("matmul", make.input(*batch, make.integer(1, 3), 3), weight)
@@ -279,6 +282,7 @@ MERGE: tuple[Rule, ...] = (
         "products by one weight",
         _products_by_one_weight,
         _products_by_one_weight_case,
+        "matrix",
         exact=True,
     ),
     _rule("sum of products", _sums_of_products, _sum_of_products_case),

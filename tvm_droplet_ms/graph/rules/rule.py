@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ..cases import Case, CaseMaker
 from ..equality.egraph import EGraph
-from ..equality.facts import IllegalTerm, NodeLimit
+from ..equality.facts import IllegalTerm, NodeLimit, OtherType
 from ..equality.language import Term
 
 
@@ -113,11 +113,15 @@ class Step(NamedTuple):
         Whether the e-graph has changed.
     full : bool
         Whether the limit cut it short.
+    mistyped : int
+        How many equalities were passed over because their sides have different types: the rule is
+        wrong there.
     """
 
     matched: int
     changed: bool
     full: bool
+    mistyped: int = 0
 
 
 FLOATS = ("float32", "float64")
@@ -152,13 +156,16 @@ def new_equalities(graph: EGraph, rule: Rule) -> list[Equality]:
 
 def apply_equalities(graph: EGraph, rule: Rule, found: Iterable[Equality]) -> Step:
     """Make equal what a rule has found; see ``apply_rule``."""
-    before, matched, joined, full = _sizes(graph), 0, False, False
+    before, matched, joined, full, mistyped = _sizes(graph), 0, False, False, 0
     for number, term in found:
         type_ = graph.facts(number).type
         if not rule.exact and getattr(type_, "dtype", None) not in FLOATS:
             continue
         try:
-            added = graph.add_term(term)
+            added = graph.add_term(term, type_)
+        except OtherType:
+            mistyped += 1
+            continue
         except IllegalTerm:
             continue
         except NodeLimit:
@@ -167,7 +174,7 @@ def apply_equalities(graph: EGraph, rule: Rule, found: Iterable[Equality]) -> St
         matched += 1
         joined = graph.union(number, added) or joined
     graph.rebuild()
-    return Step(matched, joined or _sizes(graph) != before, full)
+    return Step(matched, joined or _sizes(graph) != before, full, mistyped)
 
 
 def _sizes(graph: EGraph) -> tuple[int, int]:

@@ -22,12 +22,10 @@ from functools import partial
 from typing import Any
 
 from tvm.rpc import RPCSession
-from tvm.s_tir.meta_schedule.runner.rpc_runner import (
-    default_alloc_argument,
-    default_run_evaluator,
-)
+from tvm.s_tir.meta_schedule.runner.rpc_runner import default_run_evaluator
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 
+from ..allocation import allocate_safely_on_server
 from ..timing import Timing, TimingConfig, time_loaded
 from .session import set_threads, upload
 
@@ -66,7 +64,7 @@ def time_on_server(
         The repeats that were taken.
     """
     allocate = get_global_func_with_default_on_worker(
-        config.f_alloc_argument, default_alloc_argument
+        config.f_alloc_argument, allocate_safely_on_server
     )
     evaluate = get_global_func_with_default_on_worker(config.f_run_evaluator, default_run_evaluator)
     start = time.perf_counter()

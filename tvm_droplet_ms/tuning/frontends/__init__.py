@@ -17,15 +17,14 @@
 """From an ONNX, PyTorch or Relax model to a Relax module with its parameters bound."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tvm.ir import IRModule
 
 from ..errors import ModelError
+from .extents import Dims, Shapes, check_dims, check_shapes
 from .imported import ImportedModel
-
-Shapes = Mapping[str, Sequence[int]]
 
 _KINDS = (
     "the path of an .onnx or .pt2 file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
@@ -33,7 +32,14 @@ _KINDS = (
 )
 
 
-def import_model(model: Any, shapes: Shapes | None = None, threads: int = 1) -> ImportedModel:
+def import_model(
+    model: Any,
+    shapes: Shapes | None = None,
+    threads: int = 1,
+    *,
+    dims: Dims | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> ImportedModel:
     """Import a model of any supported kind.
 
     Parameters
@@ -46,6 +52,10 @@ def import_model(model: Any, shapes: Shapes | None = None, threads: int = 1) -> 
         Shapes of the inputs by name. Needed where the model leaves an extent open.
     threads : int
         Threads that the reference may use.
+    dims : Mapping[str, int] | None
+        Extents by the names that the model gives them: of an ONNX model or a Relax module.
+    constants : Mapping[str, Any] | None
+        Values of inputs of an ONNX model by name, which are inputs no more.
 
     Returns
     -------
@@ -57,37 +67,63 @@ def import_model(model: Any, shapes: Shapes | None = None, threads: int = 1) -> 
     ModelError
         If the model is of no supported kind, or cannot be tuned.
     """
+    shapes, dims = check_shapes(shapes or {}), check_dims(dims or {})
     if isinstance(model, str | os.PathLike):
-        return _import_file(os.fspath(model), shapes, threads)
+        return _import_file(os.fspath(model), shapes, threads, dims, constants or {})
     rest: Any = None
     if isinstance(model, tuple) and len(model) == 2:
         model, rest = model
     if isinstance(model, IRModule):
         from .relax import import_relax
 
-        return import_relax(model, rest, shapes)
+        _refuse_constants(constants)
+        return import_relax(model, rest, shapes, dims)
     origin = type(model).__module__.partition(".")[0]
     if origin == "onnx" and rest is None:
         from .onnx import import_onnx
 
-        return import_onnx(model, shapes, threads)
+        return import_onnx(model, shapes, threads, dims=dims, constants=constants)
     if _is_torch(model):
         from .torch import import_torch
 
+        _refuse_dims(dims)
+        _refuse_constants(constants)
         return import_torch(model, rest, shapes, threads)
     raise ModelError(f"model is a {type(model).__qualname__}: expected {_KINDS}")
 
 
-def _import_file(path: str, shapes: Shapes | None, threads: int) -> ImportedModel:
+def _import_file(
+    path: str, shapes: Shapes, threads: int, dims: Dims, constants: Mapping[str, Any]
+) -> ImportedModel:
     if not os.path.exists(path):
         raise ModelError(f"model {path!r} does not exist: expected a file .onnx or .pt2")
     if path.endswith(".pt2"):
         from .torch import import_torch, load_exported_program
 
+        _refuse_dims(dims)
+        _refuse_constants(constants)
         return import_torch(load_exported_program(path), None, shapes, threads)
     from .onnx import import_onnx, load_onnx
 
-    return import_onnx(load_onnx(path), shapes, threads)
+    model = load_onnx(path)
+    return import_onnx(model, shapes, threads, dims=dims, constants=constants, path=path)
+
+
+def _refuse_dims(dims: Dims) -> None:
+    if dims:
+        raise ModelError(
+            f"dims={dict(dims)!r} names extents, and a PyTorch program has none that a user gave: "
+            "pass shapes={name: (1, ...)} (--shape)"
+        )
+
+
+def _refuse_constants(constants: Mapping[str, Any] | None) -> None:
+    if constants:
+        raise ModelError(
+            f"constants names the input {next(iter(constants))!r}: only inputs of ONNX models can "
+            "be bound; make a Relax module with (module, {name: array}) or export the program with "
+            "the value"
+        )
 
 
 def _is_torch(model: Any) -> bool:

@@ -17,7 +17,7 @@
 """A model as Relax, with what a tuning run must know of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,13 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ..errors import ModelError
+from .integer_inputs import IntegerUse, integer_uses
 
 Arrays = list[np.ndarray]
 
-_UNSUPPORTED = ("float16", "bfloat16", "float64", "float8")
-_QUANTIZED = ("int8", "uint8")
-_PRODUCTS = ("relax.matmul", "relax.nn.conv", "relax.quantize", "relax.dequantize")
-"""The operators that make a model of bytes a quantized one. PyTorch's softmax has byte masks."""
+_HALVES = ("float16", "bfloat16", "float8")
+"""Types that a model may have at its borders, but not compute in: the rounding of a float16 sum
+hides what a wrong schedule does."""
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,25 @@ class InputSpec:
     Parameters
     ----------
     name : str
-        Name of the parameter of the Relax function.
+        Name of the parameter of the Relax function; see ``check_inputs`` for equal ones.
     shape : tuple[int, ...]
         The extents.
     dtype : str
         The element type, such as "float32".
-    high : int | None
-        For integers: random inputs are below it. None for two, which every table holds.
+    use : IntegerUse
+        What integers are used as, by which random ones are drawn.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    high: int | None = None
+    use: IntegerUse = field(default_factory=IntegerUse)
 
     def random(self, generator: np.random.Generator) -> np.ndarray:
-        """A random input: standard normal, or integers from 0, or booleans."""
+        """A random input: standard normal; integers and booleans by their use."""
         if self.dtype.startswith("float"):
             return generator.standard_normal(self.shape).astype(self.dtype)
-        return generator.integers(0, self.high or 2, self.shape).astype(self.dtype)
+        return self.use.random(self.shape, generator).astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,21 @@ class ImportedModel:
         run as it was imported.
     original : IRModule | None
         The module to run then, where nodes were rewritten before the import. None for ``mod``.
+    notes : tuple[str, ...]
+        What a user should know of the import, a sentence each.
     """
 
     mod: IRModule
     inputs: tuple[InputSpec, ...]
     reference: Reference | None = None
     original: IRModule | None = None
+    notes: tuple[str, ...] = ()
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
     """The inputs of ``main``. All parameters must be bound and all shapes static.
+
+    Of parameters of one name, the second is called "name_1", and so on.
 
     Raises
     ------
@@ -126,9 +131,25 @@ def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
             f"parameter {unbound[0]!r} is not bound, {len(unbound)} in all: pass "
             "(module, {name: array}), or import the model with its parameters as constants"
         )
-    specs = tuple(_input_spec(parameter) for parameter in function.params)
+    specs = [_input_spec(parameter) for parameter in function.params]
     _check_types(function)
-    return specs
+    names = _distinct([spec.name for spec in specs])
+    return tuple(
+        replace(spec, name=name, use=use)
+        for spec, name, use in zip(specs, names, integer_uses(mod), strict=True)
+    )
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names of which no two are equal: Relax allows that for parameters."""
+    distinct: list[str] = []
+    for name in names:
+        number, other = 0, name
+        while other in distinct or (number and other in names):
+            number += 1
+            other = f"{name}_{number}"
+        distinct.append(other)
+    return distinct
 
 
 def _input_spec(parameter: relax.Var) -> InputSpec:
@@ -151,7 +172,7 @@ def _input_spec(parameter: relax.Var) -> InputSpec:
 
 
 def _check_types(function: relax.Function) -> None:
-    """Refuse models that compute in other types than float32: their kernels are other ones."""
+    """Refuse models that compute in half floats; all other types compile as they are."""
 
     wrong: list[str] = []
 
@@ -159,14 +180,10 @@ def _check_types(function: relax.Function) -> None:
         if not isinstance(expression, relax.Call):
             return
         name = str(getattr(expression.op, "name", expression.op))
-        refused: tuple[str, ...] = _UNSUPPORTED
-        operands = [expression]
-        if name.startswith(_PRODUCTS):
-            refused += _QUANTIZED
-            operands += list(expression.args)
-        for operand in operands:
-            kind = getattr(operand, "ty", None)
-            if isinstance(kind, relax.TensorType) and str(kind.dtype) in refused:
+        kind = getattr(expression, "ty", None)
+        # Casts are how such inputs and outputs are read and made.
+        if name != "relax.astype" and isinstance(kind, relax.TensorType):
+            if str(kind.dtype).startswith(_HALVES):
                 wrong.append(f"{kind.dtype} ({name})")
 
     # An error raised in the visitor would come out as TVM's.

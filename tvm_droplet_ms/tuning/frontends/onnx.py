@@ -16,21 +16,33 @@
 # under the License.
 """An ONNX model as a model to tune."""
 
+import contextlib
+import io
+import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tvm.error import OpNotImplemented
 from tvm.ir import IRModule
 
-from ...model.onnx_nodes import prepare_onnx
+from ...compat.quiet import without_lines
+from ...model.onnx.binding import true_inputs
+from ...model.onnx.operators import UnsupportedNode, register_operators
+from ...model.onnx.order import named
+from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ..errors import ModelError
-from .imported import Arrays, ImportedModel, Reference, check_inputs
+from .extents import resolve_shapes
+from .imported import ImportedModel, check_inputs
+from .onnx_inputs import declared_input, input_values
+from .onnx_reference import onnx_runtime
 
 if TYPE_CHECKING:
     import onnx
+
+DECIDED = ("If", "Loop", "Scan")
+"""Operators that may go once a value that they depend on is known."""
 
 
 def load_onnx(path: str) -> "onnx.ModelProto":
@@ -52,9 +64,15 @@ def load_onnx(path: str) -> "onnx.ModelProto":
 
 
 def import_onnx(
-    model: "onnx.ModelProto", shapes: Mapping[str, Sequence[int]] | None = None, threads: int = 1
+    model: "onnx.ModelProto",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int = 1,
+    *,
+    dims: Mapping[str, int] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    path: str | None = None,
 ) -> ImportedModel:
-    """Import an ONNX model with TVM's frontend.
+    """Simplify an ONNX model and import it with TVM's frontend.
 
     Parameters
     ----------
@@ -64,96 +82,92 @@ def import_onnx(
         Shapes of the inputs by name, for those whose extents the model leaves open.
     threads : int
         Threads that ONNX Runtime may use.
+    dims : Mapping[str, int] | None
+        Extents by the names that the model gives them, for all inputs at once.
+    constants : Mapping[str, Any] | None
+        Values of inputs by name, which are inputs of the tuned model no more: such as a sample rate
+        that an ``If`` asks for.
+    path : str | None
+        The file that the model was read from.
 
     Returns
     -------
     model : ImportedModel
-        The model. ONNX Runtime is the reference where it is installed.
+        The model. ONNX Runtime is the reference where it is installed and can load the model.
 
     Raises
     ------
     ModelError
-        If a shape is missing, or the frontend lacks an operator.
+        If an extent is missing, or the frontend cannot import the model.
     """
-    bound = _input_shapes(model, shapes or {})
+    values = input_values(model, constants or {}, dims or {})
+    inputs = [value for value in true_inputs(model) if value.name not in values]
+    bound = resolve_shapes([declared_input(value) for value in inputs], shapes or {}, dims or {})
     # ONNX Runtime reads and optimizes a large model for seconds.
     with ThreadPoolExecutor(1) as thread:
-        started = thread.submit(_onnx_runtime, model, list(bound), threads)
-        mod = _from_onnx(prepare_onnx(model, bound), bound)
-        reference = started.result()
-    original = None if reference else _from_onnx(model, bound)
-    return ImportedModel(mod, check_inputs(mod), reference, original)
+        started = thread.submit(onnx_runtime, model, list(bound), values, threads, path)
+        try:
+            simplified = simplify_onnx(model, bound, values)
+        except ValueError as error:
+            raise ModelError(f"the model's graph is damaged: {error}") from error
+        mod = _from_onnx(simplified.model)
+        reference, problem = started.result()
+    notes = simplified.notes
+    original = None
+    if reference is None:
+        try:
+            original = _from_onnx(bound_in_order(model, bound, values))
+        except ModelError:
+            notes += ("only the simplified model can be imported: it is its own reference",)
+    if problem:
+        notes += (
+            f"ONNX Runtime cannot load the model ({problem}): outputs are compared with those of "
+            "the untouched import",
+        )
+    specs = [replace(spec, name=name) for spec, name in zip(check_inputs(mod), bound, strict=True)]
+    return ImportedModel(mod, tuple(specs), reference, original, notes)
 
 
-def _from_onnx(model: "onnx.ModelProto", shapes: dict[str, list[int]]) -> IRModule:
+def _from_onnx(model: "onnx.ModelProto") -> IRModule:
     from tvm.relax.frontend.onnx import from_onnx
 
-    try:
-        return from_onnx(model, shape_dict=shapes)
-    except OpNotImplemented as error:
-        raise ModelError(
-            f"TVM's ONNX frontend lacks an operator of the model: {_first_line(error)}; export the "
-            "model without it"
-        ) from error
+    register_operators()
+    message = ""
+    # The frontend prints its inputs and TVM the state of its builder; what matters is in the error.
+    with (
+        without_lines("BlockBuilder destroyed"),
+        contextlib.redirect_stdout(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            return from_onnx(model)
+        # It raises errors of all kinds for what it cannot import.
+        except Exception as error:
+            message = _refusal(error)
+            # The builder ends here, and its lines with it.
+            traceback.clear_frames(error.__traceback__)
+    raise ModelError(message)
 
 
-def _input_shapes(
-    model: "onnx.ModelProto", shapes: Mapping[str, Sequence[int]]
-) -> dict[str, list[int]]:
-    """The shapes of all inputs: those given, and those that the model states."""
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = {value.name: value for value in model.graph.input if value.name not in weights}
-    if unknown := sorted(set(shapes) - set(inputs)):
-        raise ModelError(
-            f"shapes names the input {unknown[0]!r}: the model has {', '.join(inputs)}"
-        )
-    return {
-        name: _shape_of(name, value.type.tensor_type.shape.dim, shapes.get(name))
-        for name, value in inputs.items()
-    }
+def _refusal(error: Exception) -> str:
+    node = _failing_node(error)
+    if isinstance(error, UnsupportedNode):
+        text = f"{_first_line(error)}; export the model without it"
+    else:
+        where = f" {named(node)} of" if node is not None else ""
+        text = f"TVM's ONNX importer cannot import{where} the model: {_first_line(error)}"
+    if node is not None and node.op_type in DECIDED:
+        text += ", or bind the input that decides it with constants={name: value} (--constant)"
+    return text
 
 
-def _shape_of(name: str, dims: Any, given: Sequence[int] | None) -> list[int]:
-    stated = [dim.dim_value if dim.dim_value > 0 else None for dim in dims]
-    if given is None:
-        if None in stated:
-            shown = ", ".join(
-                str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in dims
-            )
-            example = ",".join("1" if extent is None else str(extent) for extent in stated)
-            raise ModelError(
-                f"input {name!r} has the open shape ({shown}): pass the extents to tune for, such "
-                f"as shapes={{{name!r}: ({example})}} or --shape {name}={example}"
-            )
-        return [extent for extent in stated if extent is not None]
-    fits = len(given) == len(stated) and all(
-        extent in (None, value) for extent, value in zip(stated, given, strict=True)
-    )
-    if stated and not fits:
-        raise ModelError(
-            f"shapes gives {name!r} the shape {tuple(given)}: the model has {tuple(stated)}, where "
-            "None is open"
-        )
-    return [int(extent) for extent in given]
-
-
-def _onnx_runtime(model: "onnx.ModelProto", names: list[str], threads: int) -> Reference | None:
-    try:
-        import onnxruntime
-    except ImportError:
-        return None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-    def run(inputs: Sequence[np.ndarray]) -> Arrays:
-        outputs: Arrays = session.run(None, dict(zip(names, inputs, strict=True)))
-        return outputs
-
-    return Reference("ONNX Runtime", run)
+def _failing_node(error: BaseException) -> Any:
+    """The node that the importer was at, from the frames that the error came through."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "_construct_nodes":
+            return frame.f_locals.get("node")
+    return None
 
 
 def _onnx() -> Any:
@@ -165,5 +179,9 @@ def _onnx() -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0][:300]
+    return _first_line_of(str(error)) or type(error).__name__
+
+
+def _first_line_of(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines or [""])[0][:300]

@@ -33,6 +33,7 @@ def import_relax(
     mod: IRModule,
     params: Mapping[str, Any] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> ImportedModel:
     """Check a Relax module, and bind its parameters.
 
@@ -44,6 +45,8 @@ def import_relax(
         Values of the parameters by name: NumPy arrays or TVM tensors.
     shapes : Mapping[str, Sequence[int]] | None
         Extents of the inputs whose shapes are symbolic.
+    dims : Mapping[str, int] | None
+        Extents by the names of the module's symbolic variables.
 
     Returns
     -------
@@ -63,8 +66,28 @@ def import_relax(
                 f"parameter {unknown[0]!r} is not one of the module's: expected {', '.join(names)}"
             )
         mod = relax.transform.BindParams("main", {k: _tensor(v) for k, v in params.items()})(mod)
-    mod = bind_shapes(mod, shapes or {})
+    mod = bind_shapes(bind_dims(mod, dims or {}), shapes or {})
     return ImportedModel(mod, check_inputs(mod))
+
+
+def bind_dims(mod: IRModule, dims: Mapping[str, int]) -> IRModule:
+    """Put extents in the place of the symbolic variables of some names.
+
+    Raises
+    ------
+    ModelError
+        If no input has an extent of such a name.
+    """
+    if not dims:
+        return mod
+    shapes = [getattr(parameter.ty, "shape", None) for parameter in mod["main"].params]
+    extents = [e for shape in shapes if isinstance(shape, relax.ShapeExpr) for e in shape]
+    variables = {str(e.name): e for e in extents if isinstance(e, tvm.tirx.Var)}
+    if unknown := sorted(set(dims) - set(variables)):
+        found = f"it leaves open {', '.join(variables)}" if variables else "none is open by name"
+        raise ModelError(f"dims names the extent {unknown[0]!r} of the model's inputs: {found}")
+    values = {variables[name]: int(extent) for name, extent in dims.items()}
+    return relax.transform.BindSymbolicVars(values)(mod)
 
 
 def bind_shapes(mod: IRModule, shapes: Mapping[str, Sequence[int]]) -> IRModule:

@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .onnx_graph import OnnxGraph, attributes_of
-from .onnx_pads import explicit_auto_pad, fold_pad
+from .graph import OnnxGraph, attributes_of, is_standard
+from .one_hot import explicit_one_hot
+from .pads import explicit_auto_pad, fold_pad
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -94,7 +95,7 @@ def _constant_of_shape(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | N
     return [graph.make_constant(values, node.output[0])]
 
 
-REWRITES = {"Clip": _clip, "ConstantOfShape": _constant_of_shape}
+REWRITES = {"Clip": _clip, "ConstantOfShape": _constant_of_shape, "OneHot": explicit_one_hot}
 
 
 def prepare_onnx(
@@ -104,6 +105,7 @@ def prepare_onnx(
 
     - ``Clip`` between constants becomes ``Max`` and ``Min``.
     - ``ConstantOfShape`` of a constant shape becomes a ``Constant``, each one of its own.
+    - ``OneHot`` of constant depth becomes comparisons.
     - ``Pad`` with zeros goes into the padding of the convolutions and pools behind it, and
       SAME_UPPER and SAME_LOWER of a convolution become explicit padding.
 
@@ -129,7 +131,7 @@ def prepare_onnx(
         fold_pad(graph, node)
     nodes: list[NodeProto] = []
     for node in copy.graph.node:
-        if node.op_type == "Pad" and not any(graph.is_used(name) for name in node.output):
+        if is_standard(node, "Pad") and not any(graph.is_used(name) for name in node.output):
             continue
         known = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         new = None if known is None else known(graph, node)

@@ -28,8 +28,8 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
 from tvm_droplet_ms.model.dropout import drop_dropouts  # noqa: E402
-from tvm_droplet_ms.model.onnx_nodes import prepare_onnx  # noqa: E402
-from tvm_droplet_ms.model.onnx_pads import same_padding  # noqa: E402
+from tvm_droplet_ms.model.onnx.nodes import prepare_onnx  # noqa: E402
+from tvm_droplet_ms.model.onnx.pads import same_padding  # noqa: E402
 from tvm_droplet_ms.model.stacks import unstack_reductions  # noqa: E402
 
 
@@ -270,3 +270,27 @@ def test_nodes_of_other_domains_stay():
     model = make([clip], (2, 3))
     model.opset_import.append(helper.make_opsetid("mine", 1))
     assert kinds(model) == ["Clip"]
+
+
+def test_one_hot_of_a_depth_that_is_computed_stays():
+    nodes = [
+        node("Cast", "x", "i", to=TensorProto.INT64),
+        node("ReduceMax", "i", "depth", keepdims=0),
+        node("OneHot", "i depth values"),
+    ]
+    assert "OneHot" in kinds(make(nodes, (2, 3), values=floats(0, 1)))
+
+
+def test_pads_and_what_is_before_them_of_other_domains_stay():
+    """A pad of another domain may reflect, and its Relu may be a leaky one."""
+    mine = helper.make_opsetid("mine", 1)
+    pad = node("Pad", "x pads", "p", domain="mine")
+    convolution = make([pad, node("Conv", "p w")], IMAGE, pads=ints(0, 0, 1, 2, 0, 0, 3, 0), **CONV)
+    pool = padded(
+        node("MaxPool", "p", kernel_shape=[4, 3]), before=[node("Relu", "x", "r", domain="mine")]
+    )
+    for model in (convolution, pool):
+        model.opset_import.append(mine)
+        assert "Pad" in kinds(model)
+    own = padded(node("MaxPool", "p", kernel_shape=[4, 3]), before=[node("Relu", "x", "r")])
+    assert kinds(own) == ["Relu", "MaxPool"]

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .weights import without_weights
+
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
@@ -48,6 +50,11 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
     import onnx
 
     return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+
+
+def is_standard(node: NodeProto, *kinds: str) -> bool:
+    """Whether a node is of one of some kinds, and ONNX's own: other domains reuse the names."""
+    return node.op_type in kinds and node.domain in ("", "ai.onnx")
 
 
 class OnnxGraph:
@@ -128,7 +135,7 @@ class OnnxGraph:
         if name in self._initializers:
             values: Array = self._onnx.numpy_helper.to_array(self._initializers[name])
             return values
-        if producer is not None and producer.op_type == "Constant":
+        if producer is not None and is_standard(producer, "Constant"):
             value = attributes_of(producer).get("value")
             if value is not None:
                 values = self._onnx.numpy_helper.to_array(value)
@@ -158,8 +165,7 @@ class OnnxGraph:
         return self._inferred.get(name)
 
     def _infer_shapes(self) -> dict[str, tuple[int, ...]]:
-        copy = self._onnx.ModelProto()
-        copy.CopyFrom(self._model)
+        copy, _ = without_weights(self._model)
         for value in copy.graph.input:
             for dimension, extent in zip(
                 value.type.tensor_type.shape.dim, self._shapes.get(value.name, ())

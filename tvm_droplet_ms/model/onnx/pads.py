@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .onnx_graph import OnnxGraph, attributes_of
+from .graph import OnnxGraph, attributes_of, is_standard
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -139,7 +139,7 @@ def _new_attributes(
         return new | {"count_include_pad": 1} if counts else None
     # A maximum of zeros and activations is that of the activations only if none is negative.
     producer = graph.producers.get(source)
-    return new if producer is not None and producer.op_type == "Relu" else None
+    return new if producer is not None and is_standard(producer, "Relu") else None
 
 
 def fold_pad(graph: OnnxGraph, node: NodeProto) -> None:
@@ -149,7 +149,7 @@ def fold_pad(graph: OnnxGraph, node: NodeProto) -> None:
     convolutions; into average pools that count the padding; into maximum pools behind a ``Relu``.
     """
     pad = graph.producers.get(node.input[0]) if node.op_type in KINDS else None
-    if pad is None or pad.op_type != "Pad":
+    if pad is None or not is_standard(pad, "Pad"):
         return
     widths = _zero_pad(graph, pad)
     if widths is None or len(widths) % 2:

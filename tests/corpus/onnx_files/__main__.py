@@ -1,0 +1,124 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Tune the catalogue's files one after another; each row is kept, and a table is printed.
+
+``python -m tests.corpus.onnx_files --out rows.jsonl --seconds 120 [--trials 0] [NAME ...]``. Rows
+that are there are not measured again. A killed or hanging trial costs its entry alone.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .catalogue import ENTRIES
+from .fetch import FetchError, fetch
+
+PATIENCE_S = 180
+"""Seconds beyond its budget after which a trial is ended."""
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="file of the rows")
+    parser.add_argument("--seconds", type=float, default=120, help="time budget of a model")
+    parser.add_argument("--trials", type=int, help="the most schedules to measure")
+    parser.add_argument("--report", action="store_true", help="print the table only")
+    parser.add_argument("names", nargs="*", help="parts of names; all where none is given")
+    options = parser.parse_args()
+    rows = _read(options.out)
+    for entry in ENTRIES:
+        wanted = not options.names or any(name in entry.name for name in options.names)
+        if options.report or not wanted or entry.name in rows:
+            continue
+        try:
+            fetch(entry)
+        except FetchError as error:
+            print(f"{entry.name}: skipped: {error}", flush=True)
+            continue
+        row = _trial(entry.name, options.seconds, options.trials)
+        rows[entry.name] = row
+        with options.out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(_line(row), flush=True)
+    print("\n".join(table(list(rows.values()))))
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    if not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["name"]: row for row in rows}
+
+
+def _trial(name: str, secs: float, trials: int | None) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.corpus.onnx_files.trial", name, str(secs)]
+    if trials is not None:
+        command.append(str(trials))
+    start = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=secs + PATIENCE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"name": name, "state": "failed", "why": "no end", "secs": secs + PATIENCE_S}
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
+    if lines:
+        row: dict[str, Any] = json.loads(lines[-1])
+        return row
+    last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    return {
+        "name": name,
+        "state": "failed",
+        "why": f"its process ended: {last}"[:300],
+        "secs": round(time.monotonic() - start, 1),
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows as Markdown, with a summary."""
+    lines = ["| file | state | ms | speed over ONNX Runtime | trials | seconds | naive kernels |"]
+    lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |"]
+    lines += [_line(row) for row in rows]
+    states = [row["state"] for row in rows]
+    counts = ", ".join(f"{states.count(each)} {each}" for each in sorted(set(states)))
+    lines += ["", f"{len(rows)} files: {counts}."]
+    if speeds := [row["speed"] for row in rows if "speed" in row]:
+        mean, least = float(np.exp(np.mean(np.log(speeds)))), min(speeds)
+        lines += [f"Geometric mean of the speed: {mean:.2f}; the least: {least:.2f}."]
+    return lines
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "speed" not in row:
+        return f"| {row['name']} | {row['state']}: {row['why']} | | | | {row['secs']:.0f} | |"
+    naive = ", ".join(f"{name} ({100 * time:.0f}%)" for name, time, _ in row["naive"])
+    state = row["state"] if row["state"] == "right" else f"wrong by {row['deviation']:.1e}"
+    return (
+        f"| {row['name']} | {state} | {row['ms']:.3g} | {row['speed']:.2f} | {row['trials']} | "
+        f"{row['secs']:.0f} | {naive} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+/*
+ * Licensed to the Apache Software Foundation (ASF) under one
+ * or more contributor license agreements.  See the NOTICE file
+ * distributed with this work for additional information
+ * regarding copyright ownership.  The ASF licenses this file
+ * to you under the Apache License, Version 2.0 (the
+ * "License"); you may not use this file except in compliance
+ * with the License.  You may obtain a copy of the License at
+ *
+ *   http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing,
+ * software distributed under the License is distributed on an
+ * "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+ * KIND, either express or implied.  See the License for the
+ * specific language governing permissions and limitations
+ * under the License.
+ */
+
+/*
+ * A stand-in for CUDA's driver and runtime, to test without a card.
+ *
+ * It has what TVM's CUDA runtime calls: memory is the host's, kernels do nothing, and a virtual
+ * clock goes on by the time of each launch, which follows from its grid and its block. It refuses
+ * what an H100 refuses: more than 1,024 threads or 227 KB of shared memory in a block.
+ *
+ * The same source makes libcuda.so.1 and libcudart.so.13; libcudart's symbols need the version that
+ * runtime.map gives them. Each process has its own clock, so each library has too: only
+ * libcudart's is read, and libcuda's launches reach it through stand_in_launch().
+ */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_SUCH_SYMBOL = 500 };
+
+static const char NAME[] = "stand-in for a CUDA device";
+
+#ifdef RUNTIME
+
+static double clock_ms = 0.0;
+
+void stand_in_launch(double ms) { clock_ms += ms; }
+
+typedef struct {
+  double ms;
+} Event;
+
+int cudaGetDeviceCount(int *count) { return *count = 1, 0; }
+int cudaGetDevice(int *device) { return *device = 0, 0; }
+int cudaSetDevice(int device) { return device == 0 ? 0 : 101; }
+int cudaGetLastError(void) { return 0; }
+int cudaPeekAtLastError(void) { return 0; }
+const char *cudaGetErrorName(int error) { return error ? "standInError" : "cudaSuccess"; }
+const char *cudaGetErrorString(int error) { return error ? "refused by the stand-in" : "no error"; }
+
+int cudaDeviceGetAttribute(int *value, int attribute, int device) {
+  if (device != 0) return 101;
+  switch (attribute) {
+    case 1: *value = 1024; break;         /* threads of a block */
+    case 2: case 3: *value = 1024; break; /* its first two extents */
+    case 4: *value = 64; break;
+    case 8: *value = 49152; break;        /* shared bytes of a block */
+    case 10: *value = 32; break;          /* warp */
+    case 12: *value = 65536; break;       /* registers of a block */
+    case 13: *value = 1980000; break;     /* clock, kHz */
+    case 16: *value = 132; break;         /* multiprocessors */
+    case 38: *value = 50 << 20; break;    /* L2 bytes */
+    case 75: *value = 9; break;           /* compute capability */
+    case 76: *value = 0; break;
+    case 97: *value = 232448; break;      /* shared bytes of a block that asks for more */
+    default: *value = 0;
+  }
+  return 0;
+}
+
+/* cudaDeviceProp begins with name[256], uuid[16], luid[8], a node mask and the bytes of memory. */
+int cudaGetDeviceProperties(char *properties, int device) {
+  size_t bytes = (size_t)80 << 30;
+  strcpy(properties, NAME);
+  memcpy(properties + 288, &bytes, sizeof bytes);
+  return device == 0 ? 0 : 101;
+}
+
+int cudaMalloc(void **pointer, size_t bytes) {
+  *pointer = aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
+  if (*pointer == NULL) return OUT_OF_MEMORY;
+  memset(*pointer, 0, bytes);
+  return 0;
+}
+int cudaFree(void *pointer) { return free(pointer), 0; }
+int cudaMallocHost(void **pointer, size_t bytes) { return cudaMalloc(pointer, bytes); }
+int cudaFreeHost(void *pointer) { return cudaFree(pointer); }
+int cudaMemGetInfo(size_t *left, size_t *all) { return *left = *all = (size_t)80 << 30, 0; }
+int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream) {
+  (void)kind, (void)stream;
+  return memmove(to, from, bytes), 0;
+}
+int cudaMemcpyPeerAsync(void *to, int d, const void *from, int e, size_t bytes, void *stream) {
+  (void)d, (void)e, (void)stream;
+  return memmove(to, from, bytes), 0;
+}
+
+int cudaEventCreate(Event **event) { return (*event = calloc(1, sizeof **event)) ? 0 : 2; }
+int cudaEventDestroy(Event *event) { return free(event), 0; }
+int cudaEventRecord(Event *event, void *stream) { return (void)stream, event->ms = clock_ms, 0; }
+int cudaEventSynchronize(Event *event) { return (void)event, 0; }
+int cudaEventElapsedTime(float *ms, Event *from, Event *to) {
+  return *ms = (float)(to->ms - from->ms), 0;
+}
+
+int cudaStreamCreate(void **stream) { return *stream = calloc(1, 1), 0; }
+int cudaStreamCreateWithFlags(void **stream, unsigned f) { return (void)f, cudaStreamCreate(stream); }
+int cudaStreamDestroy(void *stream) { return free(stream), 0; }
+int cudaStreamSynchronize(void *stream) { return (void)stream, 0; }
+int cudaStreamWaitEvent(void *s, void *e, unsigned f) { return (void)s, (void)e, (void)f, 0; }
+/* Graphs are not among what tuning uses. */
+int cudaStreamBeginCapture(void) { return INVALID_VALUE; }
+int cudaStreamEndCapture(void) { return INVALID_VALUE; }
+int cudaGraphInstantiate(void) { return INVALID_VALUE; }
+int cudaGraphLaunch(void) { return INVALID_VALUE; }
+int cudaGraphDestroy(void) { return INVALID_VALUE; }
+int cudaGraphExecDestroy(void) { return INVALID_VALUE; }
+
+#else
+
+typedef struct {
+  unsigned grid[3], block[3], shared_bytes;
+} LaunchConfig; /* the beginning of CUlaunchConfig */
+
+int cuDeviceGetName(char *name, int length, int device) {
+  (void)device;
+  strncpy(name, NAME, (size_t)length);
+  name[length - 1] = '\0';
+  return 0;
+}
+int cuGetErrorName(int error, const char **name) {
+  return *name = error ? "STAND_IN_ERROR" : "CUDA_SUCCESS", 0;
+}
+int cuGetErrorString(int error, const char **text) {
+  return *text = error ? "refused by the stand-in" : "no error", 0;
+}
+int cuModuleLoadData(void **module, const void *image) {
+  /* A compiled kernel: an ELF file, or a fat binary around one. */
+  const unsigned char *bytes = image;
+  int is_elf = memcmp(bytes, "\177ELF", 4) == 0;
+  int is_fat = bytes[0] == 0x50 && bytes[1] == 0xed && bytes[2] == 0x55 && bytes[3] == 0xba;
+  return *module = calloc(1, 1), is_elf || is_fat ? 0 : 200;
+}
+int cuModuleUnload(void *module) { return free(module), 0; }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  (void)module;
+  return *function = (void *)name, name == NULL ? NO_SUCH_SYMBOL : 0;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+  (void)function;
+  return attribute == 8 && value > 232448 ? INVALID_VALUE : 0; /* 8: dynamic shared bytes */
+}
+int cuTensorMapEncodeTiled(void) { return INVALID_VALUE; }
+
+int cuLaunchKernelEx(const LaunchConfig *config, void *f, void **parameters, void **extra) {
+  (void)f, (void)parameters, (void)extra;
+  unsigned long threads = 1, blocks = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    threads *= config->block[axis];
+    blocks *= config->grid[axis];
+  }
+  if (threads == 0 || blocks == 0 || threads > 1024 || config->shared_bytes > 232448) {
+    return INVALID_VALUE;
+  }
+  void (*launch)(double) = (void (*)(double))dlsym(RTLD_DEFAULT, "stand_in_launch");
+  /* Somewhat better with threads near 256 and blocks that fill 132 multiprocessors. */
+  double off = (double)(threads > 256 ? threads : 256) / (threads > 256 ? 256 : threads);
+  double waves = (double)((blocks + 131) / 132) * 132 / (double)blocks;
+  if (launch != NULL) launch(0.05 * (1.0 + 0.25 * (off - 1.0)) * waves);
+  return 0;
+}
+
+#endif

@@ -1,0 +1,97 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Tuning for CUDA without a card: TVM's CUDA runtime on a driver whose kernels do nothing."""
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parent / "stand_in_driver"
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    """The folder of the stand-in's libraries."""
+    if COMPILER is None:
+        pytest.skip("there is no C compiler to make the stand-in driver with")
+    folder = tmp_path_factory.mktemp("driver")
+    versions = f"-Wl,--version-script={SOURCES / 'runtime.map'}"
+    for name, options in (
+        ("libcudart.so.13", ["-DRUNTIME", versions]),
+        ("libcuda.so.1", []),
+    ):
+        command = [COMPILER, "-O1", "-Wall", "-Werror", "-shared", "-fPIC", *options]
+        command += [f"-Wl,-soname,{name}", "-o", str(folder / name), str(SOURCES / "driver.c")]
+        subprocess.run([*command, "-ldl"], check=True)
+    return folder
+
+
+class LaunchConfig(ctypes.Structure):
+    """The beginning of ``CUlaunchConfig``."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+    )
+
+
+def test_it_refuses_what_a_card_refuses(driver):
+    launch = ctypes.CDLL(str(driver / "libcuda.so.1")).cuLaunchKernelEx
+
+    def status(threads, shared_bytes):
+        config = LaunchConfig((1, 1, 1), (threads, 1, 1), shared_bytes)
+        return launch(ctypes.byref(config), None, None, None)
+
+    assert status(1024, 227 << 10) == 0
+    assert status(1025, 0) != 0
+    assert status(32, (227 << 10) + 1) != 0
+
+
+def test_a_dense_is_tuned_for_cuda(driver, tmp_path):
+    """Proposed, compiled for a card, loaded, timed by the device's clock and recorded."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("there is no nvcc to compile kernels with")
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": str(driver),
+        "TVM_CUDA_COMPILE_MODE": "nvcc",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    part = [sys.executable, "-m", "tvm_droplet_ms.bench.live.gpu.tuned_part"]
+    out, work = tmp_path / "out", tmp_path / "work"
+    out.mkdir()
+    subprocess.run(
+        [*part, "small_dense", "droplet", "--trials=8", f"--out={out}", f"--work={work}"],
+        env=environment,
+        cwd=tmp_path,
+        check=True,
+    )
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    trials = [row for row in rows if row["part"] == "trial"]
+    assert [trial["trial"] for trial in trials] == list(range(1, 9))
+    assert all("error" not in trial for trial in trials)
+    # The clock of the stand-in: 0.05 ms a launch, times what grid and block make of it.
+    assert all(5e-5 <= trial["seconds"] < 1e-1 for trial in trials)
+    records = work / "small_dense-droplet" / "database_tuning_record.json"
+    assert len(records.read_text().splitlines()) == 8

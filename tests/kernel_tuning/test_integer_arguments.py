@@ -1,0 +1,97 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Kernels of indices and divisors: made-up values must not crash them, given ones are measured."""
+
+import numpy as np
+import pytest
+
+from tvm import te, topi
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.kernel_tuning import tune_kernel, verification
+from tvm_droplet_ms.kernel_tuning.arguments import arguments_of, measured_values, random_arrays
+from tvm_droplet_ms.kernel_tuning.call import module_of
+from tvm_droplet_ms.kernel_tuning.integer_roles import IntegerRole, integer_roles
+
+TABLE = te.placeholder((13, 17), "float32", name="table")
+ROWS = te.placeholder((13, 5), "int64", name="rows")
+ONE = te.placeholder((4,), "int64", name="one")
+TWO = te.placeholder((4,), "int64", name="two")
+IMAGE = te.placeholder((7, 5, 3), "float32", name="image")
+LENGTHS = te.placeholder((5,), "int32", name="lengths")
+
+
+def kernel(*tensors):
+    return module_of(te.create_prim_func(list(tensors)))
+
+
+@pytest.mark.parametrize(
+    ("mod", "roles"),
+    [
+        (kernel(TABLE, ROWS, topi.gather(TABLE, 1, ROWS)), {"rows": IntegerRole(0, 17)}),
+        (kernel(TABLE, ROWS, topi.gather(TABLE, 0, ROWS)), {"rows": IntegerRole(0, 13)}),
+        # Computed indices: nothing is known but that 0 is an index.
+        (kernel(TABLE, ONE, topi.take(TABLE, ONE, 0, mode="clip")), {"one": IntegerRole(0, 1)}),
+        (
+            kernel(IMAGE, LENGTHS, topi.reverse_sequence(IMAGE, LENGTHS, 0, 1)),
+            {"lengths": IntegerRole(0, 1)},
+        ),
+        (kernel(ONE, TWO, topi.add(ONE, TWO)), {"one": IntegerRole(), "two": IntegerRole()}),
+        (
+            kernel(ONE, TWO, topi.floor_divide(ONE, TWO)),
+            {"one": IntegerRole(), "two": IntegerRole(1)},
+        ),
+    ],
+)
+def test_what_integers_are_for(mod, roles):
+    found = integer_roles(mod)
+    assert {name: found[name] for name in roles} == roles
+
+
+def test_made_up_integers_are_indices_of_their_axis():
+    mod = kernel(TABLE, ROWS, topi.gather(TABLE, 1, ROWS))
+    arguments, roles = arguments_of(mod), integer_roles(mod)
+    arrays = random_arrays(arguments, 0, None, roles)
+    assert set(arrays[1].ravel().tolist()) > {0, 16} and arrays[1].max() < 17
+    assert list(measured_values(arguments, arrays, None, roles)) == [1]
+    assert list(measured_values(arguments, arrays, {"table": arrays[0]}, roles)) == [0, 1]
+
+
+def tune(mod, work_dir, **options):
+    strategy = DropletStrategy(prior=None, draft=None)
+    return tune_kernel(
+        mod, trials=2, work_dir=work_dir, strategy=strategy, progress=None, **options
+    )
+
+
+def test_a_gather_is_measured_without_crashes(tmp_path, monkeypatch):
+    """TVM fills integers with any number: each candidate ended by SIGSEGV."""
+    monkeypatch.setattr(verification, "ROUNDS", 1)
+    mod = kernel(TABLE, ROWS, topi.gather(TABLE, 1, ROWS))
+    result = tune(mod, tmp_path)
+    assert result.verified and result.trials and not result.failures
+    table = np.arange(13 * 17, dtype="float32").reshape(13, 17)
+    rows = np.random.default_rng(0).integers(0, 17, (13, 5))
+    found = result(table, rows, np.zeros((13, 5), "float32"))[2]
+    np.testing.assert_array_equal(found, np.take_along_axis(table, rows, 1))
+
+
+def test_given_values_reach_the_measuring(tmp_path, monkeypatch):
+    """The divisor is computed, so that nobody knows that 0 is none."""
+    monkeypatch.setattr(verification, "ROUNDS", 1)
+    mod = kernel(ONE, TWO, topi.floor_divide(ONE, topi.negative(TWO)))
+    result = tune(mod, tmp_path, inputs={"two": np.array([3, -2, 5, 7])})
+    assert not result.failures and result.verified

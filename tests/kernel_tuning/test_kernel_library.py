@@ -1,0 +1,112 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Libraries of several kernels in one process, and in one directory."""
+
+import gc
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import te
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.kernel_tuning import KernelError, tune_kernel
+from tvm_droplet_ms.tuning.library_file import LibraryFile
+
+TWOS = np.full((16, 16), 2.0, "float32")
+
+
+def kernel(operation):
+    a = te.placeholder((16, 16), name="A")
+    return te.create_prim_func([a, te.compute((16, 16), lambda i, j: operation(a[i, j]), name="C")])
+
+
+def add_one():
+    return kernel(lambda value: value + np.float32(1))
+
+
+def times_ten():
+    return kernel(lambda value: value * np.float32(10))
+
+
+def tune(func, work_dir, trials=2, **options):
+    strategy = DropletStrategy(prior=None, draft=None)
+    return tune_kernel(
+        func, trials=trials, work_dir=work_dir, strategy=strategy, progress=None, **options
+    )
+
+
+def files(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def run(library):
+    tensors = [tvm.runtime.tensor(array) for array in (TWOS, np.zeros_like(TWOS))]
+    library["main"](*tensors)
+    return tensors[1].numpy()
+
+
+def test_another_kernel_does_not_overwrite_the_result_of_the_first(tmp_path, measuring):
+    first = tune(add_one(), tmp_path, name="plus")
+    before = files(tmp_path)
+    with pytest.raises(KernelError, match="result of another kernel, 'plus', .*another work_dir"):
+        tune(times_ten(), tmp_path)
+    assert files(tmp_path) == before
+    assert (first(TWOS, np.zeros_like(TWOS))[1] == 3.0).all()
+    # The name in messages is no part of the kernel.
+    assert tune(add_one(), tmp_path, name="sum").known_trials == first.trials
+
+
+def test_a_result_runs_and_exports_its_own_library(tmp_path, measuring):
+    first = tune(add_one(), tmp_path / "a")
+    assert (first(TWOS, np.zeros_like(TWOS))[1] == 3.0).all()
+    second = tune(times_ten(), tmp_path / "b")
+    # As a later run puts its library into the place of this one.
+    os.replace(second.library, first.library)
+    assert (first(TWOS, np.zeros_like(TWOS))[1] == 3.0).all()
+    first.export(tmp_path / "first.so")
+    second.export(tmp_path / "second.so")
+    assert (run(tvm.runtime.load_module(str(tmp_path / "first.so"))) == 3.0).all()
+    assert (run(tvm.runtime.load_module(str(tmp_path / "second.so"))) == 20.0).all()
+
+
+def test_a_library_in_the_place_of_a_loaded_one_is_loaded(tmp_path, measuring):
+    """A run that goes on writes ``kernel.so`` again: its result must not run the old one."""
+    first, second = tune(add_one(), tmp_path / "a"), tune(times_ten(), tmp_path / "b")
+    path = first.library
+    before = LibraryFile(path)
+    assert (run(before.module) == 3.0).all()
+    os.replace(second.library, path)
+    after = LibraryFile(path)
+    assert (run(after.module) == 20.0).all()
+    assert (run(before.module) == 3.0).all()
+
+
+def test_a_library_file_closes_its_descriptor_and_can_be_sent(tmp_path):
+    path = tmp_path / "library.so"
+    path.write_bytes(b"text")
+    file = LibraryFile(path)
+    pickle.loads(pickle.dumps(file)).copy(tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b"text"
+    descriptor = file._descriptor
+    os.fstat(descriptor)
+    del file
+    gc.collect()
+    with pytest.raises(OSError):
+        os.fstat(descriptor)

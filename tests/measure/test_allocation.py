@@ -1,0 +1,52 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The arguments that candidates are timed on."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tvm
+from tvm_droplet_ms.measure.allocation import GivenArguments, allocate_safely
+from tvm_droplet_ms.tuning import kept_arguments
+
+
+def info(dtype, *shape):
+    return ["TENSOR", dtype, list(shape)]
+
+
+@pytest.mark.parametrize("allocate", [allocate_safely, kept_arguments.allocate_or_keep])
+def test_integers_are_an_index_of_every_axis_and_others_are_random(allocate, monkeypatch):
+    monkeypatch.setattr(kept_arguments, "KEPT_BYTES", 400)
+    kinds = ["int64", "int32", "uint8", "bool", "int8"]
+    described = [info("float32", 50), *(info(kind, 200) for kind in kinds), info("bfloat16", 50)]
+    for floats, *integers, halves in allocate(tvm.cpu(), described, 2):
+        assert [str(one.dtype) for one in integers] == kinds
+        assert not any(one.numpy().any() for one in integers)
+        assert floats.numpy().std() > 0 and halves.numpy().astype("float32").std() > 0
+
+
+def test_given_values_are_in_their_places(tmp_path):
+    rows, half = np.arange(6).reshape(2, 3), np.full(4, 1.5, ml_dtypes.bfloat16)
+    given = GivenArguments(tmp_path / "values.npz", {1: rows, 2: half})
+    described = [info("float32", 5), info("int64", 2, 3), info("bfloat16", 4)]
+    for _, found, halves in given(tvm.cpu(), described, 2):
+        np.testing.assert_array_equal(found.numpy(), rows)
+        np.testing.assert_array_equal(halves.numpy(), half)
+    # A schedule that lays an argument out anew: it is filled as others are.
+    ((_, found, _),) = given(tvm.cpu(), [described[0], info("int64", 3, 2), described[2]], 1)
+    assert found.numpy().tolist() == [[0, 0]] * 3

@@ -1,0 +1,77 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Small ONNX models, made and run."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT = TensorProto.FLOAT
+
+
+def node(kind, inputs, outputs="y", **attributes):
+    return helper.make_node(kind, inputs.split(" "), outputs.split(" "), **attributes)
+
+
+def value(name, extents, kind=FLOAT):
+    return helper.make_tensor_value_info(name, kind, extents)
+
+
+def model(nodes, inputs, outputs, *, opset=17, **constants):
+    """Make a model; inputs and outputs are names, or value infos."""
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        inputs,
+        [value(each, None) if isinstance(each, str) else each for each in outputs],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def branch(name, nodes, *outputs, **constants):
+    """Make a branch of an ``If``."""
+    initializers = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    return helper.make_graph(nodes, name, [], [value(o, None) for o in outputs], initializers)
+
+
+def run(made, **inputs):
+    """Run a model with ONNX's reference implementation."""
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(made).run(None, inputs)
+
+
+def kinds(made):
+    return [each.op_type for each in made.graph.node]
+
+
+def copy(made):
+    other = onnx.ModelProto()
+    other.CopyFrom(made)
+    return other
+
+
+def run_imported(made, *arrays):
+    """Run what TVM's importer makes of a model, compiled."""
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    machine = relax.VirtualMachine(tvm.compile(from_onnx(made), "llvm"), tvm.cpu())
+    outputs = machine["main"](*map(tvm.runtime.tensor, arrays))
+    return [each.numpy() for each in (outputs if len(made.graph.output) > 1 else [outputs])]

@@ -1,0 +1,47 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""``OneHot`` in the type of its values."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper
+from small_models import kinds, model, node, run, run_imported, value
+
+from tvm_droplet_ms.model.onnx.nodes import prepare_onnx
+
+INDICES = np.array([[0, 3, 4], [-1, -4, -5]])
+"""Of a depth of four: the first, the last, none, the last, the first, none."""
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("kind", ["float32", "int64"])
+def test_it_is_right_in_its_own_type(axis, kind):
+    values = np.array([2, 5], kind)
+    output = value("y", None, helper.np_dtype_to_tensor_dtype(values.dtype))
+    inputs = [value("x", [2, 3], TensorProto.INT64)]
+    one_hot = node("OneHot", "x depth values", axis=axis)
+    made = prepare_onnx(model([one_hot], inputs, [output], depth=np.array(4), values=values))
+    assert "OneHot" not in kinds(made)
+    on = np.zeros((2, 3, 4), bool)
+    on[0, 0, 0] = on[0, 1, 3] = on[1, 0, 3] = on[1, 1, 0] = True
+    expected = np.moveaxis(np.where(on, values[1], values[0]), -1, axis)
+    for (actual,) in (run(made, x=INDICES), run_imported(made, INDICES)):
+        assert actual.dtype == kind
+        np.testing.assert_array_equal(actual, expected)

@@ -1,0 +1,135 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Cases in processes of their own: a crash of one costs one case."""
+
+import multiprocessing
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from .cases import Case, load_cases
+from .running import CRASHED, Outcome, run_case
+
+SECS = 60.0
+"""What a case may take."""
+
+
+def run_cases(
+    names: Sequence[str], workers: int = 2, tell: Callable[[Outcome], None] = lambda _: None
+) -> list[Outcome]:
+    """Run cases in worker processes, at a low priority.
+
+    Parameters
+    ----------
+    names : Sequence[str]
+        The cases.
+    workers : int
+        Processes at a time.
+    tell : Callable[[Outcome], None]
+        Is told each outcome as it comes, from several threads.
+
+    Returns
+    -------
+    ret : list[Outcome]
+        In the order of the names.
+    """
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        left.put(name)
+    outcomes: dict[str, Outcome] = {}
+    # A fork of a server that has loaded the cases, TVM and ONNX Runtime starts at once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, f"{__package__}.preload"])
+
+    def drive() -> None:
+        worker = None
+        while True:
+            try:
+                name = left.get_nowait()
+            except queue.Empty:
+                break
+            worker = worker or _Worker(context)
+            outcome = worker.run(name)
+            if outcome is None:
+                case = load_cases()[name]
+                said = worker.end()
+                worker = None
+                outcome = _crashed(case, said)
+            outcomes[name] = outcome
+            tell(outcome)
+        if worker is not None:
+            worker.end()
+
+    threads = [threading.Thread(target=drive) for _ in range(min(workers, len(names)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [outcomes[name] for name in names]
+
+
+def _crashed(case: Case, said: str) -> Outcome:
+    """A case whose process is gone: it counts, as if ONNX Runtime passed it."""
+    return Outcome(case.name, case.operator, case.group, CRASHED, said, False, True, SECS)
+
+
+class _Worker:
+    """A process that runs one case after the other."""
+
+    def __init__(self, context: Any) -> None:
+        self._here, there = context.Pipe()
+        self._process = context.Process(target=_work, args=(there,), daemon=True)
+        self._process.start()
+        there.close()
+
+    def run(self, name: str) -> Outcome | None:
+        """Run a case. None if the process is gone, or late."""
+        try:
+            self._here.send(name)
+            found: Outcome | None = self._here.recv() if self._here.poll(SECS) else None
+        except (EOFError, OSError):
+            return None
+        return found
+
+    def end(self) -> str:
+        """End the process. Say how it had ended."""
+        self._process.join(0.5)
+        code = self._process.exitcode
+        if code is None:
+            self._here.close()
+            self._process.kill()
+            self._process.join()
+            return f"no result after {SECS:g} s"
+        return f"the process ended with status {code}"
+
+
+def _work(connection: Connection) -> None:
+    os.nice(10)
+    # What TVM prints is no result.
+    sys.stdout = open(os.devnull, "w")
+    os.dup2(sys.stdout.fileno(), 1)
+    os.dup2(sys.stdout.fileno(), 2)
+    while True:
+        try:
+            name = connection.recv()
+        except EOFError:
+            return
+        connection.send(run_case(name))

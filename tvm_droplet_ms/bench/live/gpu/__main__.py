@@ -1,0 +1,173 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Tune on a GPU for some minutes: ours beside TVM's, then random schedules for a prior.
+
+Each part is a process of its own with a cap in seconds, so that one that hangs or crashes costs its
+part only. Rows are on disk as they come, in ``OUT/rows.jsonl``; the databases of all parts are in
+``OUT/databases.tar.gz``, written anew after each part.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .rows import Rows, card, last_words, summary
+
+PARTS: Sequence[tuple[str, str, float]] = (
+    ("dense", "droplet", 90),
+    ("dense", "evolutionary", 60),
+    ("conv2d", "droplet", 90),
+    ("conv2d", "evolutionary", 60),
+    ("dense_fp16", "droplet", 80),
+    ("dense_fp16", "evolutionary", 80),
+)
+"""Workload, strategy, and the most seconds of it."""
+
+WINNER_SECS = 60.0
+RANDOM_LEAST = 15.0
+RANDOM = ("dense", "conv2d")
+CLOSING_SECS = 5.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the parts; 1 if no kernel ran."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, default=None, help="default: a temporary folder")
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--target", default="device", help="default: ask the card")
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=None, help="build processes")
+    parser.add_argument(
+        "--no-comparison", action="store_true", help="for a stand-in whose kernels do nothing"
+    )
+    parser.add_argument("--stretch", type=float, default=1.0, help="factor of the parts' caps")
+    parser.add_argument("--parts", nargs="+", default=None, help="such as dense-droplet random")
+    args = parser.parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    args.work = args.work or Path(tempfile.mkdtemp(prefix="gpu_run_"))
+    return _Run(args).run()
+
+
+class _Run:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._end: float = time.monotonic() + 60.0 * args.minutes
+        self._rows = Rows(args.out, card())
+        self._is_roomy = False
+        self._common = ["--out", str(args.out), "--work", str(args.work), "--target", args.target]
+
+    def run(self) -> int:
+        """The parts in order."""
+        if not self._first_kernel():
+            return 1
+        for workload, strategy, cap in PARTS:
+            if self._is_wanted(f"{workload}-{strategy}"):
+                # The winners are worth more than the last part.
+                cap = min(self._args.stretch * cap, self._left() - WINNER_SECS)
+                self._tune(workload, strategy, cap)
+        comparison = ["--no-comparison"] if self._args.no_comparison else []
+        if self._is_wanted("winners"):
+            self._child("winners", ["winners", *self._common, *comparison], WINNER_SECS)
+        if self._is_wanted("random"):
+            for number, workload in enumerate(RANDOM):
+                secs = self._left() / (len(RANDOM) - number)
+                if secs >= RANDOM_LEAST:
+                    self._tune(workload, "random", secs)
+        self._rows.write("end")
+        return 0
+
+    def _is_wanted(self, part: str) -> bool:
+        return self._args.parts is None or part in self._args.parts
+
+    def _left(self) -> float:
+        return self._end - CLOSING_SECS - time.monotonic()
+
+    def _first_kernel(self) -> bool:
+        from .first_kernel import MODE, check
+        from .target import gpu_target
+
+        try:
+            target = gpu_target(self._args.target)
+            self._rows.write("target", target=str(target), cpus=os.cpu_count())
+            found = check(self._rows, target, compares=not self._args.no_comparison)
+        except Exception as error:
+            self._rows.write("stopped", error=last_words(error))
+            print(f"stopped: {last_words(error)}", flush=True)
+            return False
+        if found is None:
+            self._rows.write("stopped", error="no compiler made a kernel that runs and is right")
+            print("stopped: no kernel ran; see the rows of the first kernel", flush=True)
+            return False
+        os.environ[MODE], self._is_roomy = found
+        print(f"kernels run, compiled by {found[0]}", flush=True)
+        return True
+
+    def _tune(self, workload: str, strategy: str, cap: float) -> None:
+        args = self._args
+        command = ["tuned_part", workload, strategy, *self._common, "--seed", str(args.seed)]
+        command += ["--trials", str(args.trials)]
+        command += ["--workers", str(args.workers)] if args.workers else []
+        command += ["--roomy"] if self._is_roomy else []
+        self._child(f"{workload}-{strategy}", command, cap)
+
+    def _child(self, part: str, command: Sequence[str], cap: float) -> None:
+        """Run a part for at most `cap` seconds; what it ends with is a row."""
+        if cap < 10.0:
+            self._rows.write("part", name=part, ended="not begun: no time left")
+            return
+        begun = time.monotonic()
+        # A session of its own: its end takes the builders along.
+        child = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.{command[0]}", *command[1:]],
+            start_new_session=True,
+        )
+        try:
+            ended = f"status {child.wait(min(cap, max(1.0, self._left())))}"
+        except subprocess.TimeoutExpired:
+            ended = "stopped at its cap"
+            child.send_signal(signal.SIGTERM)
+            try:
+                child.wait(3.0)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        took = time.monotonic() - begun
+        self._rows.write("part", name=part, ended=ended, cap=cap, took=took)
+        print(f"{part}: {ended}, {took:.0f} s; {summary(self._args.out)}", flush=True)
+        self._keep_databases()
+
+    def _keep_databases(self) -> None:
+        """Pack the databases; the old archive is replaced by a complete one."""
+        packed = self._args.out / "databases.tar.gz"
+        unfinished = packed.with_suffix(".part")
+        with tarfile.open(unfinished, "w:gz") as archive:
+            for path in sorted(self._args.work.glob("*/*.json")):
+                archive.add(path, str(path.relative_to(self._args.work)))
+        unfinished.replace(packed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

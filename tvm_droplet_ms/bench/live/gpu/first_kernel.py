@@ -1,0 +1,156 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Whether kernels run at all: one matrix product by NVRTC and by nvcc, against NumPy."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .rows import Rows, last_words
+from .workloads import WORKLOADS, error_of, expected, inputs, make_module
+
+COMPILERS: Sequence[str] = ("nvrtc", "nvcc")
+MODE = "TVM_CUDA_COMPILE_MODE"
+NAME = "small_dense"
+
+
+def check(rows: Rows, target: Any, *, compares: bool) -> tuple[str, bool] | None:
+    """Run the product by each compiler, in this process and through builder and runner.
+
+    Parameters
+    ----------
+    rows : Rows
+        Gets a row for each compiler and each way.
+    target : Target
+        The GPU.
+    compares : bool
+        Whether the output is compared. False for a stand-in whose kernels do nothing.
+
+    Returns
+    -------
+    compiler, roomy : str, bool
+        The first compiler that works both ways, and whether its builds need all memory; None if
+        none does.
+    """
+    for compiler in COMPILERS:
+        os.environ[MODE] = compiler
+        if not _tried(rows, compiler, "here", partial(_here, target, compares)):
+            continue
+        for roomy in (False, True):
+            way = "measured with room" if roomy else "measured"
+            if _tried(rows, compiler, way, partial(_measured, target, roomy)):
+                return compiler, roomy
+    return None
+
+
+def _tried(rows: Rows, compiler: str, way: str, run: Callable[[], dict[str, Any]]) -> bool:
+    begun = time.perf_counter()
+    try:
+        values = run()
+    except Exception as error:
+        secs = time.perf_counter() - begun
+        rows.write("first kernel", way=way, compiler=compiler, took=secs, error=last_words(error))
+        return False
+    secs = time.perf_counter() - begun
+    rows.write("first kernel", way=way, compiler=compiler, took=secs, **values)
+    return True
+
+
+def _scheduled() -> Any:
+    """The product with a thread for each element."""
+    from tvm.s_tir import Schedule
+
+    schedule = Schedule(make_module(NAME))
+    block = schedule.get_sblock("C")
+    i, j, _ = schedule.get_loops(block)
+    fused = schedule.fuse(i, j)
+    blocks, threads = schedule.split(fused, [None, 128])
+    schedule.bind(blocks, "blockIdx.x")
+    schedule.bind(threads, "threadIdx.x")
+    return schedule.mod
+
+
+def run_built(name: str, module: Any, *, compares: bool) -> dict[str, Any]:
+    """Run a built workload on the card and compare it with NumPy.
+
+    Raises
+    ------
+    ValueError
+        If an element is off.
+    """
+    import tvm
+
+    values = inputs(name)
+    reference = expected(name, values)
+    device = tvm.cuda(0)
+    arrays = [tvm.runtime.tensor(value, device) for value in values]
+    output = tvm.runtime.tensor(np.full(reference.shape, np.nan, np.float32), device)
+    module["main"](*arrays, output)
+    device.sync()
+    if not compares:
+        return {"error_relative": None}
+    error = error_of(name, output.numpy(), reference)
+    if not error <= WORKLOADS[name].tolerance:
+        raise ValueError(
+            f"the output of {name} is off by {error:g} of its largest element, expected at most "
+            f"{WORKLOADS[name].tolerance:g}"
+        )
+    return {"error_relative": error}
+
+
+def _here(target: Any, compares: bool) -> dict[str, Any]:
+    from ....measure.build import build_scheduled
+
+    begun = time.perf_counter()
+    module = build_scheduled(_scheduled(), target)
+    built = time.perf_counter() - begun
+    return {"build": built, **run_built(NAME, module, compares=compares)}
+
+
+def _measured(target: Any, roomy: bool) -> dict[str, Any]:
+    """Through the builder's and the runner's processes, twice: the first starts them."""
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+    from tvm.s_tir.meta_schedule.builder import BuilderInput
+    from tvm.s_tir.meta_schedule.runner import RunnerInput
+
+    from .measuring import measuring
+
+    tools = measuring(target, 1, roomy=roomy)
+    mod, times = _scheduled(), {}
+    try:
+        for turn in ("first", "second"):
+            begun = time.perf_counter()
+            (built,) = tools["builder"].build([BuilderInput(mod, target)])
+            if built.error_msg:
+                raise RuntimeError(f"build: {last_words(str(built.error_msg))}")
+            times[f"{turn}_build"] = time.perf_counter() - begun
+            begun = time.perf_counter()
+            infos = ArgInfo.from_entry_func(mod)
+            (future,) = tools["runner"].run([RunnerInput(built.artifact_path, "cuda", infos)])
+            result = future.result()
+            if result.error_msg:
+                raise RuntimeError(f"run: {last_words(str(result.error_msg))}")
+            times[f"{turn}_run"] = time.perf_counter() - begun
+            times["seconds"] = float(result.run_secs[0])
+    finally:
+        tools["builder"].close()
+        tools["runner"].close()
+    return times

@@ -1,0 +1,101 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Rows of the GPU run: one JSON object a line, on disk as soon as it is known."""
+
+import json
+import math
+import os
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+FILE = "rows.jsonl"
+
+
+def card() -> dict[str, str]:
+    """The name of the card, the driver and CUDA's version; "unknown" where nothing tells."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    name, _, driver = _first_line(query).partition(", ")
+    release = _last_line(["nvcc", "--version"])
+    return {"card": name or "unknown", "driver": driver or "unknown", "cuda": release or "unknown"}
+
+
+class Rows:
+    """Writes rows; each is complete on disk before the next begins.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the file ``rows.jsonl``, which is extended by several processes in turn.
+    common : dict[str, Any]
+        What every row begins with, such as ``card()``.
+    """
+
+    def __init__(self, folder: Path, common: dict[str, Any]) -> None:
+        self._path = folder / FILE
+        self._common = common
+
+    def write(self, part: str, **values: Any) -> None:
+        """Add a row of a part."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        row = {"date": now, **self._common, "part": part, **values}
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def summary(folder: Path) -> str:
+    """The last part with timed rows: how many of each strategy, and the least seconds of each."""
+    lines = (folder / FILE).read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["part"] in ("trial", "again")]
+    if not rows:
+        return "nothing timed"
+    last = (rows[-1]["part"], rows[-1]["workload"])
+    times: dict[str, list[float | None]] = {}
+    for row in rows:
+        if (row["part"], row["workload"]) == last:
+            times.setdefault(row["strategy"], []).append(row.get("seconds"))
+    words = []
+    for strategy, all_ in times.items():
+        least = min((secs for secs in all_ if secs), default=math.nan)
+        words.append(f"{strategy} {len(all_)} times, {1e6 * least:.1f} us")
+    return f"{' '.join(last)}: {', '.join(words)}"
+
+
+def last_words(error: BaseException | str, length: int = 400) -> str:
+    """The last lines of an error that say something, for a row."""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-3:])[-length:] if lines else "no message"
+
+
+def _output(command: list[str]) -> list[str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+
+
+def _first_line(command: list[str]) -> str:
+    return next(iter(_output(command)), "")
+
+
+def _last_line(command: list[str]) -> str:
+    return next(iter(reversed(_output(command))), "")

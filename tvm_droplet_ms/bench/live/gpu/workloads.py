@@ -1,0 +1,91 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The workloads of the GPU run, their modules, and their outputs by NumPy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Workload:
+    """An operator with its shapes.
+
+    Parameters
+    ----------
+    function : str
+        The function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it.
+    arguments : tuple[Any, ...]
+        The arguments of the function.
+    tolerance : float
+        How far an element may be off, relative to the largest of the output.
+    """
+
+    function: str
+    arguments: tuple[Any, ...]
+    tolerance: float
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    "dense": Workload("matmul", (1024, 1024, 1024), 1e-4),
+    "conv2d": Workload("conv2d_nhwc", (1, 56, 56, 64, 64, 3, 1, 1), 1e-4),
+    "dense_fp16": Workload("matmul", (1024, 1024, 1024, "float16", "float32"), 1e-3),
+    "small_dense": Workload("matmul", (128, 128, 128), 1e-4),
+}
+"""The workloads by name; ``small_dense`` is for a quick trial of the commands."""
+
+
+def make_module(name: str) -> Any:
+    """Make the ``IRModule`` of a workload, with its function named ``main``."""
+    from ..layers import Layer
+    from ..layers import make_module as make
+
+    workload = WORKLOADS[name]
+    return make(Layer(name, workload.function, workload.arguments))
+
+
+def inputs(name: str, seed: int = 0) -> list[np.ndarray]:
+    """Random inputs of a workload, uniform in [-0.5, 0.5)."""
+    workload, generator = WORKLOADS[name], np.random.default_rng(seed)
+    if workload.function == "matmul":
+        n, m, k, *types = workload.arguments
+        shapes: Sequence[tuple[int, ...]] = [(n, k), (k, m)]
+        dtype = types[0] if types else "float32"
+    else:
+        batch, height, width, channels, outputs, size, *_ = workload.arguments
+        shapes = [(batch, height, width, channels), (size, size, channels, outputs)]
+        dtype = "float32"
+    return [(generator.random(shape, np.float32) - 0.5).astype(dtype) for shape in shapes]
+
+
+def expected(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
+    """The output by NumPy, in float32."""
+    data, weight = (value.astype(np.float32) for value in values)
+    if WORKLOADS[name].function == "matmul":
+        return data @ weight
+    padding = WORKLOADS[name].arguments[7]
+    padded = np.pad(data, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, weight.shape[:2], axis=(1, 2))
+    result: np.ndarray = np.einsum("nhwcij,ijco->nhwo", windows, weight, optimize=True)
+    return result
+
+
+def error_of(name: str, result: np.ndarray, reference: np.ndarray) -> float:
+    """The largest error of an output, relative to the largest element of the reference."""
+    return float(np.abs(result - reference).max() / np.abs(reference).max())

@@ -1,0 +1,121 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What the options of ``droplet-ms tune`` must be, beyond their types. Imports no TVM."""
+
+import argparse
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cost_model.archive import READ_ERRORS, load_arrays
+from .kernel import is_kernel
+
+OF_MODELS = ("shape", "dim", "allow_winograd", "tolerance", "against")
+"""Options that say nothing about a kernel."""
+
+OF_KERNELS = ("target_us", "tracker", "key")
+"""Options that say nothing about a model."""
+
+REFERENCES = {".onnx": ("onnxruntime", "onnxruntime"), ".pt2": ("pytorch", "torch")}
+"""What a model of a file is timed beside, and the package that it needs."""
+
+
+class OptionError(ValueError):
+    """Options do not fit each other, or name what is not there; the message says what to do."""
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Refuse, before anything is tuned, what would fail or be ignored afterwards.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Those of ``droplet-ms tune``; directories of earlier versions lack some.
+
+    Raises
+    ------
+    OptionError
+        If one does not apply to what is tuned, or ``--out`` cannot be written.
+    """
+    one, others = ("a kernel", OF_MODELS) if is_kernel(options.model) else ("a model", OF_KERNELS)
+    for name in others:
+        if getattr(options, name, None):
+            raise OptionError(
+                f"--{name.replace('_', '-')} does not apply to {one}, which {options.model!r} is: "
+                "leave it out"
+            )
+    _check_against(options)
+    if options.out is not None:
+        _check_out(Path(options.out))
+
+
+def _check_against(options: argparse.Namespace) -> None:
+    if options.against is None:
+        return
+    name, package = REFERENCES[Path(options.model).suffix]
+    if options.against != name:
+        raise OptionError(
+            f"--against {options.against} does not apply to {options.model!r}: a model is timed "
+            f"beside what it came from, pass --against {name}"
+        )
+    if find_spec(package) is None:
+        raise OptionError(f"--against {name} needs the package {package}: pip install it")
+
+
+def _check_out(out: Path) -> None:
+    if os.path.isdir(out):
+        raise OptionError(f"--out {str(out)!r} is a directory: name a file in it")
+    if not os.path.isdir(out.parent):
+        raise OptionError(
+            f"--out {str(out)!r} cannot be written: there is no directory {str(out.parent)!r}"
+        )
+    if not os.access(out.parent, os.W_OK):
+        raise OptionError(
+            f"--out {str(out)!r} cannot be written: permit writing in {str(out.parent)!r}"
+        )
+
+
+def read_inputs(path: str | None) -> dict[str, np.ndarray[Any, Any]] | None:
+    """The arrays of a file of inputs, by name; None for none.
+
+    Parameters
+    ----------
+    path : str | None
+        A file ``.npz``, whose names are those of the inputs.
+
+    Raises
+    ------
+    OptionError
+        If it cannot be read, or holds none.
+    """
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            arrays = load_arrays(file)
+    except READ_ERRORS as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise OptionError(
+            f"--inputs {path!r} cannot be read: {first}; expected a file .npz of "
+            "numpy.savez(FILE, NAME=array), with the names of the inputs"
+        ) from error
+    if not arrays:
+        raise OptionError(f"--inputs {path!r} holds no array: expected one by the name of an input")
+    return arrays

@@ -1,0 +1,132 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The arguments that candidates are timed on: given ones, integers of 0, and random numbers.
+
+TVM fills all arguments with random numbers, integers too. A kernel that takes them as indices then
+reads, or writes, where nothing is, and its process dies.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm.rpc import RPCSession
+from tvm.runtime import Device, Tensor
+from tvm.s_tir.meta_schedule.runner import local_runner, rpc_runner
+
+_INTEGERS = frozenset({"bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))})
+
+Fill = Callable[[Device, Any, int], Any]
+
+
+def is_integer(info: Any) -> bool:
+    """Whether an argument, as ``ArgInfo.as_json`` gives it, holds integers or booleans."""
+    return info[0] == "TENSOR" and str(info[1]) in _INTEGERS
+
+
+def allocate_safely(
+    device: Device,
+    args_info: Any,
+    alloc_repeat: int,
+    fill: Fill = local_runner.default_alloc_argument,
+) -> list[list[Tensor]]:
+    """Allocate arguments; ``f_alloc_argument`` of a ``PromptRunner``.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    args_info : Any
+        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    alloc_repeat : int
+        The number of sets.
+    fill : Callable[[Device, Any, int], Any]
+        Allocates and fills those that are neither integers nor booleans.
+
+    Returns
+    -------
+    arguments : list[list[Tensor]]
+        The sets. Integers and booleans are 0, which is an index of every axis. Others are random.
+    """
+
+    def allocate(info: Any) -> Tensor:
+        if not is_integer(info):
+            ((tensor,),) = fill(device, [info], 1)
+            return tensor
+        shape = [int(extent) for extent in info[2]]
+        return tvm.runtime.tensor(np.zeros(shape, str(info[1])), device)
+
+    return [[allocate(info) for info in args_info] for _ in range(alloc_repeat)]
+
+
+def allocate_safely_on_server(
+    session: RPCSession, device: Device, args_info: Any, alloc_repeat: int
+) -> list[list[Tensor]]:
+    """Allocate arguments on a server; ``f_alloc_argument`` of a ``FleetRunner``."""
+
+    def fill(device: Device, info: Any, count: int) -> Any:
+        return rpc_runner.default_alloc_argument(session, device, info, count)
+
+    return allocate_safely(device, args_info, alloc_repeat, fill)
+
+
+class GivenArguments:
+    """Allocates arguments some of whose values are given.
+
+    A runner hands this object to its worker with every candidate, so that it names a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which is written.
+    values : Mapping[int, np.ndarray]
+        The values, by the place of their argument. Where a schedule lays an argument out anew, it
+        is filled as the others are.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+
+    def __init__(self, path: Path, values: Mapping[int, np.ndarray]) -> None:
+        self._path = str(path)
+        self._values = {place: (v.dtype, list(v.shape)) for place, v in values.items()}
+        content: dict[str, Any] = {
+            # NumPy's files do not keep the types that NumPy lacks.
+            str(place): np.frombuffer(value.tobytes(), np.uint8)
+            for place, value in values.items()
+        }
+        np.savez(path, **content)
+
+    def __call__(self, *arguments: Any) -> list[list[Tensor]]:
+        """Allocate arguments; see ``allocate_safely``. A server's session may come first."""
+        *session, device, args_info, alloc_repeat = arguments
+        allocate: Callable[..., Any] = allocate_safely_on_server if session else allocate_safely
+        sets: list[list[Tensor]] = allocate(*session, device, args_info, alloc_repeat)
+        with np.load(self._path) as content:
+            for place, (dtype, shape) in self._values.items():
+                info = args_info[place]
+                if [str(info[1]), [int(extent) for extent in info[2]]] != [str(dtype), shape]:
+                    continue
+                values = np.frombuffer(content[str(place)], dtype).reshape(shape)
+                for one in sets:
+                    one[place] = tvm.runtime.tensor(values.copy(), device)
+        return sets

@@ -1,0 +1,94 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Fixed shapes and fixed values for the inputs of an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
+
+Array = np.ndarray[Any, Any]
+
+
+def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
+    """List the inputs of a model that are no weights.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. Before version 4 of the format it lists its weights among its inputs.
+
+    Returns
+    -------
+    inputs : list[ValueInfoProto]
+        The inputs without an initializer of the same name.
+    """
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def bind_inputs(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Array]
+) -> ModelProto:
+    """Return a copy of a model for inputs of some shapes, and for some values of others.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. It is not changed.
+    shapes : Mapping[str, Sequence[int]]
+        The shapes of inputs by name.
+    constants : Mapping[str, ndarray]
+        The values of inputs by name, in their types. These are inputs no more.
+
+    Returns
+    -------
+    bound : ModelProto
+        The copy. It states no shapes but those of its inputs: what was stated for open extents is
+        of no use, and may be wrong.
+    """
+    import onnx
+
+    copy = type(model)()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    kept = [value for value in true_inputs(copy) if value.name not in constants]
+    for value in kept:
+        if value.name in shapes:
+            shape = value.type.tensor_type.shape
+            del shape.dim[:]
+            # Also where there are no extents: a scalar has a shape without any.
+            value.type.tensor_type.shape.SetInParent()
+            for extent in shapes[value.name]:
+                shape.dim.add().dim_value = int(extent)
+    del graph.input[:]
+    graph.input.extend(kept)
+    graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name) for name, value in constants.items()
+    )
+    for value in graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    keep = [value for value in graph.value_info if not value.type.HasField("tensor_type")]
+    del graph.value_info[:]
+    graph.value_info.extend(keep)
+    return copy

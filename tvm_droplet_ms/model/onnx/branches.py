@@ -1,0 +1,96 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The branch that an ``If`` takes, put in the place of the ``If``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .order import subgraphs
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto, TensorProto
+
+
+def take_branch(
+    node: NodeProto, condition: bool, new_name: Callable[[str], str]
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Return the nodes and the initializers that an ``If`` of known condition stands for.
+
+    Parameters
+    ----------
+    node : NodeProto
+        The ``If``.
+    condition : bool
+        Its condition.
+    new_name : Callable[[str], str]
+        Makes a name that nothing in the model has, of one that is like it.
+
+    Returns
+    -------
+    nodes : list[NodeProto]
+        Those of the branch under new names, and one ``Identity`` for each output of the ``If``.
+    initializers : list[TensorProto]
+        Those of the branch under new names.
+    """
+    import onnx
+
+    wanted = "then_branch" if condition else "else_branch"
+    branch = next(each.g for each in node.attribute if each.name == wanted)
+    copy = type(branch)()
+    copy.CopyFrom(branch)
+    made = [name for inner in copy.node for name in inner.output if name]
+    made += [tensor.name for tensor in copy.initializer]
+    names = {name: new_name(name) for name in dict.fromkeys(made)}
+    for inner in copy.node:
+        rename(inner, names)
+    for tensor in copy.initializer:
+        tensor.name = names[tensor.name]
+    ends = [
+        onnx.helper.make_node("Identity", [names.get(value.name, value.name)], [output])
+        for value, output in zip(copy.output, node.output)
+        if output
+    ]
+    return [*copy.node, *ends], list(copy.initializer)
+
+
+def rename(node: NodeProto, names: dict[str, str]) -> None:
+    """Rename the values that a node reads and makes, in its subgraphs too.
+
+    Parameters
+    ----------
+    node : NodeProto
+        The node. It is changed.
+    names : dict[str, str]
+        The new name of each value that gets one.
+    """
+    for field in (node.input, node.output):
+        if any(name in names for name in field):
+            field[:] = [names.get(name, name) for name in field]
+    for graph in subgraphs(node):
+        _rename_graph(graph, names)
+
+
+def _rename_graph(graph: GraphProto, names: dict[str, str]) -> None:
+    own = {value.name for value in [*graph.input, *graph.initializer]}
+    own.update(name for inner in graph.node for name in inner.output)
+    outer = {old: new for old, new in names.items() if old not in own}
+    for inner in graph.node:
+        rename(inner, outer)
+    for value in graph.output:
+        value.name = outer.get(value.name, value.name)

@@ -1,0 +1,229 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Folds what an ONNX graph computes from constants and from static shapes.
+
+TVM's importer refuses much of the arithmetic that exporters write for shapes, and an ``If``
+compiles only where both of its branches have one shape. With the extents of all inputs known,
+both are constants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .branches import rename, take_branch
+from .evaluation import evaluate_node
+from .order import reads, subgraphs
+from .static_types import StaticTypes
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+Array = np.ndarray[Any, Any]
+
+RANDOM = {
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+
+GROWTH_BYTES = 1 << 24
+"""A constant that is so much larger than what it is computed from stays computed."""
+
+
+def fold_constants(model: ModelProto) -> None:
+    """Fold a model in place; its nodes must be in order and its inputs' shapes known.
+
+    - A node whose inputs are all constants becomes constants, and so do ``Shape`` and ``Size`` of
+      values of static shape. Random nodes stay, and so do those that blow up a constant.
+    - Of an ``If`` of constant condition the branch that is taken remains.
+    - ``Identity`` and ``Dropout`` go away, and so do nodes and initializers that nothing reads.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. It is changed. Its constants are initializers afterwards.
+    """
+    _Folding(model).run()
+
+
+class _Folding:
+    """One pass over the nodes of the main graph, with what is known of their values."""
+
+    def __init__(self, model: ModelProto) -> None:
+        import onnx
+
+        self._onnx = onnx
+        self._model = model
+        self._graph = model.graph
+        self._types = StaticTypes(model)
+        self._opsets = {each.domain: each.version for each in model.opset_import}
+        self._opsets.setdefault("", self._opsets.get("ai.onnx", 1))
+        self._outputs = {value.name for value in self._graph.output}
+        self._constants: dict[str, TensorProto] = {}
+        self._arrays: dict[str, Array] = {}
+        self._same_as: dict[str, str] = {}
+        self._names = {name for node in self._graph.node for name in _all_names(node)}
+        self._names.update(value.name for value in self._graph.input)
+        for tensor in self._graph.initializer:
+            self._add_constant(tensor)
+        self._kept: list[NodeProto] = []
+
+    def run(self) -> None:
+        """Fold, and put the result into the model."""
+        self._uses = Counter(name for node in self._graph.node for name in reads(node))
+        self._uses.update(self._outputs)
+        nodes = deque(self._graph.node)
+        while nodes:
+            node = nodes.popleft()
+            rename(node, self._same_as)
+            branch = self._branch(node)
+            if branch is not None:
+                nodes.extendleft(reversed(branch))
+            elif not (self._drop(node) or self._fold(node)):
+                self._types.infer(node, self._constants)
+                self._kept.append(node)
+        self._write()
+
+    def _add_constant(self, tensor: TensorProto) -> None:
+        self._constants[tensor.name] = tensor
+        self._names.add(tensor.name)
+        self._types.add_constant(tensor)
+
+    def _array(self, name: str) -> Array:
+        if name not in self._arrays:
+            tensor = self._constants[name]
+            self._arrays[name] = self._onnx.numpy_helper.to_array(tensor)
+        return self._arrays[name]
+
+    def _new_name(self, name: str) -> str:
+        new, count = name, 0
+        while new in self._names:
+            count += 1
+            new = f"{name}_{count}"
+        self._names.add(new)
+        return new
+
+    def _branch(self, node: NodeProto) -> list[NodeProto] | None:
+        """Return the nodes of the branch that an ``If`` takes. None if that is not known."""
+        if node.op_type != "If" or not _is_standard(node) or node.input[0] not in self._constants:
+            return None
+        condition = bool(self._array(node.input[0]).reshape(-1)[0])
+        nodes, initializers = take_branch(node, condition, self._new_name)
+        for tensor in initializers:
+            self._add_constant(tensor)
+        self._uses.update(name for inner in nodes for name in reads(inner))
+        return nodes
+
+    def _drop(self, node: NodeProto) -> bool:
+        """Whether a node hands its first input on, and its readers read that instead."""
+        if not _is_standard(node) or not self._hands_on(node):
+            return False
+        output, source = node.output[0], node.input[0]
+        if output in self._outputs:
+            return False
+        self._same_as[output] = source
+        return True
+
+    def _hands_on(self, node: NodeProto) -> bool:
+        if node.op_type == "Identity":
+            return True
+        if node.op_type != "Dropout":
+            return False
+        if any(self._uses[name] for name in node.output[1:]):
+            return False
+        if len(node.input) > 2 and node.input[2]:
+            training = node.input[2]
+            return training in self._constants and not self._array(training).any()
+        return not any(each.name == "is_test" and each.i == 0 for each in node.attribute)
+
+    def _fold(self, node: NodeProto) -> bool:
+        """Whether the outputs of a node are constants now."""
+        outputs = self._values(node)
+        if outputs is None:
+            return False
+        for name, value in zip(node.output, outputs):
+            if name:
+                self._arrays[name] = value
+                self._add_constant(self._onnx.numpy_helper.from_array(value, name))
+        return True
+
+    def _values(self, node: NodeProto) -> Sequence[Array] | None:
+        if not _is_standard(node) or node.op_type in RANDOM or any(True for _ in subgraphs(node)):
+            return None
+        if node.op_type in ("Shape", "Size") and (extents := self._types.shape(node.input[0])):
+            return [self._extents(node, extents)]
+        names = [name for name in node.input if name]
+        if any(name not in self._constants for name in names):
+            return None
+        if node.op_type != "Constant" and self._grows(node, names):
+            return None
+        return evaluate_node(node, {name: self._array(name) for name in names}, self._opsets)
+
+    def _extents(self, node: NodeProto, extents: tuple[int, ...]) -> Array:
+        if node.op_type == "Size":
+            return np.array(np.prod(extents, dtype=np.int64), np.int64)
+        limits = {each.name: each.i for each in node.attribute}
+        # As a slice of Python: negative ones count from the end, and all are clamped.
+        shown = extents[limits.get("start", 0) : limits.get("end", len(extents))]
+        return np.array(shown, np.int64)
+
+    def _grows(self, node: NodeProto, names: Sequence[str]) -> bool:
+        self._types.infer(node, self._constants)
+        size = 0
+        for name in node.output:
+            shape, kind = self._types.shape(name), self._types.element_type(name)
+            if shape is not None and kind:
+                item = self._onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
+                size += int(np.prod(shape, dtype=np.int64)) * item
+        return size > GROWTH_BYTES + sum(self._array(name).nbytes for name in names)
+
+    def _write(self) -> None:
+        """Put the nodes and the constants that something reads into the model."""
+        used = set(self._outputs)
+        nodes = []
+        for node in reversed(self._kept):
+            if any(name in used for name in node.output):
+                nodes.append(node)
+                used |= reads(node)
+        constants = [tensor for name, tensor in self._constants.items() if name in used]
+        del self._graph.node[:]
+        self._graph.node.extend(reversed(nodes))
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(constants)
+        # What was stated of values that are gone, or were of unknown extents, is of no use.
+        del self._graph.value_info[:]
+
+
+def _is_standard(node: NodeProto) -> bool:
+    return node.domain in ("", "ai.onnx")
+
+
+def _all_names(node: NodeProto) -> set[str]:
+    names = {*node.input, *node.output}
+    for graph in subgraphs(node):
+        names.update(value.name for value in [*graph.input, *graph.initializer])
+        for inner in graph.node:
+            names |= _all_names(inner)
+    return names

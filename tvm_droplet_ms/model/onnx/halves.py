@@ -1,0 +1,191 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A float16 or bfloat16 ONNX model as one that computes in float32.
+
+ONNX Runtime, too, computes these in float32 on a CPU, and rounds after each operator. Without that
+rounding the results are nearer to those of exact arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .order import subgraphs
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
+"""Attributes that hold a type: of ``Cast``, of random numbers, of quantization."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The half types that a model has.
+
+    Parameters
+    ----------
+    inputs, outputs : dict[str, str]
+        By the name of an input or output of such a type: the type.
+    anywhere : tuple[str, ...]
+        All such types in the model, sorted. Empty where it has none.
+    """
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    anywhere: tuple[str, ...]
+
+
+def half_types(model: ModelProto) -> Declared:
+    """Find float16 and bfloat16 in a model.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model.
+
+    Returns
+    -------
+    declared : Declared
+        What it has.
+    """
+    halves = _halves()
+    graph = model.graph
+    inputs = {value.name: halves[k] for value in graph.input if (k := _kind(value)) in halves}
+    outputs = {value.name: halves[k] for value in graph.output if (k := _kind(value)) in halves}
+    found = {*inputs.values(), *outputs.values()}
+    for each in _graphs(graph):
+        found.update(halves[t.data_type] for t in _tensors(each) if t.data_type in halves)
+        found.update(halves[a.i] for a in _attributes(each) if _is_half_type(a))
+    return Declared(inputs, outputs, tuple(sorted(found)))
+
+
+def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
+    """Return a copy of a model that computes in float32.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. It is not changed.
+    borders : bool
+        Whether the inputs and outputs keep their types, and are cast; otherwise they are float32.
+
+    Returns
+    -------
+    converted : ModelProto
+        The copy. Its weights are those of `model`, which float32 holds exactly.
+    """
+    import onnx
+
+    declared = half_types(model)
+    copy = type(model)()
+    copy.CopyFrom(model)
+    kept = {
+        value.name: type(value).FromString(value.SerializeToString())
+        for value in [*copy.graph.input, *copy.graph.output]
+    }
+    for graph in list(_graphs(copy.graph)):
+        _convert(graph)
+    if not borders:
+        return copy
+    cast, kinds = onnx.helper.make_node, {name: number for number, name in _halves().items()}
+    taken = {name for node in copy.graph.node for name in [*node.input, *node.output]}
+    inside = {}
+    for name in [*declared.inputs, *declared.outputs]:
+        inside[name] = next(
+            new for n in range(len(taken) + 1) if (new := f"{name}_float32_{n}") not in taken
+        )
+    from .branches import rename
+
+    for node in copy.graph.node:
+        rename(node, inside)
+    before = [
+        cast("Cast", [name], [inside[name]], to=onnx.TensorProto.FLOAT) for name in declared.inputs
+    ]
+    after = [
+        cast("Cast", [inside[name]], [name], to=kinds[kind])
+        for name, kind in declared.outputs.items()
+        if name not in declared.inputs
+    ]
+    for value in [*copy.graph.input, *copy.graph.output]:
+        value.CopyFrom(kept[value.name])
+    nodes = [*before, *copy.graph.node, *after]
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy
+
+
+def _convert(graph: GraphProto) -> None:
+    import onnx
+
+    halves = _halves()
+    for tensor in _tensors(graph):
+        if tensor.data_type in halves:
+            values = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    for attribute in _attributes(graph):
+        if _is_half_type(attribute):
+            attribute.i = onnx.TensorProto.FLOAT
+    for value in [*graph.input, *graph.output, *graph.value_info]:
+        _convert_type(value.type)
+
+
+def _convert_type(kind: TypeProto) -> None:
+    import onnx
+
+    for inner in ("sequence_type", "optional_type"):
+        if kind.HasField(inner):
+            _convert_type(getattr(kind, inner).elem_type)
+    if kind.HasField("tensor_type") and kind.tensor_type.elem_type in _halves():
+        kind.tensor_type.elem_type = onnx.TensorProto.FLOAT
+
+
+def _halves() -> dict[int, str]:
+    import onnx
+
+    return {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
+
+
+def _kind(value: ValueInfoProto) -> int:
+    return int(value.type.tensor_type.elem_type)
+
+
+def _is_half_type(attribute: AttributeProto) -> bool:
+    return attribute.name in TYPE_ATTRIBUTES and attribute.i in _halves()
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from _graphs(inner)
+
+
+def _attributes(graph: GraphProto) -> Iterable[AttributeProto]:
+    return (attribute for node in graph.node for attribute in node.attribute)
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for attribute in _attributes(graph):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors

@@ -1,0 +1,140 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The activations of recurrent cells, as expressions that vectorise.
+
+LLVM calls the C library for each element of ``exp`` and ``tanh``. The quotient of polynomials
+below is that of TOPI's ``fast_tanh`` (``topi/elemwise.h``, after Eigen): within 3e-7.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tvm import tirx
+
+Function = Callable[[Any], Any]
+
+_TANH_BOUND = 7.90531110763549805
+_TANH_ODD = (
+    4.89352455891786e-03,
+    6.37261928875436e-04,
+    1.48572235717979e-05,
+    5.12229709037114e-08,
+    -8.60467152213735e-11,
+    2.00018790482477e-13,
+    -2.76076847742355e-16,
+)
+_TANH_EVEN = (
+    4.89352518554385e-03,
+    2.26843463243900e-03,
+    1.18534705686654e-04,
+    1.19825839466702e-06,
+)
+
+
+class Activation(NamedTuple):
+    """An activation as ONNX names it.
+
+    Parameters
+    ----------
+    name : str
+        Such as "Sigmoid", in any case.
+    alpha, beta : float or None
+        Its constants. None for ONNX's default.
+    """
+
+    name: str
+    alpha: float | None = None
+    beta: float | None = None
+
+
+@functools.cache
+def activation_function(activation: Activation) -> Function:
+    """Return the activation as a function of an expression.
+
+    The same function for the same activation.
+
+    Raises
+    ------
+    ValueError
+        If ONNX has no such activation. Names it.
+    """
+    known = _KNOWN.get(activation.name.lower())
+    if known is None:
+        raise ValueError(f"activation {activation.name!r}: expected one of {', '.join(_KNOWN)}")
+    make, alpha, beta = known
+    alpha = alpha if activation.alpha is None else activation.alpha
+    beta = beta if activation.beta is None else activation.beta
+    return lambda x: make(x, tirx.const(alpha, x.ty.dtype), tirx.const(beta, x.ty.dtype))
+
+
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    value = tirx.const(coefficients[-1], x.ty.dtype)
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * x + tirx.const(coefficient, x.ty.dtype)
+    return value
+
+
+def _tanh(x: Any, _alpha: Any = None, _beta: Any = None) -> Any:
+    if x.ty.dtype != "float32":
+        return tirx.tanh(x)
+    bound = tirx.const(_TANH_BOUND, x.ty.dtype)
+    limited = tirx.max(-bound, tirx.min(bound, x))
+    square = limited * limited
+    quotient = limited * _polynomial(square, _TANH_ODD) / _polynomial(square, _TANH_EVEN)
+    # The bounds would make a number of what is none.
+    return tirx.Select(x == x, quotient, x)
+
+
+def _sigmoid(x: Any, _alpha: Any = None, _beta: Any = None) -> Any:
+    half = tirx.const(0.5, x.ty.dtype)
+    return half + half * _tanh(half * x)
+
+
+def _zero(x: Any) -> Any:
+    return tirx.const(0.0, x.ty.dtype)
+
+
+def _one(x: Any) -> Any:
+    return tirx.const(1.0, x.ty.dtype)
+
+
+def _hard_sigmoid(x: Any, alpha: Any, beta: Any) -> Any:
+    return tirx.max(_zero(x), tirx.min(_one(x), alpha * x + beta))
+
+
+def _elu(x: Any, alpha: Any, _beta: Any) -> Any:
+    return tirx.Select(x >= _zero(x), x, alpha * (tirx.exp(x) - _one(x)))
+
+
+def _softplus(x: Any, _alpha: Any, _beta: Any) -> Any:
+    return tirx.max(x, _zero(x)) + tirx.log(_one(x) + tirx.exp(-tirx.abs(x)))
+
+
+_KNOWN: dict[str, tuple[Callable[[Any, Any, Any], Any], float, float]] = {
+    "sigmoid": (_sigmoid, 0.0, 0.0),
+    "tanh": (_tanh, 0.0, 0.0),
+    "relu": (lambda x, _alpha, _beta: tirx.max(x, _zero(x)), 0.0, 0.0),
+    "affine": (lambda x, alpha, beta: alpha * x + beta, 1.0, 0.0),
+    "leakyrelu": (lambda x, a, _beta: tirx.Select(x >= _zero(x), x, a * x), 0.01, 0.0),
+    "thresholdedrelu": (lambda x, a, _beta: tirx.Select(x > a, x, _zero(x)), 1.0, 0.0),
+    "scaledtanh": (lambda x, alpha, beta: alpha * _tanh(beta * x), 1.0, 1.0),
+    "hardsigmoid": (_hard_sigmoid, 0.2, 0.5),
+    "elu": (_elu, 1.0, 0.0),
+    "softsign": (lambda x, _alpha, _beta: x / (_one(x) + tirx.abs(x)), 0.0, 0.0),
+    "softplus": (_softplus, 0.0, 0.0),
+}

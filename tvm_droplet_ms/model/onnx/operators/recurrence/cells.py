@@ -1,0 +1,121 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The cells of recurrent layers: what one hidden unit does with its gates in one step.
+
+ONNX's operators ``RNN``, ``GRU`` and ``LSTM`` define the equations and the order of the gates.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tvm import tirx
+
+from .activations import Function
+
+Kind = Literal["RNN", "GRU", "LSTM"]
+
+GATES: dict[str, int] = {"RNN": 1, "GRU": 3, "LSTM": 4}
+"""The number of gates: h; z, r, h; i, o, f, c."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What sets one cell apart from others.
+
+    Parameters
+    ----------
+    kind : str
+        "RNN", "GRU" or "LSTM".
+    activations : tuple[tuple[Function, ...], ...]
+        For each direction: f; f and g; f, g and h.
+    clip : float or None
+        The gates are held between ``-clip`` and ``clip`` before their activations.
+    reset_after : bool
+        GRU alone: whether the reset gate is applied to the product (``linear_before_reset``).
+    input_forget : bool
+        LSTM alone: whether the forget gate is what the input gate leaves.
+    """
+
+    kind: Kind
+    activations: tuple[tuple[Function, ...], ...]
+    clip: float | None = None
+    reset_after: bool = False
+    input_forget: bool = False
+
+    @property
+    def gates(self) -> int:
+        """The number of gates."""
+        return GATES[self.kind]
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether the candidate's product needs the reset gates of all units."""
+        return self.kind == "GRU" and not self.reset_after
+
+    def limited(self, gate: Any) -> Any:
+        """A gate between the bounds."""
+        if self.clip is None:
+            return gate
+        bound = tirx.const(self.clip, gate.ty.dtype)
+        return tirx.max(-bound, tirx.min(bound, gate))
+
+    def rnn(self, direction: int, gate: Any) -> Any:
+        """The new state of a plain cell."""
+        (f,) = self.activations[direction]
+        return f(self.limited(gate))
+
+    def gru_gate(self, direction: int, gate: Any) -> Any:
+        """The update gate or the reset gate."""
+        return self.activations[direction][0](self.limited(gate))
+
+    def gru_state(self, direction: int, update: Any, candidate: Any, old: Any) -> Any:
+        """The new state of a GRU, from its update gate and its candidate before the activation."""
+        g = self.activations[direction][1]
+        one = tirx.const(1.0, old.ty.dtype)
+        return (one - update) * g(self.limited(candidate)) + update * old
+
+    def lstm(
+        self, direction: int, gates: Sequence[Any], old: Any, peephole: Sequence[Any] | None
+    ) -> tuple[Any, Callable[[Any], Any]]:
+        """The new cell state of an LSTM, and the hidden state as a function of it.
+
+        Parameters
+        ----------
+        direction : int
+            The direction.
+        gates : Sequence
+            The sums i, o, f and c.
+        old : Any
+            The cell state.
+        peephole : Sequence or None
+            The weights of the cell state in i, o and f.
+        """
+        f, g, h = self.activations[direction]
+        enter, leave, forget, fresh = gates
+        if peephole is not None:
+            enter, forget = enter + peephole[0] * old, forget + peephole[2] * old
+        entering = f(self.limited(enter))
+        one = tirx.const(1.0, old.ty.dtype)
+        kept = one - entering if self.input_forget else f(self.limited(forget))
+        state = kept * old + entering * g(self.limited(fresh))
+
+        def hidden(state: Any) -> Any:
+            gate = leave if peephole is None else leave + peephole[1] * state
+            return f(self.limited(gate)) * h(state)
+
+        return state, hidden

@@ -1,0 +1,319 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The steps of a recurrent layer as one kernel, which is scheduled by hand.
+
+A kernel for each step would cost a compilation each, and a launch for each operator of a cell.
+Here a tile of hidden units keeps its gates in registers: it adds the product of the old state to
+the product of the input, and applies the cell at once. The weights of a tile lie in the order in
+which it reads them. The tiles of a step run in parallel where a step is long enough for that, and
+else the two directions do.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from .cells import Cell
+from .layer import WIDTH, Layer, Operands
+
+_PARALLEL_STEP = 1 << 17
+"""Multiplications of a step from which its tiles run in parallel: some 10 microseconds on one
+core, and waking the other threads takes a few."""
+
+_ACCUMULATORS = 8
+"""Vectors that a tile sums into at a time, at least one for each gate."""
+
+
+def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tensor) -> list[Any]:
+    """Compute all steps of a layer.
+
+    Parameters
+    ----------
+    layer : Layer
+        The extents.
+    cell : Cell
+        The cell.
+    names : Sequence[str]
+        The operands that ``tensors`` are, in the order of ``Operands``.
+    tensors : Tensor
+        Their tensors.
+
+    Returns
+    -------
+    outputs : list[Tensor]
+        The states of all steps (steps, directions, batch, padded), those after the last step
+        (directions, batch, padded), and the cell state of an LSTM, of the same shape.
+    """
+    dtype = tensors[0].dtype
+    last = (layer.directions, layer.batch, layer.padded)
+    shapes = [(layer.steps, *last), last, *([last] if cell.kind == "LSTM" else [])]
+
+    def generate(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        operands = Operands(**dict(zip(names, inputs, strict=True)))
+        return _Kernel(layer, cell, operands, list(outputs), dtype).generate()
+
+    outputs = te.extern(
+        shapes, list(tensors), generate, dtype=[dtype] * len(shapes), name=cell.kind.lower()
+    )
+    return list(outputs)
+
+
+class _Kernel:
+    """The statements of a kernel."""
+
+    def __init__(
+        self, layer: Layer, cell: Cell, operands: Operands, outputs: list[Any], dtype: str
+    ) -> None:
+        self._layer = layer
+        self._cell = cell
+        self._in = operands
+        self._all, self._last = outputs[:2]
+        self._memory: Any = outputs[2] if len(outputs) > 2 else None
+        self._dtype = dtype
+        work = layer.batch * layer.hidden * layer.hidden * cell.gates * layer.directions
+        self._is_parallel_inside = work >= _PARALLEL_STEP
+
+    def generate(self) -> Any:
+        """Write all statements."""
+        layer = self._layer
+        with IRBuilder() as builder:
+            with T.attr(0, "recurrence", 1):  # The builder wants one statement.
+                shape = (2, layer.directions, layer.batch, layer.padded)
+                self._state = T.alloc_buffer(shape, self._dtype)
+                if self._cell.is_two_phase:
+                    self._reset = T.alloc_buffer(shape[1:], self._dtype)
+                    self._update = T.alloc_buffer(shape[1:], self._dtype)
+                if self._is_parallel_inside:
+                    self._start(None)
+                    with T.serial(0, layer.steps) as step:
+                        self._step(step, None)
+                    self._finish(None)
+                elif layer.directions > 1:
+                    with T.parallel(0, layer.directions) as direction:
+                        self._whole(direction)
+                else:
+                    self._whole(tirx.const(0, "int32"))
+            return builder.get()
+
+    def _whole(self, direction: Any) -> None:
+        """All steps of a direction."""
+        self._start(direction)
+        with T.serial(0, self._layer.steps) as step:
+            self._step(step, direction)
+        self._finish(direction)
+
+    def _each_unit(self, direction: Any, body: Callable[[Any, Any, Any], None]) -> None:
+        """Loop over the directions if none is given, the batch and the units."""
+        layer = self._layer
+
+        def inner(direction: Any) -> None:
+            with T.serial(0, layer.batch * layer.tiles) as row:
+                batch, tile = row // layer.tiles, row % layer.tiles
+                with T.vectorized(0, WIDTH) as unit:
+                    body(direction, batch, tile * WIDTH + unit)
+
+        if direction is not None:
+            inner(direction)
+            return
+        with T.serial(0, layer.directions) as each:
+            inner(each)
+
+    def _start(self, direction: Any) -> None:
+        def body(d: Any, b: Any, h: Any) -> None:
+            T.buffer_store(self._state, self._in.state[d, b, h], [0, d, b, h])
+            if self._memory is not None:
+                T.buffer_store(self._memory, self._in.memory[d, b, h], [d, b, h])
+
+        self._each_unit(direction, body)
+
+    def _finish(self, direction: Any) -> None:
+        parity = self._layer.steps % 2
+
+        def body(d: Any, b: Any, h: Any) -> None:
+            T.buffer_store(self._last, self._state[parity, d, b, h], [d, b, h])
+
+        self._each_unit(direction, body)
+
+    def _step(self, step: Any, direction: Any) -> None:
+        phases = [self._tile]
+        if self._cell.is_two_phase:
+            phases = [self._gates_tile, self._candidate_tile]
+        for phase in phases:
+            if direction is None:
+                with T.parallel(0, self._layer.directions * self._layer.tiles) as index:
+                    self._batches(phase, step, index // self._layer.tiles, index)
+            else:
+                with T.serial(0, self._layer.tiles) as tile:
+                    self._batches(phase, step, direction, tile)
+
+    def _batches(self, phase: Callable[..., None], step: Any, direction: Any, index: Any) -> None:
+        """Run a phase for the whole batch, some sequences at a time."""
+        layer, tile = self._layer, index % self._layer.tiles
+        most = max(_ACCUMULATORS // self._cell.gates, 1)
+        size = max(each for each in range(1, most + 1) if layer.batch % each == 0)
+        with T.serial(0, layer.batch // size) as block:
+            phase(step, direction, tile, [block * size + each for each in range(size)])
+
+    def _products(
+        self,
+        step: Any,
+        direction: Any,
+        tile: Any,
+        batches: Sequence[Any],
+        gates: Sequence[int],
+        source: Any,
+    ) -> tuple[list[Any], list[list[Any]]]:
+        """Sum the gates of a tile. Return the position in time and the sums, for each sequence."""
+        rows = [self._row(step, direction, batch) for batch in batches]
+        sums = [[T.alloc_buffer([WIDTH], self._dtype, scope="local") for _ in gates] for _ in rows]
+        for batch, row, buffers in zip(batches, rows, sums, strict=True):
+            for gate, buffer in zip(gates, buffers, strict=True):
+                with T.vectorized(0, WIDTH) as unit:
+                    start = self._in.products[row, batch, direction, tile, gate, unit]
+                    if self._cell.reset_after and gate == 2:
+                        start = tirx.const(0.0, self._dtype)
+                        if self._in.bias is not None:
+                            start = self._in.bias[direction, tile, unit]
+                    T.buffer_store(buffer, start, [unit])
+        with T.serial(0, self._layer.hidden) as k:
+            for position, gate in enumerate(gates):
+                for batch, buffers in zip(batches, sums, strict=True):
+                    buffer = buffers[position]
+                    with T.vectorized(0, WIDTH) as unit:
+                        weight = self._in.weights[direction, tile, k, gate, unit]
+                        value = buffer[unit] + source(batch, k) * weight
+                        T.buffer_store(buffer, value, [unit])
+        return rows, sums
+
+    def _row(self, step: Any, direction: Any, batch: Any) -> Any:
+        """The position in time of a step. A sequence is reversed within its own length."""
+        layer = self._layer
+        if not any(layer.reverse):
+            return step
+        if self._in.lengths is None:
+            back = layer.steps - 1 - step
+        else:
+            length = self._in.lengths[batch]
+            back = tirx.Select(step < length, length - 1 - step, step)
+        return back if all(layer.reverse) else tirx.Select(direction == 1, back, step)
+
+    def _old(self, step: Any, direction: Any) -> Callable[[Any, Any], Any]:
+        return lambda batch, unit: self._state[step % 2, direction, batch, unit]
+
+    def _branches(self, direction: Any, body: Callable[[int], None]) -> None:
+        """Write what depends on the direction's activations, once if they are the same."""
+        functions = self._cell.activations
+        if len(set(functions)) == 1:
+            body(0)
+            return
+        for number in range(len(functions)):
+            with T.If(direction == number), T.Then():
+                body(number)
+
+    def _store(
+        self, step: Any, direction: Any, batch: Any, row: Any, unit: Any, state: Any
+    ) -> None:
+        """Store a new state. A sequence that is over keeps its state, and its output is zero."""
+        output = state
+        if self._in.lengths is not None:
+            runs = step < self._in.lengths[batch]
+            old = self._old(step, direction)(batch, unit)
+            zero = tirx.const(0.0, self._dtype)
+            state, output = tirx.Select(runs, state, old), tirx.Select(runs, state, zero)
+        T.buffer_store(self._state, state, [(step + 1) % 2, direction, batch, unit])
+        T.buffer_store(self._all, output, [row, direction, batch, unit])
+
+    def _tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
+        """All of a step for one tile."""
+        gates = range(self._cell.gates)
+        old = self._old(step, direction)
+        rows, sums = self._products(step, direction, tile, batches, gates, old)
+
+        def body(number: int) -> None:
+            for batch, row, buffers in zip(batches, rows, sums, strict=True):
+                with T.vectorized(0, WIDTH) as unit:
+                    where = (step, direction, batch, row, tile * WIDTH + unit)
+                    values = [buffer[unit] for buffer in buffers]
+                    state = self._cell_state(number, where, values, tile, unit)
+                    self._store(*where, state)
+
+        self._branches(direction, body)
+
+    def _cell_state(
+        self, number: int, where: tuple[Any, ...], sums: list[Any], tile: Any, unit: Any
+    ) -> Any:
+        step, direction, batch, row, index = where
+        cell = self._cell
+        if cell.kind == "RNN":
+            return cell.rnn(number, sums[0])
+        if cell.kind == "GRU":
+            update, reset = (cell.gru_gate(number, each) for each in sums[:2])
+            fresh = self._in.products[row, batch, direction, tile, 2, unit] + reset * sums[2]
+            return cell.gru_state(number, update, fresh, self._old(step, direction)(batch, index))
+        peephole = None
+        if self._in.peephole is not None:
+            peephole = [self._in.peephole[direction, tile, each, unit] for each in range(3)]
+        place = [direction, batch, index]
+        memory, hidden = cell.lstm(number, sums, self._memory[tuple(place)], peephole)
+        return self._lstm_hidden(step, batch, place, memory, hidden)
+
+    def _lstm_hidden(
+        self, step: Any, batch: Any, place: list[Any], memory: Any, hidden: Callable[[Any], Any]
+    ) -> Any:
+        """Store the cell state, and return the hidden one, which is a function of it."""
+        if self._in.lengths is not None:
+            runs = step < self._in.lengths[batch]
+            memory = tirx.Select(runs, memory, self._memory[tuple(place)])
+        T.buffer_store(self._memory, memory, place)
+        return hidden(self._memory[tuple(place)])
+
+    def _gates_tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
+        """The gates of a GRU, and the old state as the reset gate leaves it."""
+        old = self._old(step, direction)
+        _, sums = self._products(step, direction, tile, batches, (0, 1), old)
+
+        def body(number: int) -> None:
+            for batch, (update, reset) in zip(batches, sums, strict=True):
+                with T.vectorized(0, WIDTH) as unit:
+                    place = [direction, batch, tile * WIDTH + unit]
+                    gate = self._cell.gru_gate(number, reset[unit]) * old(batch, place[2])
+                    T.buffer_store(self._reset, gate, place)
+                    T.buffer_store(self._update, self._cell.gru_gate(number, update[unit]), place)
+
+        self._branches(direction, body)
+
+    def _candidate_tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
+        """The new state of a GRU, once all reset gates are known."""
+
+        def reset(batch: Any, unit: Any) -> Any:
+            return self._reset[direction, batch, unit]
+
+        rows, sums = self._products(step, direction, tile, batches, (2,), reset)
+        old = self._old(step, direction)
+
+        def body(number: int) -> None:
+            for batch, row, (fresh,) in zip(batches, rows, sums, strict=True):
+                with T.vectorized(0, WIDTH) as unit:
+                    index = tile * WIDTH + unit
+                    update = self._update[direction, batch, index]
+                    state = self._cell.gru_state(number, update, fresh[unit], old(batch, index))
+                    self._store(step, direction, batch, row, index, state)
+
+        self._branches(direction, body)

@@ -1,0 +1,91 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The extents and the operands of a recurrent layer's kernel."""
+
+from dataclasses import dataclass
+from typing import Any
+
+WIDTH = 16
+"""Hidden units of a tile: a vector of AVX-512, or two of AVX2."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The extents of a recurrent layer.
+
+    Parameters
+    ----------
+    steps, batch, hidden : int
+        Steps of the sequence, sequences of the batch, hidden units.
+    reverse : tuple[bool, ...]
+        For each direction, whether it goes from the last step to the first.
+    """
+
+    steps: int
+    batch: int
+    hidden: int
+    reverse: tuple[bool, ...]
+
+    @property
+    def directions(self) -> int:
+        """One or two."""
+        return len(self.reverse)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of hidden units; the last one may be filled up."""
+        return -(-self.hidden // WIDTH)
+
+    @property
+    def padded(self) -> int:
+        """Hidden units, those included that fill up the last tile."""
+        return self.tiles * WIDTH
+
+
+@dataclass
+class Operands:
+    """The tensors, or the buffers, of a kernel.
+
+    Parameters
+    ----------
+    products : Any
+        (steps, batch, directions, tiles, gates, WIDTH): inputs by weights, and biases.
+    weights : Any
+        (directions, tiles, hidden, gates, WIDTH): of the old state.
+    state : Any
+        (directions, batch, padded): the first hidden state.
+    memory : Any
+        The same for the cell state of an LSTM, else None.
+    lengths : Any
+        (batch,): int32, steps of each sequence, or None if all have all steps.
+    bias : Any
+        (directions, tiles, WIDTH): what a GRU adds to the product that it resets, or None.
+    peephole : Any
+        (directions, tiles, 3, WIDTH): of an LSTM, or None.
+    """
+
+    products: Any
+    weights: Any
+    state: Any
+    memory: Any = None
+    lengths: Any = None
+    bias: Any = None
+    peephole: Any = None
+
+    def present(self) -> list[str]:
+        """The names of those that are there."""
+        return [name for name, value in vars(self).items() if value is not None]

@@ -1,0 +1,82 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Old versions of ONNX's operators, of which TVM's importer reads the new forms only.
+
+Up to version 10 ``Slice`` has its limits as attributes, and TVM 0.27 has a converter for version 13
+alone, which it calls for all versions; ``Reshape``, ``Upsample``, ``TopK`` and others have such
+gaps too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .weights import put_weights_back, without_weights
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OLDEST = 13
+"""The version from which on TVM's importer knows all forms of its operators."""
+
+FORMAT = 8
+"""The version of the file format: from 4 on, initializers need not be inputs too."""
+
+
+def opset_of(model: ModelProto) -> int:
+    """Return the version of the standard operators of a model.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model.
+    """
+    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
+    return max(versions, default=1)
+
+
+def with_new_opset(model: ModelProto) -> ModelProto:
+    """Convert a model of old operators with ONNX's version converter.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. It is not changed.
+
+    Returns
+    -------
+    converted : ModelProto
+        A model of version 13, or `model` itself where its version is that or a later one.
+
+    Raises
+    ------
+    RuntimeError
+        If ONNX cannot convert it.
+    """
+    if opset_of(model) >= OLDEST or not model.opset_import:
+        return model
+    import onnx
+
+    light, weights = without_weights(model)
+    light.ir_version = max(light.ir_version, FORMAT)
+    try:
+        converted: ModelProto = onnx.version_converter.convert_version(light, OLDEST)
+    # Its errors have no common class.
+    except Exception as error:
+        raise RuntimeError(f"{error}") from error
+    put_weights_back(converted, weights)
+    return converted

@@ -1,0 +1,152 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The order of an ONNX graph's nodes: each one behind those whose values it reads.
+
+ONNX asks for that order. ONNX Runtime loads files that lack it, and some tools write them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """List the graphs in the attributes of a node: branches and loop bodies.
+
+    Parameters
+    ----------
+    node : NodeProto
+        The node.
+
+    Yields
+    ------
+    graph : GraphProto
+        Each graph, without those inside it.
+    """
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def reads(node: NodeProto) -> set[str]:
+    """Return the values that a node reads, those that its subgraphs capture included.
+
+    Parameters
+    ----------
+    node : NodeProto
+        The node.
+
+    Returns
+    -------
+    names : set[str]
+        The names of the values.
+    """
+    names = {name for name in node.input if name}
+    for graph in subgraphs(node):
+        own = {value.name for value in [*graph.input, *graph.initializer]}
+        own.update(name for inner in graph.node for name in inner.output)
+        for inner in graph.node:
+            names |= reads(inner) - own
+        names |= {value.name for value in graph.output} - own
+    return names
+
+
+def sort_nodes(model: ModelProto) -> None:
+    """Sort the nodes of a model, and of all subgraphs, in place. An order that is right is kept.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. It is changed.
+
+    Raises
+    ------
+    ValueError
+        If a node reads a value that nothing makes, or that is made of what the node makes.
+    """
+    _sort(model.graph, set())
+
+
+def _sort(graph: GraphProto, outer: set[str]) -> None:
+    known = outer | {value.name for value in [*graph.input, *graph.initializer]}
+    known |= {tensor.values.name for tensor in graph.sparse_initializer}
+    nodes = list(graph.node)
+    ordered = _in_order(nodes, known)
+    if any(first is not second for first, second in zip(nodes, ordered, strict=True)):
+        del graph.node[:]
+        graph.node.extend(ordered)
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _sort(inner, known)
+        known.update(node.output)
+
+
+def _in_order(nodes: list[NodeProto], known: Iterable[str]) -> list[NodeProto]:
+    """Kahn's algorithm; of the nodes that are ready, the one that stood first goes first."""
+    known = set(known)
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    waits: list[set[int]] = []
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for index, node in enumerate(nodes):
+        needed = reads(node) - known
+        if missing := sorted(needed - set(makers)):
+            raise ValueError(
+                f"{named(node)} reads the value {missing[0]!r}, which nothing in the model makes"
+            )
+        waits.append({makers[name] for name in needed})
+        for maker in waits[-1]:
+            readers[maker].append(index)
+    if all(not wait or max(wait) < index for index, wait in enumerate(waits)):
+        return nodes
+    ready = [index for index, wait in enumerate(waits) if not wait]
+    ordered = []
+    while ready:
+        index = heapq.heappop(ready)
+        ordered.append(nodes[index])
+        for reader in readers[index]:
+            waits[reader].discard(index)
+            if not waits[reader]:
+                heapq.heappush(ready, reader)
+    if len(ordered) < len(nodes):
+        stuck = next(node for node, wait in zip(nodes, waits, strict=True) if wait)
+        raise ValueError(f"{named(stuck)} reads, through other nodes, what it makes itself")
+    return ordered
+
+
+def named(node: NodeProto) -> str:
+    """Say which node it is, for a message.
+
+    Parameters
+    ----------
+    node : NodeProto
+        The node.
+
+    Returns
+    -------
+    text : str
+        Its name, or its first output where it has none, and its operator.
+    """
+    domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
+    name = node.name or next(iter(node.output), "")
+    return f"the node {name!r} ({domain}{node.op_type})"

@@ -1,0 +1,164 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""An ONNX model as it comes, made into one that TVM's importer reads rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .binding import bind_inputs
+from .folding import fold_constants
+from .halves import half_types, to_float32
+from .nodes import prepare_onnx
+from .opset import with_new_opset
+from .order import sort_nodes
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """A model to import.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model.
+    notes : tuple[str, ...]
+        What was changed that a user should know, and what could not be done.
+    """
+
+    model: ModelProto
+    notes: tuple[str, ...]
+
+
+def simplify_onnx(
+    model: ModelProto,
+    shapes: Mapping[str, Sequence[int]],
+    constants: Mapping[str, Array] | None = None,
+) -> Simplified:
+    """Bind the inputs of a model, put its nodes in order, and fold what is constant then.
+
+    Functions of the model are put in the place of their calls, half floats become float32, old
+    operators become those of a version that TVM's importer knows, and ``prepare_onnx`` rewrites
+    what that importer makes opaque.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. It is not changed.
+    shapes : Mapping[str, Sequence[int]]
+        The shape of each input.
+    constants : Mapping[str, ndarray], optional
+        Values of inputs, which are inputs no more.
+
+    Returns
+    -------
+    simplified : Simplified
+        The model, and what to say of it. A step that fails is left out, and said.
+
+    Raises
+    ------
+    ValueError
+        If the nodes of the model have no order.
+    """
+    changed = bound_in_order(model, shapes, constants or {})
+    notes: list[str] = []
+    if kinds := half_types(changed).anywhere:
+        changed = to_float32(changed, borders=True)
+        notes.append(
+            f"the model is one of {' and '.join(kinds)}: it is computed in float32, with its "
+            "weights converted; inputs and outputs are as declared"
+        )
+    steps = (
+        ("its functions were not inlined", _inline),
+        ("its old operators were not converted to new ones", with_new_opset),
+        ("it was not simplified", _folded),
+    )
+    for failure, step in steps:
+        changed = _attempt(step, changed, failure, notes)
+    return Simplified(prepare_onnx(changed, shapes), tuple(notes))
+
+
+def bound_in_order(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Array]
+) -> ModelProto:
+    """Bind the inputs of a model and sort its nodes, and change nothing else.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. It is not changed.
+    shapes : Mapping[str, Sequence[int]]
+        The shape of each input.
+    constants : Mapping[str, ndarray]
+        Values of inputs, which are inputs no more.
+
+    Returns
+    -------
+    bound : ModelProto
+        A copy.
+
+    Raises
+    ------
+    ValueError
+        If the nodes of the model have no order.
+    """
+    bound = bind_inputs(model, shapes, constants)
+    sort_nodes(bound)
+    return bound
+
+
+def _attempt(
+    step: Callable[[ModelProto], ModelProto], model: ModelProto, failure: str, notes: list[str]
+) -> ModelProto:
+    """The model after a step, or as it was where the step fails or loses an output."""
+    outputs = [value.name for value in model.graph.output]
+    # ONNX's tools raise errors of many kinds; the model can still be imported without the step.
+    try:
+        changed = step(model)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        notes.append(f"{failure}: {lines[0][:200]}")
+        return model
+    if [value.name for value in changed.graph.output] != outputs:
+        notes.append(f"{failure}: outputs were lost")
+        return model
+    return changed
+
+
+def _inline(model: ModelProto) -> ModelProto:
+    if not model.functions:
+        return model
+    import onnx.inliner
+
+    inlined: ModelProto = onnx.inliner.inline_local_functions(model)
+    return inlined
+
+
+def _folded(model: ModelProto) -> ModelProto:
+    copy = type(model)()
+    copy.CopyFrom(model)
+    fold_constants(copy)
+    return copy

@@ -1,0 +1,137 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The types of an ONNX graph's values, found node by node while the graph is folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+DATA_ELEMENTS = 4096
+"""Larger constants say no shape: ONNX's inference is not shown their values."""
+
+
+class StaticTypes:
+    """Types of values by name.
+
+    ONNX's inference over a whole model sees no constant that is yet to be folded. This one asks the
+    inference of each operator in turn, once its inputs are known.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model. The types of its inputs are known from the start.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        import onnx
+
+        self._onnx = onnx
+        self._opsets = list(model.opset_import)
+        versions = {each.domain: each.version for each in self._opsets}
+        self._versions = {"": versions.get("ai.onnx", 1), **versions}
+        self._ir_version = model.ir_version or 8
+        self._types = {value.name: value.type for value in model.graph.input}
+        self._stated = {
+            value.name: value.type for value in [*model.graph.value_info, *model.graph.output]
+        }
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a value. None if it is not a tensor of known extents.
+
+        Parameters
+        ----------
+        name : str
+            The name of the value.
+        """
+        kind = self._types.get(name)
+        if kind is None or not kind.tensor_type.HasField("shape"):
+            return None
+        extents = kind.tensor_type.shape.dim
+        if not all(extent.HasField("dim_value") for extent in extents):
+            return None
+        return tuple(int(extent.dim_value) for extent in extents)
+
+    def element_type(self, name: str) -> int:
+        """Return ONNX's number of a value's element type; 0 if it is not known.
+
+        Parameters
+        ----------
+        name : str
+            The name of the value.
+        """
+        kind = self._types.get(name)
+        return 0 if kind is None else int(kind.tensor_type.elem_type)
+
+    def add_constant(self, tensor: TensorProto) -> None:
+        """Note the type of a constant.
+
+        Parameters
+        ----------
+        tensor : TensorProto
+            The constant.
+        """
+        self._types[tensor.name] = self._onnx.helper.make_tensor_type_proto(
+            tensor.data_type, list(tensor.dims)
+        )
+
+    def infer(self, node: NodeProto, data: Mapping[str, TensorProto]) -> None:
+        """Find the types of a node's outputs.
+
+        Parameters
+        ----------
+        node : NodeProto
+            The node.
+        data : Mapping[str, TensorProto]
+            The constants among its inputs.
+        """
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        small = {
+            name: data[name]
+            for name in node.input
+            if name in data and _elements(data[name].dims) <= DATA_ELEMENTS
+        }
+        outer = any(attribute.HasField("g") for attribute in node.attribute)
+        names = self._types if outer else [name for name in node.input if name]
+        try:
+            schema = self._onnx.defs.get_schema(node.op_type, self._versions[domain], domain)
+            found = self._onnx.shape_inference.infer_node_outputs(
+                schema,
+                node,
+                {name: self._types[name] for name in names},
+                small,
+                opset_imports=self._opsets,
+                ir_version=self._ir_version,
+            )
+        # An operator without a schema, an input of no known type, or a node that ONNX's inference
+        # finds fault with: what the model itself states of its values remains.
+        except Exception:
+            found = {}
+        for name in node.output:
+            kind = found.get(name) or self._stated.get(name)
+            if name and kind is not None:
+                self._types[name] = kind
+
+
+def _elements(dims: Iterable[int]) -> int:
+    product = 1
+    for extent in dims:
+        product *= int(extent)
+    return product

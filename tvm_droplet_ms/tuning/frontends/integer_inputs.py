@@ -1,0 +1,207 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What an integer input of a graph can be: an index, one of some values, or a mask."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+from tvm.ir import IRModule
+
+from ...model.bindings import array_of, operator_name, static_shape
+
+MOST_CHOICES = 64
+"""The most constants that an input is drawn from one by one."""
+
+_COPIES = {
+    "relax." + name
+    for name in (
+        "reshape permute_dims squeeze expand_dims flatten strided_slice split broadcast_to repeat "
+        "tile flip concat astype add subtract where maximum minimum clip"
+    ).split()
+}
+"""Operators that pass indices on. Importers add an extent to negative ones, and clip them."""
+
+_COMPARISONS = {
+    "relax." + name
+    for name in (
+        "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_not"
+    ).split()
+}
+
+_INDEXED = {
+    "relax.take": 1,
+    "relax.gather_elements": 1,
+    "relax.gather_nd": 1,
+    "relax.scatter_elements": 1,
+    "relax.scatter_nd": 1,
+    "relax.index_put": 1,
+    "relax.index_tensor": 1,
+}
+"""Operators that read or write at indices, and which argument these are."""
+
+
+@dataclass
+class IntegerUse:
+    """What an integer input is used as.
+
+    Attributes
+    ----------
+    extent : int | None
+        The least extent of what it indexes; None where it indexes nothing.
+    equals : set[int]
+        The constants that it is compared with for equality.
+    is_mask : bool
+        Whether it is compared, or becomes a floating-point number or a boolean.
+    """
+
+    extent: int | None = None
+    equals: set[int] | None = None
+    is_mask: bool = False
+
+    def random(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+        """Draw values.
+
+        Indices are drawn over all that is indexed, and so are the constants that an input is
+        compared with, where one is above 1. A mask is 0 or 1, and 1 at the start of each row: what
+        masks all of a row gives NaN. Anything else is 0 or 1.
+
+        Parameters
+        ----------
+        shape : tuple[int, ...]
+            The extents.
+        generator : np.random.Generator
+            The source of chance.
+
+        Returns
+        -------
+        values : np.ndarray
+            Integers of at least 0.
+        """
+        if self.extent is not None:
+            return generator.integers(0, self.extent, shape)
+        choices = sorted(each for each in self.equals or () if each >= 0)
+        if choices and choices[-1] > 1:
+            if len(choices) <= MOST_CHOICES:
+                return np.asarray(generator.choice(choices, shape))
+            return generator.integers(choices[0], choices[-1] + 1, shape)
+        values = np.asarray(generator.integers(0, 2, shape))
+        if self.is_mask and values.ndim > 1:
+            values[..., :1] = 1
+        return values
+
+
+def integer_uses(mod: IRModule) -> list[IntegerUse]:
+    """What each parameter of ``main`` is used as, where it is of integers.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A module with a Relax function ``main``.
+
+    Returns
+    -------
+    uses : list[IntegerUse]
+        One for each parameter; without a use for those of other types.
+    """
+    function = mod["main"]
+    uses = [IntegerUse() for _ in function.params]
+    copies: dict[Any, set[int]] = {
+        parameter: {number}
+        for number, parameter in enumerate(function.params)
+        if _is_integer(parameter)
+    }
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if not isinstance(binding, relax.VarBinding):
+                continue
+            value = binding.value
+            if isinstance(value, relax.Call):
+                _look_at(value, copies, uses)
+            if _passes_on(value):
+                sources = {number for each in _operands(value) for number in copies.get(each, ())}
+                if sources:
+                    copies[binding.var] = sources
+    return uses
+
+
+def _look_at(call: Any, copies: dict[Any, set[int]], uses: list[IntegerUse]) -> None:
+    """Note what a call uses the copies of inputs as."""
+    name = operator_name(call)
+    for position, argument in enumerate(call.args):
+        for expr in argument.fields if isinstance(argument, relax.Tuple) else (argument,):
+            for number in copies.get(expr, ()) if isinstance(expr, relax.Var) else ():
+                _note(call, name, position, uses[number])
+
+
+def _note(call: Any, name: str, position: int, use: IntegerUse) -> None:
+    extent = _extent(call, name, position)
+    if extent is not None:
+        use.extent = extent if use.extent is None else min(extent, use.extent)
+    if name in _COMPARISONS:
+        use.is_mask = True
+    if name == "relax.astype" and not _is_integer(call):
+        use.is_mask = True
+    if name in ("relax.equal", "relax.not_equal"):
+        array = array_of(call.args[1 - position])
+        if array is not None:
+            use.equals = (use.equals or set()) | set(array.reshape(-1).tolist())
+
+
+def _extent(call: Any, name: str, position: int) -> int | None:
+    """The least extent that an argument indexes; None where it is no index."""
+    if name == "relax.one_hot" and position == 0:
+        return int(call.attrs.depth)
+    if _INDEXED.get(name) != position:
+        return None
+    shape = static_shape(call.args[0])
+    if not shape:
+        return None
+    axis = getattr(call.attrs, "axis", None)
+    extents = shape if axis is None else (shape[int(axis)],)
+    return max(1, min(extents))
+
+
+def _passes_on(value: Any) -> bool:
+    if isinstance(value, relax.Var | relax.Tuple | relax.TupleGetItem):
+        return True
+    return operator_name(value) in _COPIES and _is_integer(value)
+
+
+def _operands(value: Any) -> Iterator[Any]:
+    """The variables that a value copies."""
+    if isinstance(value, relax.Var):
+        yield value
+    elif isinstance(value, relax.Tuple):
+        for each in value.fields:
+            yield from _operands(each)
+    elif isinstance(value, relax.TupleGetItem):
+        yield from _operands(value.tuple_value)
+    elif isinstance(value, relax.Call):
+        # The condition of a choice is no value.
+        for each in value.args[1:] if operator_name(value) == "relax.where" else value.args:
+            yield from _operands(each)
+
+
+def _is_integer(expr: Any) -> bool:
+    kind = getattr(expr, "ty", None)
+    if isinstance(kind, relax.TupleType):
+        kind = kind.fields[0] if len(kind.fields) else None
+    return isinstance(kind, relax.TensorType) and "int" in str(kind.dtype)

@@ -1,0 +1,125 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The inputs of an ONNX model: as declared, and as bound to values."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...model.onnx.binding import true_inputs
+from ..errors import ModelError
+from .extents import DeclaredInput
+
+if TYPE_CHECKING:
+    import onnx
+
+STRING = 8
+"""ONNX's number of that element type."""
+
+
+def declared_input(value: "onnx.ValueInfoProto") -> DeclaredInput:
+    """Read an input's declaration.
+
+    Parameters
+    ----------
+    value : onnx.ValueInfoProto
+        The input.
+
+    Returns
+    -------
+    declared : DeclaredInput
+        Its name and extents.
+
+    Raises
+    ------
+    ModelError
+        If it is not a tensor of numbers.
+    """
+    if not value.type.HasField("tensor_type"):
+        kind = value.type.WhichOneof("value") or "value of no type"
+        raise ModelError(f"input {value.name!r} is a {kind}: expected a tensor")
+    tensor = value.type.tensor_type
+    if tensor.elem_type == STRING:
+        raise ModelError(f"input {value.name!r} is a tensor of strings: expected one of numbers")
+    if not tensor.HasField("shape"):
+        return DeclaredInput(value.name, None)
+    return DeclaredInput(
+        value.name,
+        tuple(
+            dim.dim_value if dim.dim_value > 0 else dim.dim_param.strip("?") or None
+            for dim in tensor.shape.dim
+        ),
+    )
+
+
+def input_values(
+    model: "onnx.ModelProto", given: Mapping[str, Any], dims: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Bring values of inputs into the types and shapes that the model declares.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        The model.
+    given : Mapping[str, Any]
+        Values by the inputs' names. A scalar fills a shape.
+    dims : Mapping[str, int]
+        Extents by the names that the model gives them.
+
+    Returns
+    -------
+    values : dict[str, np.ndarray]
+        The values.
+
+    Raises
+    ------
+    ModelError
+        If an input is unknown, or a value does not fit.
+    """
+    import onnx
+
+    inputs = {value.name: value for value in true_inputs(model)}
+    if unknown := sorted(set(given) - set(inputs)):
+        raise ModelError(
+            f"constants names the input {unknown[0]!r}: the model has {', '.join(inputs)}"
+        )
+    values = {}
+    for name, value in given.items():
+        extents = declared_input(inputs[name]).extents
+        kind = onnx.helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
+        try:
+            array = np.asarray(value).astype(kind)
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"constants gives {name!r} the value {value!r}: {error}") from error
+        if extents is not None:
+            known = [dims.get(each, each) if isinstance(each, str) else each for each in extents]
+            shape = [each for each in known if isinstance(each, int)]
+            if not array.shape and len(shape) == len(extents):
+                array = np.full(shape, array)
+            fits = len(known) == array.ndim and all(
+                not isinstance(each, int) or each == extent
+                for each, extent in zip(known, array.shape, strict=True)
+            )
+            if not fits:
+                shown = ", ".join("?" if each is None else str(each) for each in known)
+                raise ModelError(
+                    f"constants gives {name!r} a value of shape {array.shape}: the model has "
+                    f"({shown})"
+                )
+        values[name] = array
+    return values

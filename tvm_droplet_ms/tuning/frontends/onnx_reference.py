@@ -1,0 +1,128 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""ONNX Runtime as what an ONNX model is checked against."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...model.onnx.halves import half_types, to_float32
+from .imported import Arrays, Reference
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def onnx_runtime(
+    model: "onnx.ModelProto",
+    names: Sequence[str],
+    constants: Mapping[str, np.ndarray],
+    threads: int,
+    path: str | None = None,
+) -> tuple[Reference | None, str | None]:
+    """Load a model as it came with ONNX Runtime.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        The model, neither simplified nor bound.
+    names : Sequence[str]
+        The inputs in the order in which the reference gets them.
+    constants : Mapping[str, np.ndarray]
+        Values of the others.
+    threads : int
+        Threads that it may use.
+    path : str | None
+        The file that the model was read from. None where there is none.
+
+    Returns
+    -------
+    reference : Reference | None
+        None where ONNX Runtime is missing or cannot load the model.
+    problem : str | None
+        Why it cannot load it. None where it is missing, or can.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        return None, None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+
+    def session(source: str | bytes) -> Any:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+    halves = half_types(model)
+    # ONNX Runtime raises errors of a dozen classes, and Python a ValueError beyond 2 GB.
+    try:
+        if halves.anywhere:
+            loaded = _from_memory(to_float32(model, borders=False), session)
+        else:
+            loaded = session(path) if path else _from_memory(model, session)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return None, (lines or [type(error).__name__])[0][:300]
+    fixed = {name: _as_float32(value, name, halves.inputs) for name, value in constants.items()}
+
+    def run(inputs: Sequence[np.ndarray]) -> Arrays:
+        given = {
+            name: _as_float32(value, name, halves.inputs)
+            for name, value in zip(names, inputs, strict=True)
+        }
+        return [
+            np.asarray(value).astype(_numpy_type(halves.outputs[output.name]))
+            if output.name in halves.outputs
+            else value
+            for output, value in zip(
+                loaded.get_outputs(), loaded.run(None, given | fixed), strict=True
+            )
+        ]
+
+    return Reference("ONNX Runtime", run), None
+
+
+def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:
+    """A session for a model that is in no file; beyond 2 GB its weights go into one."""
+    import onnx
+
+    try:
+        serialized = model.SerializeToString()
+    # Its class is ValueError or EncodeError, by the version of protobuf.
+    except Exception:
+        copy = type(model)()
+        copy.CopyFrom(model)  # Saving with external data empties the weights.
+        with tempfile.TemporaryDirectory(prefix="droplet_onnx_") as folder:
+            path = str(Path(folder) / "model.onnx")
+            onnx.save_model(copy, path, save_as_external_data=True, location="weights")
+            return session(path)
+    return session(serialized)
+
+
+def _as_float32(value: np.ndarray, name: str, halves: Mapping[str, str]) -> np.ndarray:
+    return value.astype(np.float32) if name in halves else value
+
+
+def _numpy_type(name: str) -> Any:
+    if name != "bfloat16":
+        return name
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16

@@ -1,0 +1,125 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Whether a model or its import is wrong, where outputs differ: two runs without our work."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tvm.ir import IRModule
+
+from .double_precision import in_float64, with_wide_inputs
+from .errors import ModelError
+from .frontends.imported import Arrays
+from .lowering import lower
+from .model_kernels import ModelKernels
+from .output_check import OutputCheck
+from .stop import StopRequest
+
+logger = logging.getLogger(__name__)
+
+Run = Callable[[Sequence[np.ndarray]], Arrays]
+
+
+class Judgement:
+    """Runs the untouched import, in float32 and in float64, once it is asked.
+
+    What the two differ by is rounding, whoever is right: the check takes it for noise
+    (``OutputCheck.excuse``). That says more than moved inputs do where a large number absorbs a
+    small one, or where no input is of floating-point numbers.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The module as it was imported.
+    check : OutputCheck
+        What the outputs are compared with.
+    """
+
+    def __init__(self, mod: IRModule, check: OutputCheck) -> None:
+        self._mod = mod
+        self._check = check
+        self._was_asked = False
+
+    def ask(self, kernels: ModelKernels, compiled: Run, stop: StopRequest) -> None:
+        """Run both on the inputs for which the outputs differ, and excuse rounding.
+
+        Parameters
+        ----------
+        kernels : ModelKernels
+            Any kernels of the model: they know how to compile.
+        compiled : CompiledModel
+            The model whose outputs differ.
+        stop : StopRequest
+            When the run ends. Where less time is left than the float32 run took twice, there is no
+            float64 run.
+
+        Raises
+        ------
+        ModelError
+            If the import computes something else than the reference.
+        """
+        if self._was_asked:
+            return
+        self._was_asked = True
+        check = self._check
+        numbers = [n for n in range(len(check.inputs)) if not check.agrees(compiled, [n])]
+        start = time.monotonic()
+        plain = partial(lower, is_reference=True)
+        untouched: Run = kernels.variant(self._mod, plain).compile()
+        single = {number: untouched(check.inputs[number]) for number in numbers}
+        has_time = stop.left > 2 * (time.monotonic() - start)
+        wide = self._in_float64(kernels) if has_time else None
+        if wide is not None:
+            for number, outputs in single.items():
+                truth = wide(check.inputs[number])
+                check.excuse(number, [_beside(check.expected[number], outputs, truth)])
+        for number, outputs in single.items():
+            off = check.deviation(lambda _, found=outputs: found, [number])  # type: ignore[misc]
+            if off > check.tolerance:
+                raise ModelError(
+                    f"TVM's import of the model computes something else than "
+                    f"{check.reference.name}: the outputs differ by {off:.1e} of the scale of "
+                    "their row before anything is tuned, so that the model cannot be tuned rightly"
+                )
+
+    def _in_float64(self, kernels: ModelKernels) -> Run | None:
+        """The import in float64; None where it cannot be computed so."""
+        # TVM raises errors of many types for what it cannot infer or compile.
+        try:
+            wide = kernels.variant(in_float64(self._mod), partial(lower, is_reference=True))
+            return with_wide_inputs(wide.compile())
+        except Exception as error:
+            logger.info("no float64 run: %s", (str(error).splitlines() or [""])[0])
+            return None
+
+
+def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
+    """What the expected outputs would be with the rounding of the float32 run.
+
+    Only the difference of the two runs counts: the import may compute another function.
+    """
+
+    def moved(right: Any, first: Any, second: Any) -> Any:
+        difference = second.astype(np.float64) - first.astype(np.float64)
+        return np.where(np.isfinite(difference), right + difference, right)
+
+    return [moved(*triple) for triple in zip(expected, single, wide, strict=True)]

@@ -1,0 +1,116 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Leaves out the schedules that make the outputs of a model differ."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from tvm_ffi import structural_hash
+
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
+from .application import database_of
+from .compiled_model import CompiledModel
+from .diagnosis import SearchClock, TooLate, all_changes
+from .model_kernels import ModelKernels
+from .output_check import OutputCheck
+
+
+def without_wrong_schedules(
+    kernels: ModelKernels,
+    check: OutputCheck,
+    clock: SearchClock,
+    note: Callable[[str], None],
+    right: Mapping[int, TuningRecord] | None = None,
+) -> CompiledModel | None:
+    """Compile a model without the schedules that make its outputs differ.
+
+    They are found by bisection. Where the time is too short for that, all are left out.
+
+    Parameters
+    ----------
+    kernels : ModelKernels
+        The kernels. Those whose schedules are left out are `untouched` from now on, or have a
+        schedule that is `chosen`.
+    check : OutputCheck
+        What the outputs are compared with.
+    clock : SearchClock
+        The time of the search.
+    note : Callable[[str], None]
+        Is told what was left out.
+    right : Mapping[int, TuningRecord] | None
+        Schedules to take instead, by the structural hash of the workload. None for none.
+
+    Returns
+    -------
+    compiled : CompiledModel | None
+        A model whose outputs agree; None where they differ without any of the schedules.
+    """
+    right = right or {}
+    schedules = by_workload(kernels)
+    tasks = [
+        (str(task.task_name), key)
+        for task in kernels.tasks
+        if (key := structural_hash(task.dispatched[0])) in schedules
+        and not (key in right and _same(right[key], schedules[key]))
+    ]
+
+    def compiled(kept: Collection[int]) -> CompiledModel:
+        taken = {**schedules, **right}
+        taken.update((tasks[index][1], schedules[tasks[index][1]]) for index in kept)
+        for index, (_, key) in enumerate(tasks):
+            if index not in kept and key not in right:
+                del taken[key]
+        return kernels.compile(database_of(taken.values()))
+
+    def agrees(kept: list[int]) -> bool:
+        with clock.step():
+            return check.agrees(compiled(kept))
+
+    without = compiled(())
+    if not check.agrees(without):
+        return None
+    try:
+        wrong = all_changes(len(tasks), agrees)
+        result = compiled([index for index in range(len(tasks)) if index not in wrong])
+        reason = ""
+    except TooLate:
+        wrong, result = list(range(len(tasks))), without
+        reason = ", because the time was too short to find which"
+    for name, key in (tasks[index] for index in wrong):
+        if key in right:
+            kernels.chosen[key] = right[key]
+        else:
+            kernels.untouched.add(name)
+    kept = "keep their first ones" if right else "are left untouched"
+    if reason:
+        note(f"schedules gave other outputs: all kernels {kept}{reason}")
+    else:
+        names = ", ".join(tasks[index][0] for index in sorted(wrong))
+        note(f"schedules of {names} gave other outputs: these {kept}")
+    return result
+
+
+def _same(one: TuningRecord, other: TuningRecord) -> bool:
+    return str(one.trace) == str(other.trace)
+
+
+def by_workload(kernels: ModelKernels) -> dict[int, TuningRecord]:
+    """The schedules that kernels have, by the structural hash of the workload."""
+    return {
+        structural_hash(record.workload.mod): record
+        for record in kernels.schedules().get_all_tuning_records()
+    }
