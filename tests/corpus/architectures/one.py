@@ -70,6 +70,7 @@ def row_deviation(outputs: list[np.ndarray], expected: list[np.ndarray]) -> floa
 def measure(name: str, import_only: bool) -> dict[str, Any]:
     """Hold one architecture to: accepted, right. Returns its row."""
     from tvm.s_tir.meta_schedule.database import MemoryDatabase
+    from tvm.target import Target
     from tvm_droplet_ms.model.prepare import prepare_graph
     from tvm_droplet_ms.tuning.compiled_model import CompiledModel
     from tvm_droplet_ms.tuning.errors import ModelError
@@ -95,7 +96,8 @@ def measure(name: str, import_only: bool) -> dict[str, Any]:
     row["notes"] = list(getattr(imported, "notes", ()))
     if import_only:
         return row
-    target = cpu_target("auto", 1)
+    # Kernels without schedules are not timed: LLVM need not make them fast, which takes it long.
+    target = Target({**cpu_target("auto", 1).export(), "opt-level": 0})
     with watch("graph"):
         graph = prepare_graph()(imported.mod)
     with watch("lower"):

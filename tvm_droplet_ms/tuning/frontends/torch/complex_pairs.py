@@ -24,6 +24,12 @@ from typing import Any
 from ...errors import ModelError
 
 
+_EXPECTED = (
+    "expected transforms, products, absolute values, and real and imaginary parts; export the "
+    "model up to its spectrum"
+)
+
+
 @dataclass(frozen=True)
 class Pair:
     """A complex tensor.
@@ -60,24 +66,22 @@ def call(torch: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -
         If the operator is not known for complex numbers. Names it.
     """
     name = getattr(target, "__name__", str(target))
-    leaves = torch.utils._pytree.tree_leaves(
-        (list(args), kwargs), is_leaf=lambda each: isinstance(each, Pair)
-    )
+    args = [_paired(torch, arg) for arg in args]
     if name in _TRANSFORMS:
         return _TRANSFORMS[name](torch, *args, **kwargs)
+    dtype = kwargs.get("dtype")
+    if dtype is not None and dtype.is_complex:
+        if name != "_to_copy.default":
+            raise ModelError(f"the model makes complex numbers by {name}: {_EXPECTED}")
+        return Pair(_parts(torch, args[0]))
+    leaves = torch.utils._pytree.tree_leaves(args, is_leaf=lambda each: isinstance(each, Pair))
     if not any(isinstance(leaf, Pair) for leaf in leaves):
-        if any(isinstance(leaf, torch.Tensor) and leaf.is_complex() for leaf in leaves):
-            args = [_paired(torch, arg) for arg in args]
-            return call(torch, target, args, kwargs)
         return target(*args, **kwargs)
     if name in _OF_PAIRS:
         return _OF_PAIRS[name](torch, *args, **kwargs)
     if name in _SHAPING:
         return _SHAPING[name](target, *args, **kwargs)
-    raise ModelError(
-        f"the model computes {name} of complex numbers: expected transforms, products, absolute "
-        "values, and real and imaginary parts; export the model up to its spectrum"
-    )
+    raise ModelError(f"the model computes {name} of complex numbers: {_EXPECTED}")
 
 
 def _paired(torch: Any, value: Any) -> Any:

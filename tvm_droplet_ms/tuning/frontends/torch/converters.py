@@ -81,9 +81,43 @@ def _index(node: Any, importer: Any) -> Any:
     return emit(relax.op.take(emit(relax.op.reshape(x, whole)), merged, axis=axes[0]))
 
 
+def _grid_sample(node: Any, importer: Any) -> Any:
+    """``grid_sampler_2d``: TVM's kernel wants the coordinates before the places."""
+    x, grid, method, padding, corners = _args(importer, node)
+    emit = importer.block_builder.emit
+    return emit(
+        relax.op.image.grid_sample(
+            x,
+            emit(relax.op.permute_dims(grid, [0, 3, 1, 2])),
+            method=("bilinear", "nearest", "bicubic")[method],
+            layout="NCHW",
+            padding_mode=("zeros", "border", "reflection")[padding],
+            align_corners=corners,
+        )
+    )
+
+
+def _convolution(node: Any, importer: Any) -> Any:
+    """``convolution``, whose transposed form over volumes TVM's importer lacks."""
+    x, weight, bias, stride, padding, dilation, transposed, more, groups = _args(importer, node)
+    if not transposed or len(x.ty.shape) != 5:
+        return importer._convolution(node)
+    emit = importer.block_builder.emit
+    result = emit(
+        relax.op.nn.conv3d_transpose(
+            x, weight, stride, padding, more, dilation, groups, out_dtype="float32"
+        )
+    )
+    if bias is None:
+        return result
+    return emit(relax.op.add(result, emit(relax.op.reshape(bias, (1, -1, 1, 1, 1)))))
+
+
 CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "amax.default": _extreme(relax.op.max),
     "amin.default": _extreme(relax.op.min),
+    "convolution.default": _convolution,
+    "grid_sampler_2d.default": _grid_sample,
     "max.dim": _extreme_with_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_with_place(relax.op.min, relax.op.argmin),
     "index.Tensor": _index,

@@ -16,16 +16,13 @@
 # under the License.
 """An exported program in fewer, simpler operators."""
 
+import functools
 from typing import Any
 
 from ...errors import ModelError
+from .loading import line_of
+from .rules import RULES
 
-_FURTHER = (
-    "adaptive_max_pool2d.default",
-    "adaptive_max_pool3d.default",
-    "unfold.default",
-)
-"""Operators that PyTorch's export keeps, with decompositions of PyTorch, that TVM lacks."""
 
 
 def decompose(torch: Any, program: Any) -> Any:
@@ -43,13 +40,10 @@ def decompose(torch: Any, program: Any) -> Any:
     program : torch.export.ExportedProgram
         Another program of the same inputs and outputs.
     """
-    from torch._decomp import decomposition_table
-
     table = torch.export.default_decompositions()
-    for name in _FURTHER:
+    for name, rule in RULES.items():
         packet, overload = name.split(".")
-        operator = getattr(getattr(torch.ops.aten, packet), overload)
-        table[operator] = decomposition_table[operator]
+        table[getattr(getattr(torch.ops.aten, packet), overload)] = functools.partial(rule, torch)
     with torch.no_grad():
         return program.run_decompositions(table)
 
@@ -96,10 +90,8 @@ def refuse_random_numbers(torch: Any, program: Any) -> None:
         if node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags:
             if _is_idle_dropout(node):
                 continue
-            where = (node.meta.get("stack_trace") or "").strip().splitlines()
-            line = f" ({where[-1].strip()})" if where else ""
             raise ModelError(
-                f"the model draws random numbers, {node.target.__name__}{line}: a compiled model "
+                f"the model draws random numbers, {node.target.__name__}{line_of(node)}: a compiled model "
                 "gives the same outputs for the same inputs; pass the numbers as an input"
             )
 

@@ -26,8 +26,7 @@ from ...errors import ModelError
 from ..imported import Arrays, ImportedModel, Reference, check_inputs
 from ..relax import bind_shapes
 from .arrays import as_array, as_tensor
-from .constant_folding import constant, fold_constants
-from .converters import CONVERTERS
+from .constant_folding import fold_constants
 from .decomposition import decompose, drop_what_computes_nothing, refuse_random_numbers
 from .explicit_types import write_out_types
 from .exporting import export_module
@@ -77,8 +76,9 @@ def import_torch(
         if half or _has_complex(torch, simple):
             program = retrace(torch, simple)
             simple = decompose(torch, program)
-    except ModelError:
-        raise
+    except ModelError as error:
+        # The interpreter of PyTorch has added lines.
+        raise ModelError(first_line(error)) from error
     except Exception as error:
         raise ModelError(f"PyTorch cannot decompose the model: {first_line(error)}") from error
     if half:
@@ -87,7 +87,7 @@ def import_torch(
             "converted, its inputs and outputs have the types that it declares"
         )
     mod = bind_shapes(_relax_of(torch, simple), shapes or {})
-    return ImportedModel(mod, check_inputs(mod), _reference(torch, program, threads))
+    return ImportedModel(mod, check_inputs(mod), _reference(torch, program, threads), notes=tuple(notes))
 
 
 def _half_types(torch: Any, program: Any) -> list[str]:
@@ -108,26 +108,24 @@ def _values(torch: Any, program: Any) -> list[Any]:
 
 
 def _relax_of(torch: Any, program: Any) -> Any:
-    from tvm.relax.frontend.torch import from_exported_program
+    from .importer import CheckedImporter
 
     drop_what_computes_nothing(torch, program)
     constants = fold_constants(torch, program)
     refuse_random_numbers(torch, program)
     write_out_types(torch, program)
-
-    def held(node: Any, importer: Any) -> Any:
-        return importer._convert_torch_tensor_to_relax(constants[node.args[0]])
-
+    importer = CheckedImporter(torch, constants)
+    importer.refuse_unknown(program)
     try:
-        return from_exported_program(
+        return importer.from_exported_program(
             program,
+            keep_params_as_input=False,
             unwrap_unit_return_tuple=True,
-            run_ep_decomposition=False,
-            custom_convert_map={**CONVERTERS, constant.__name__: held},
+            no_bind_return_tuple=False,
+            custom_convert_map=None,
         )
     except ModelError:
         raise
-    # The frontend raises AssertionError, NotImplementedError and others for what it lacks.
     except Exception as error:
         raise ModelError(
             f"TVM's PyTorch frontend cannot import the model: {first_line(error)}"

@@ -19,7 +19,7 @@
 PyTorch's own export does the work: a module interprets the program, and that is exported.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import complex_pairs
@@ -38,22 +38,36 @@ def retrace(torch: Any, program: Any) -> Any:
     Returns
     -------
     program : torch.export.ExportedProgram
-        One that takes the tensors of the program one after the other, in their types, and returns
+        One that takes the tensors of the program by keyword, in their types, and returns
         its outputs one after the other, in theirs. In between it computes in float32 where the
         program computes in float16 or bfloat16, and with a real and an imaginary part where that
         computes with complex numbers.
     """
     inner = program.module(check_guards=False)
-    examples = [
-        torch.zeros(node.meta["val"].shape, dtype=node.meta["val"].dtype)
+    placeholders = {
+        node.name: node.meta.get("val")
         for node in program.graph_module.graph.nodes
-        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
-    ]
+        if node.op == "placeholder"
+    }
+    kind = torch.export.graph_signature.InputKind.USER_INPUT
+    specs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is kind]
+    names = [spec.name for spec in specs]
+    # By keyword, for the names.
+    examples = {
+        name: torch.zeros(noted.shape, dtype=noted.dtype)
+        for name in names
+        if isinstance(noted := placeholders[name], torch.Tensor)
+    }
+    fixed = {spec.name: getattr(spec, "value", None) for spec in specs if spec.name not in examples}
+    module = _interpreting(torch, inner, names, fixed)
     with torch.no_grad():
-        return torch.export.export(_interpreting(torch, inner), tuple(examples), strict=False)
+        return torch.export.export(module, (), examples, strict=False)
 
 
-def _interpreting(torch: Any, inner: Any) -> Any:
+def _interpreting(
+    torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[str, Any]
+) -> Any:
+    """A module that runs a program. ``fixed`` has the inputs that are no tensors."""
     half = (torch.float16, torch.bfloat16)
 
     def widened(value: Any) -> Any:
@@ -85,8 +99,9 @@ def _interpreting(torch: Any, inner: Any) -> Any:
             super().__init__()
             self.inner = inner
 
-        def forward(self, *inputs: Any) -> Any:
-            outputs = Interpreter(self.inner).run(*inputs, enable_io_processing=False)
+        def forward(self, **inputs: Any) -> Any:
+            values = [fixed[name] if name in fixed else inputs[name] for name in names]
+            outputs = Interpreter(self.inner).run(*values, enable_io_processing=False)
             flat: Sequence[Any] = torch.utils._pytree.tree_leaves(
                 outputs, is_leaf=lambda each: isinstance(each, complex_pairs.Pair)
             )
