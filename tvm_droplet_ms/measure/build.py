@@ -54,7 +54,11 @@ def build_scheduled(
     from tvm.tirx import build
 
     import_intrinsics(target)
-    return build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod), target=target)
+    mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
+    # CUDA's compiler callback asks the current target for the architecture, and without one the
+    # device. A device's driver reserves more addresses than a worker of the builder may have.
+    with target:
+        return build(mod, target=target)
 
 
 def export_tar(module: Module) -> str:

@@ -86,7 +86,8 @@ def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
     inputs, reference = _reference(path, entry)
     ours = [inputs[each] for each in inputs if each not in entry.constants]
     outputs = result.compiled(ours)
-    deviation = max(map(_deviation, outputs, reference(), strict=True), default=0.0)
+    pairs = zip(outputs, reference(), strict=True)
+    deviation = max((_deviation(found, expected) for found, expected in pairs), default=0.0)
     rounds = [(_secs(lambda: result.compiled(ours)), _secs(reference)) for _ in range(ROUNDS)]
     total = sum(kernel.secs for kernel in result.kernels) or 1.0
     return {

@@ -22,7 +22,9 @@
  *
  * It has what TVM's CUDA runtime calls: memory is the host's, kernels do nothing, and a virtual
  * clock goes on by the time of each launch, which follows from its grid and its block. It refuses
- * what an H100 refuses: more than 1,024 threads or 227 KB of shared memory in a block.
+ * what an H100 refuses: more than 1,024 threads or 227 KB of shared memory in a block. It does not
+ * initialize in a process of limited addresses, of which a driver reserves more than the card's
+ * memory (seen on an H200: error 3 at 8 and at 128 GiB).
  *
  * The same source makes libcuda.so.1 and libcudart.so.13; libcudart's symbols need the version that
  * runtime.map gives them. Each process has its own clock, so each library has too: only
@@ -34,8 +36,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
-enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_SUCH_SYMBOL = 500 };
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_SUCH_SYMBOL = 500 };
 
 static const char NAME[] = "stand-in for a CUDA device";
 
@@ -49,9 +52,15 @@ typedef struct {
   double ms;
 } Event;
 
-int cudaGetDeviceCount(int *count) { return *count = 1, 0; }
-int cudaGetDevice(int *device) { return *device = 0, 0; }
-int cudaSetDevice(int device) { return device == 0 ? 0 : 101; }
+static int start(void) {
+  struct rlimit addresses;
+  getrlimit(RLIMIT_AS, &addresses);
+  return addresses.rlim_cur == RLIM_INFINITY ? 0 : NOT_INITIALIZED;
+}
+
+int cudaGetDeviceCount(int *count) { return *count = 1, start(); }
+int cudaGetDevice(int *device) { return *device = 0, start(); }
+int cudaSetDevice(int device) { return device == 0 ? start() : 101; }
 int cudaGetLastError(void) { return 0; }
 int cudaPeekAtLastError(void) { return 0; }
 const char *cudaGetErrorName(int error) { return error ? "standInError" : "cudaSuccess"; }

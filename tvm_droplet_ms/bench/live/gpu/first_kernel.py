@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from .rows import Rows, last_words
-from .workloads import WORKLOADS, error_of, expected, inputs, make_module
+from .workloads import WORKLOADS, error_of, expected, inputs, make_module, output_type
 
 COMPILERS: Sequence[str] = ("nvrtc", "nvcc")
 MODE = "TVM_CUDA_COMPILE_MODE"
@@ -102,7 +102,7 @@ def run_built(name: str, module: Any, *, compares: bool) -> dict[str, Any]:
     reference = expected(name, values)
     device = tvm.cuda(0)
     arrays = [tvm.runtime.tensor(value, device) for value in values]
-    output = tvm.runtime.tensor(np.full(reference.shape, np.nan, np.float32), device)
+    output = tvm.runtime.tensor(np.full(reference.shape, np.nan, output_type(name)), device)
     module["main"](*arrays, output)
     device.sync()
     if not compares:

@@ -19,6 +19,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
@@ -79,10 +80,11 @@ def summary(folder: Path) -> str:
 
 
 def last_words(error: BaseException | str, length: int = 400) -> str:
-    """The last lines of an error that say something, for a row."""
+    """The lines of an error that name it, or else its last ones, for a row."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-3:])[-length:] if lines else "no message"
+    named = [line for line in lines if re.search(r"[Ee]rror\b|Check failed", line)]
+    return " | ".join((named or lines)[-3:])[-length:] if lines else "no message"
 
 
 def _output(command: list[str]) -> list[str]:

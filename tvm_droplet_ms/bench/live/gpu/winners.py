@@ -76,14 +76,14 @@ def _build_best(folder: Path, workload: str, target: Any) -> Any:
 def _time(rows: Rows, built: dict[tuple[str, str], Any]) -> None:
     import tvm
 
-    from .workloads import inputs
+    from .workloads import inputs, output_type
 
     device = tvm.cuda(0)
     library = _start_library()
     evaluators = {}
     for (workload, strategy), module in built.items():
         arrays = [tvm.runtime.tensor(value, device) for value in inputs(workload)]
-        arrays.append(tvm.runtime.empty(_shape(workload), "float32", device))
+        arrays.append(tvm.runtime.empty(_shape(workload), output_type(workload), device))
         timer = module.time_evaluator("main", device, number=10, repeat=1, min_repeat_ms=50)
         evaluators[workload, strategy] = (timer, arrays)
     for turn in range(ROUNDS):
