@@ -23,7 +23,6 @@ from typing import Any
 
 from ...errors import ModelError
 
-
 _EXPECTED = (
     "expected transforms, products, absolute values, and real and imaginary parts; export the "
     "model up to its spectrum"
@@ -229,9 +228,7 @@ _SHAPING: dict[str, Callable[..., Any]] = {
     "permute.default": lambda target, x, axes: Pair(
         target(x.parts, [axis % len(axes) for axis in axes] + [len(axes)])
     ),
-    "unsqueeze.default": lambda target, x, axis: Pair(
-        target(x.parts, axis % x.parts.dim())
-    ),
+    "unsqueeze.default": lambda target, x, axis: Pair(target(x.parts, axis % x.parts.dim())),
     "squeeze.dims": _along_axis,
     "select.int": _along_axis,
     "slice.Tensor": _along_axis,

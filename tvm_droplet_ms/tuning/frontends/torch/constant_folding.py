@@ -134,7 +134,7 @@ def _is_small(torch: Any, node: Any) -> bool:
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not tensors or not all(map(_is_static, tensors)):
         return False
-    return sum(each.numel() * each.element_size() for each in tensors) <= MOST_BYTES
+    return bool(sum(each.numel() * each.element_size() for each in tensors) <= MOST_BYTES)
 
 
 def _is_static(tensor: Any) -> bool:

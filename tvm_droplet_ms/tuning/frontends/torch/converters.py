@@ -74,8 +74,10 @@ def _index(node: Any, importer: Any) -> Any:
         extent = relax.const(shape[axis], str(indices[axis].ty.dtype))
         # Negative numbers count from the end.
         index = emit(relax.op.floor_mod(indices[axis], extent))
-        merged = index if merged is None else emit(
-            relax.op.add(emit(relax.op.multiply(merged, extent)), index)
+        merged = (
+            index
+            if merged is None
+            else emit(relax.op.add(emit(relax.op.multiply(merged, extent)), index))
         )
     whole = [*shape[: axes[0]], -1, *shape[axes[-1] + 1 :]]
     return emit(relax.op.take(emit(relax.op.reshape(x, whole)), merged, axis=axes[0]))

@@ -24,7 +24,6 @@ from .loading import line_of
 from .rules import RULES
 
 
-
 def decompose(torch: Any, program: Any) -> Any:
     """Decompose a program by PyTorch's own rules, into operators that TVM has.
 
@@ -91,8 +90,8 @@ def refuse_random_numbers(torch: Any, program: Any) -> None:
             if _is_idle_dropout(node):
                 continue
             raise ModelError(
-                f"the model draws random numbers, {node.target.__name__}{line_of(node)}: a compiled model "
-                "gives the same outputs for the same inputs; pass the numbers as an input"
+                f"the model draws random numbers, {node.target.__name__}{line_of(node)}: a compiled "
+                "model gives the same outputs for the same inputs; pass the numbers as an input"
             )
 
 

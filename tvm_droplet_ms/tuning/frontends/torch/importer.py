@@ -69,8 +69,8 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
         if unknown:
             names = ", ".join(dict.fromkeys(node.target.__name__ for node in unknown))
             raise ModelError(
-                f"the model uses the operator {names} of PyTorch{line_of(unknown[0])}, which is not "
-                "supported: replace it, or export the part of the model without it"
+                f"the model uses the operator {names} of PyTorch{line_of(unknown[0])}, which is "
+                "not supported: replace it, or export the part of the model without it"
             )
 
     def _ours(self, converter: Callable[[Any, Any], Any]) -> Converter:
@@ -108,7 +108,7 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
             ):
                 raise ModelError(
                     f"TVM imports {_called(node)}{line_of(node)} with the shape "
-                    f"{tuple(extents)}, where PyTorch has {tuple(expected)}: please report the model"
+                    f"{tuple(extents)}, where PyTorch has {tuple(expected)}: please report it"
                 )
         dtype = str(noted.dtype).removeprefix("torch.")
         if str(kind.dtype) != dtype and node.op == "call_function":
