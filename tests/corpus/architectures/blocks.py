@@ -26,7 +26,9 @@ from torch.nn import functional as F
 from .from_config import tensor
 
 
-def _conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Module:
+def _conv(
+    inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1
+) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs),
@@ -186,7 +188,12 @@ class Upscaler(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 5, padding=2), nn.PReLU(16), nn.ReflectionPad2d(1), nn.Conv2d(16, 12, 3))
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 16, 5, padding=2),
+            nn.PReLU(16),
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(16, 12, 3),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         up = F.pixel_shuffle(self.body(x), 2)
@@ -201,7 +208,9 @@ class VideoNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv3d(3, 8, (1, 7, 7), (1, 2, 2), (0, 3, 3))
-        self.time = nn.Sequential(nn.BatchNorm3d(8), nn.ReLU(), nn.Conv3d(8, 16, (3, 1, 1), padding=(1, 0, 0)))
+        self.time = nn.Sequential(
+            nn.BatchNorm3d(8), nn.ReLU(), nn.Conv3d(8, 16, (3, 1, 1), padding=(1, 0, 0))
+        )
         self.pool = nn.AvgPool3d((2, 3, 3), stride=(2, 2, 2), padding=(0, 1, 1))
         self.head = nn.Linear(16, 4)
 

@@ -55,7 +55,11 @@ class Blocks(nn.Module):
         self.length = length
         self.blocks = nn.ModuleList(
             nn.Sequential(
-                nn.Linear(length, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, length + horizon)
+                nn.Linear(length, 64),
+                nn.ReLU(),
+                nn.Linear(64, 64),
+                nn.ReLU(),
+                nn.Linear(64, length + horizon),
             )
             for _ in range(3)
         )

@@ -158,8 +158,13 @@ class KeywordSpotter(nn.Module):
         super().__init__()
         self.front = MelSpectrogram()
         self.layers = nn.Sequential(
-            nn.Conv1d(20, 32, 5, 2), nn.BatchNorm1d(32), nn.ReLU(),
-            nn.Conv1d(32, 32, 3, groups=32), nn.Conv1d(32, 48, 1), nn.BatchNorm1d(48), nn.Hardswish(),
+            nn.Conv1d(20, 32, 5, 2),
+            nn.BatchNorm1d(32),
+            nn.ReLU(),
+            nn.Conv1d(32, 32, 3, groups=32),
+            nn.Conv1d(32, 48, 1),
+            nn.BatchNorm1d(48),
+            nn.Hardswish(),
         )
         self.head = nn.Linear(96, 10)
 

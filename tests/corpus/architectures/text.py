@@ -46,7 +46,13 @@ BUILDERS = {
     "bert_classifier": model("BertForSequenceClassification", ids(), **_SMALL),
     "roberta": model("RobertaModel", masked_ids(), **_SMALL),
     "distilbert": model(
-        "DistilBertModel", masked_ids(), vocab_size=100, dim=64, n_layers=2, n_heads=4, hidden_dim=128
+        "DistilBertModel",
+        masked_ids(),
+        vocab_size=100,
+        dim=64,
+        n_layers=2,
+        n_heads=4,
+        hidden_dim=128,
     ),
     "albert": model("AlbertModel", ids(), **_SMALL, embedding_size=32),
     "electra": model("ElectraModel", masked_ids(), **_SMALL, embedding_size=32),
@@ -62,7 +68,9 @@ BUILDERS = {
         position_buckets=16,
     ),
     "mpnet": model("MPNetModel", masked_ids(), **_SMALL),
-    "xlnet": model("XLNetModel", ids(), vocab_size=100, d_model=64, n_layer=2, n_head=4, d_inner=128),
+    "xlnet": model(
+        "XLNetModel", ids(), vocab_size=100, d_model=64, n_layer=2, n_head=4, d_inner=128
+    ),
     "fnet": model("FNetModel", ids(), **_SMALL),
     "mobilebert": model(
         "MobileBertModel",
@@ -75,7 +83,9 @@ BUILDERS = {
     "convbert": model("ConvBertModel", ids(), **_SMALL, embedding_size=64),
     "squeezebert": model("SqueezeBertModel", ids(), **_SMALL, embedding_size=64),
     "roformer": model("RoFormerModel", ids(), **_SMALL, embedding_size=64),
-    "esm": model("EsmModel", masked_ids(), **_SMALL, pad_token_id=0, position_embedding_type="rotary"),
+    "esm": model(
+        "EsmModel", masked_ids(), **_SMALL, pad_token_id=0, position_embedding_type="rotary"
+    ),
     "modernbert": model(
         "ModernBertModel", masked_ids(), **_SMALL, **_TOKENS, cls_token_id=1, sep_token_id=1
     ),
@@ -83,12 +93,19 @@ BUILDERS = {
         "LongformerModel", ids(32), **_SMALL, attention_window=[8, 8], max_position_embeddings=64
     ),
     "funnel": model(
-        "FunnelBaseModel", ids(), vocab_size=100, block_sizes=[1, 1], d_model=64, n_head=4, d_inner=128
+        "FunnelBaseModel",
+        ids(),
+        vocab_size=100,
+        block_sizes=[1, 1],
+        d_model=64,
+        n_head=4,
+        d_inner=128,
     ),
-    "nystromformer": model("NystromformerModel", ids(32), **_SMALL, num_landmarks=8, segment_means_seq_len=32),
     "splinter": model("SplinterModel", ids(), **_SMALL),
     "layoutlm": model("LayoutLMModel", ids(), **_SMALL),
-    "canine": model("CanineModel", ids(32), **{k: v for k, v in _SMALL.items() if k != "vocab_size"}),
+    "canine": model(
+        "CanineModel", ids(32), **{k: v for k, v in _SMALL.items() if k != "vocab_size"}
+    ),
     "gpt2": model("GPT2LMHeadModel", ids(), **_GPT2, **_TOKENS),
     "gpt2_masked": model("GPT2Model", masked_ids(), **_GPT2, **_TOKENS),
     "gpt_neo": model(
@@ -105,7 +122,9 @@ BUILDERS = {
     "gpt_neox": model("GPTNeoXForCausalLM", ids(), **_SMALL, **_TOKENS),
     "gptj": model("GPTJModel", ids(), **_GPT2, rotary_dim=8, **_TOKENS),
     "codegen": model("CodeGenModel", ids(), **_GPT2, rotary_dim=8, **_TOKENS),
-    "bloom": model("BloomModel", ids(), vocab_size=100, hidden_size=64, n_layer=2, n_head=4, **_TOKENS),
+    "bloom": model(
+        "BloomModel", ids(), vocab_size=100, hidden_size=64, n_layer=2, n_head=4, **_TOKENS
+    ),
     "opt": model(
         "OPTModel",
         masked_ids(),
@@ -117,8 +136,15 @@ BUILDERS = {
         word_embed_proj_dim=64,
         **_TOKENS,
     ),
-    "falcon": model("FalconModel", ids(), vocab_size=100, hidden_size=64, num_hidden_layers=2,
-                    num_attention_heads=4, **_TOKENS),
+    "falcon": model(
+        "FalconModel",
+        ids(),
+        vocab_size=100,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        **_TOKENS,
+    ),
     "mpt": model("MptModel", ids(), vocab_size=100, d_model=64, n_layers=2, n_heads=4),
     "llama": model("LlamaForCausalLM", ids(), **_DECODER),
     "llama_masked": model("LlamaModel", masked_ids(), **_DECODER),
@@ -134,8 +160,15 @@ BUILDERS = {
     "olmo2": model("Olmo2Model", ids(), **_DECODER),
     "smollm3": model("SmolLM3Model", ids(), **_DECODER),
     "stablelm": model("StableLmModel", ids(), **_DECODER),
-    "mamba": model("MambaModel", ids(), vocab_size=100, hidden_size=32, num_hidden_layers=1,
-                   state_size=8, **_TOKENS),
+    "mamba": model(
+        "MambaModel",
+        ids(),
+        vocab_size=100,
+        hidden_size=32,
+        num_hidden_layers=1,
+        state_size=8,
+        **_TOKENS,
+    ),
     "t5_encoder": model("T5EncoderModel", masked_ids(), **_T5),
     "t5": model("T5Model", pair_ids(), **_T5),
     "bart": model("BartModel", pair_ids(), **_BART),

@@ -87,9 +87,17 @@ BUILDERS = {
     "wavlm": model("WavLMModel", _second, **_WAVE, num_buckets=32, max_bucket_distance=64),
     "unispeech_sat": model("UniSpeechSatModel", _second, **_WAVE),
     "data2vec_audio": model("Data2VecAudioModel", _second, **_WAVE),
-    "sew": model("SEWModel", _second, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=128, conv_dim=[32] * 13, num_conv_pos_embeddings=16,
-        num_conv_pos_embedding_groups=4),
+    "sew": model(
+        "SEWModel",
+        _second,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        conv_dim=[32] * 13,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+    ),
     "whisper_encoder": _whisper_encoder,
     "whisper": model("WhisperForConditionalGeneration", _whisper_inputs, **_WHISPER),
     "audio_spectrogram_transformer": model(
@@ -106,7 +114,10 @@ BUILDERS = {
     "encodec_encoder": lambda: _encodec(),
     "moonshine": model(
         "MoonshineModel",
-        lambda: {"input_values": torch.randn(1, 4000), "decoder_input_ids": torch.randint(2, 99, (1, 6))},
+        lambda: {
+            "input_values": torch.randn(1, 4000),
+            "decoder_input_ids": torch.randint(2, 99, (1, 6)),
+        },
         vocab_size=100,
         hidden_size=64,
         intermediate_size=128,
@@ -115,8 +126,14 @@ BUILDERS = {
         encoder_num_attention_heads=4,
         decoder_num_attention_heads=4,
     ),
-    "wav2vec2_bert": model("Wav2Vec2BertModel", tensor(1, 40, 160), hidden_size=64,
-        num_hidden_layers=2, num_attention_heads=4, intermediate_size=128),
+    "wav2vec2_bert": model(
+        "Wav2Vec2BertModel",
+        tensor(1, 40, 160),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+    ),
     "wav2vec2_conformer": model("Wav2Vec2ConformerModel", _second, **_WAVE),
     "clap_audio": lambda: _clap(),
     "univnet": lambda: _univnet(),
@@ -129,9 +146,20 @@ def _speech_to_text() -> Any:
     import transformers
 
     config = transformers.Speech2TextConfig(
-        vocab_size=100, d_model=64, encoder_layers=2, decoder_layers=1, encoder_attention_heads=4,
-        decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=64, input_feat_per_channel=40,
-        max_source_positions=200, conv_channels=64, pad_token_id=0, bos_token_id=1, eos_token_id=1,
+        vocab_size=100,
+        d_model=64,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=128,
+        decoder_ffn_dim=64,
+        input_feat_per_channel=40,
+        max_source_positions=200,
+        conv_channels=64,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=1,
     )
     return _Encoder(transformers.Speech2TextModel(config)), tensor(1, 100, 40)()
 
@@ -149,8 +177,15 @@ def _clap() -> Any:
     import transformers
 
     config = transformers.ClapAudioConfig(
-        spec_size=64, window_size=4, num_mel_bins=16, patch_embeds_hidden_size=16, hidden_size=64,
-        depths=[1, 1, 1], num_attention_heads=[2, 4, 4], patch_size=4, patch_stride=[4, 4],
+        spec_size=64,
+        window_size=4,
+        num_mel_bins=16,
+        patch_embeds_hidden_size=16,
+        hidden_size=64,
+        depths=[1, 1, 1],
+        num_attention_heads=[2, 4, 4],
+        patch_size=4,
+        patch_stride=[4, 4],
     )
     return transformers.ClapAudioModel(config), {
         "input_features": torch.randn(1, 1, 256, 16),
@@ -162,8 +197,13 @@ def _univnet() -> Any:
     import transformers
 
     config = transformers.UnivNetConfig(
-        model_in_channels=16, model_hidden_channels=8, num_mel_bins=20, resblock_stride_sizes=[4, 2],
-        resblock_kernel_sizes=[3, 3], resblock_dilation_sizes=[[1, 3], [1, 3]],
+        model_in_channels=16,
+        model_hidden_channels=8,
+        num_mel_bins=20,
+        resblock_stride_sizes=[4, 2],
+        resblock_kernel_sizes=[3, 3],
+        resblock_dilation_sizes=[[1, 3], [1, 3]],
+        kernel_predictor_hidden_channels=16,
     )
     return transformers.UnivNetModel(config), {
         "input_features": torch.randn(1, 12, 20),
@@ -175,8 +215,12 @@ def _hifigan() -> Any:
     import transformers
 
     config = transformers.SpeechT5HifiGanConfig(
-        model_in_dim=20, upsample_initial_channel=32, upsample_rates=[4, 4],
-        upsample_kernel_sizes=[8, 8], resblock_kernel_sizes=[3], resblock_dilation_sizes=[[1, 3]],
+        model_in_dim=20,
+        upsample_initial_channel=32,
+        upsample_rates=[4, 4],
+        upsample_kernel_sizes=[8, 8],
+        resblock_kernel_sizes=[3],
+        resblock_dilation_sizes=[[1, 3]],
     )
     return transformers.SpeechT5HifiGan(config), tensor(1, 16, 20)()
 
@@ -185,7 +229,11 @@ def _vits() -> Any:
     import transformers
 
     config = transformers.VitsConfig(
-        vocab_size=40, hidden_size=32, num_hidden_layers=1, ffn_dim=64, flow_size=32,
+        vocab_size=40,
+        hidden_size=32,
+        num_hidden_layers=1,
+        ffn_dim=64,
+        flow_size=32,
         spectrogram_bins=33,
     )
     encoder = transformers.VitsModel(config).text_encoder

@@ -149,18 +149,6 @@ def _trocr_like() -> Any:
     }
 
 
-def _dpt() -> Any:
-    import transformers
-
-    config = transformers.DPTConfig(
-        **_VIT,
-        backbone_out_indices=[0, 0, 1, 1],
-        neck_hidden_sizes=[8, 16, 16, 32],
-        fusion_hidden_size=16,
-    )
-    return transformers.DPTForDepthEstimation(config), image()()
-
-
 _STAGES = dict(hidden_sizes=[16, 32], depths=[1, 1])
 
 BUILDERS: dict[str, Callable[[], Any]] = {
@@ -220,7 +208,11 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     ),
     "mobilevitv2": model("MobileViTV2Model", image(), image_size=64, width_multiplier=0.25),
     "efficientnet": model(
-        "EfficientNetModel", image(), image_size=64, width_coefficient=0.25, depth_coefficient=0.25,
+        "EfficientNetModel",
+        image(),
+        image_size=64,
+        width_coefficient=0.25,
+        depth_coefficient=0.25,
         hidden_dim=320,
     ),
     "segformer": model(
@@ -236,7 +228,11 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         "PoolFormerModel", image(), hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]
     ),
     "pvt_v2": model(
-        "PvtV2Model", image(), image_size=64, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
+        "PvtV2Model",
+        image(),
+        image_size=64,
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
         num_attention_heads=[1, 2, 2, 4],
     ),
     "levit": model(
@@ -248,25 +244,33 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         depths=[1, 1, 1],
         key_dim=[8, 8, 8],
     ),
-    "cvt": model(
-        "CvtModel", image(), embed_dim=[16, 32], depth=[1, 1], num_heads=[1, 2],
-        patch_sizes=[7, 3], patch_stride=[4, 2], patch_padding=[2, 1], mlp_ratio=[2.0, 2.0],
-        attention_drop_rate=[0.0, 0.0], drop_rate=[0.0, 0.0], drop_path_rate=[0.0, 0.0],
-        qkv_bias=[True, True], cls_token=[False, True], qkv_projection_method=["dw_bn", "dw_bn"],
-        kernel_qkv=[3, 3], padding_kv=[1, 1], stride_kv=[2, 2], padding_q=[1, 1], stride_q=[1, 1],
-    ),
+    "cvt": model("CvtModel", image(), embed_dim=[16, 32, 48], depth=[1, 2, 3], num_heads=[1, 2, 3]),
     "focalnet": model(
-        "FocalNetModel", image(), image_size=64, embed_dim=16, depths=[1, 1], focal_levels=[2, 2],
+        "FocalNetModel",
+        image(),
+        image_size=64,
+        embed_dim=16,
+        depths=[1, 1],
+        focal_levels=[2, 2],
         focal_windows=[3, 3],
     ),
     "swiftformer": model(
         "SwiftFormerModel", image(), embed_dims=[16, 24, 32, 48], depths=[1, 1, 1, 1]
     ),
     "hiera": model(
-        "HieraModel", image(), image_size=[64, 64], embed_dim=16, num_heads=[1, 2], depths=[1, 1],
+        "HieraModel",
+        image(),
+        image_size=[64, 64],
+        embed_dim=16,
+        num_heads=[1, 2],
+        depths=[1, 1],
         num_query_pool=1,
     ),
-    "vit_mae": model("ViTMAEModel", image(), **_VIT, mask_ratio=0.0),
+    "vit_mae": model(
+        "ViTMAEModel",
+        lambda: {"pixel_values": torch.randn(1, 3, 64, 64), "noise": torch.rand(1, 16)},
+        **_VIT,
+    ),
     "yolos": model(
         "YolosForObjectDetection",
         image(),
@@ -277,27 +281,60 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "rt_detr": _rt_detr,
     "upernet": _upernet,
     "depth_anything": _depth_anything,
-    "dpt": _dpt,
     "glpn": model(
-        "GLPNForDepthEstimation", image(), hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
-        num_attention_heads=[1, 2, 2, 4], decoder_hidden_size=16,
+        "GLPNForDepthEstimation",
+        image(),
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 2, 4],
+        decoder_hidden_size=16,
     ),
-    "vitpose_like_vitdet": model("VitDetModel", image(), hidden_size=64, num_hidden_layers=2,
-        num_attention_heads=4, image_size=64, patch_size=16, window_block_indices=[0], window_size=2,
-        pretrain_image_size=64),
-    "superpoint_like_hgnet": model(
-        "HGNetV2ForImageClassification", image()
+    "vitdet": model(
+        "VitDetModel",
+        image(),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        image_size=64,
+        patch_size=16,
+        window_block_indices=[0],
+        window_size=2,
+        pretrain_image_size=64,
     ),
-    "clip": model("CLIPModel", _pair, text_config={**_TEXT, "eos_token_id": 99}, vision_config=_VIT,
-                  projection_dim=32),
+    "hgnet_v2": model("HGNetV2ForImageClassification", image()),
+    "clip": model(
+        "CLIPModel",
+        _pair,
+        text_config={**_TEXT, "eos_token_id": 99},
+        vision_config=_VIT,
+        projection_dim=32,
+    ),
     "clip_vision": model("CLIPVisionModel", image(), **_VIT),
     "siglip": model("SiglipModel", _pair, text_config=_TEXT, vision_config=_VIT),
     "trocr": _trocr_like,
     "blip_vision": model("BlipVisionModel", image(), **_VIT),
-    "sam_vision": model("SamVisionModel", image(64), hidden_size=32, num_hidden_layers=2,
-        num_attention_heads=2, image_size=64, patch_size=16, window_size=2, global_attn_indexes=[1],
-        output_channels=16, mlp_dim=64),
-    "videomae": model("VideoMAEModel", lambda: (torch.randn(1, 4, 3, 32, 32),), hidden_size=32,
-        num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, image_size=32,
-        patch_size=8, num_frames=4),
+    "sam_vision": model(
+        "SamVisionModel",
+        image(64),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=64,
+        patch_size=16,
+        window_size=2,
+        global_attn_indexes=[1],
+        output_channels=16,
+        mlp_dim=64,
+    ),
+    "videomae": model(
+        "VideoMAEModel",
+        lambda: (torch.randn(1, 4, 3, 32, 32),),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        image_size=32,
+        patch_size=8,
+        num_frames=4,
+    ),
 }

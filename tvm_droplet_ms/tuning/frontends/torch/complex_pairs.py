@@ -229,9 +229,7 @@ _SHAPING: dict[str, Callable[..., Any]] = {
     "permute.default": lambda target, x, axes: Pair(
         target(x.parts, [axis % len(axes) for axis in axes] + [len(axes)])
     ),
-    "unsqueeze.default": lambda target, x, axis: Pair(
-        target(x.parts, axis % x.parts.dim())
-    ),
+    "unsqueeze.default": lambda target, x, axis: Pair(target(x.parts, axis % x.parts.dim())),
     "squeeze.dims": _along_axis,
     "select.int": _along_axis,
     "slice.Tensor": _along_axis,

@@ -24,7 +24,6 @@ from .loading import line_of
 from .rules import RULES
 
 
-
 def decompose(torch: Any, program: Any) -> Any:
     """Decompose a program by PyTorch's own rules, into operators that TVM has.
 

@@ -87,7 +87,9 @@ def import_torch(
             "converted, its inputs and outputs have the types that it declares"
         )
     mod = bind_shapes(_relax_of(torch, simple), shapes or {})
-    return ImportedModel(mod, check_inputs(mod), _reference(torch, program, threads), notes=tuple(notes))
+    return ImportedModel(
+        mod, check_inputs(mod), _reference(torch, program, threads), notes=tuple(notes)
+    )
 
 
 def _half_types(torch: Any, program: Any) -> list[str]:

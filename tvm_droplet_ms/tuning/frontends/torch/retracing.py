@@ -64,9 +64,7 @@ def retrace(torch: Any, program: Any) -> Any:
         return torch.export.export(module, (), examples, strict=False)
 
 
-def _interpreting(
-    torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[str, Any]
-) -> Any:
+def _interpreting(torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[str, Any]) -> Any:
     """A module that runs a program. ``fixed`` has the inputs that are no tensors."""
     half = (torch.float16, torch.bfloat16)
 
