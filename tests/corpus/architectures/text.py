@@ -101,9 +101,6 @@ BUILDERS = {
         n_head=4,
         d_inner=128,
     ),
-    "nystromformer": model(
-        "NystromformerModel", ids(32), **_SMALL, num_landmarks=8, segment_means_seq_len=32
-    ),
     "splinter": model("SplinterModel", ids(), **_SMALL),
     "layoutlm": model("LayoutLMModel", ids(), **_SMALL),
     "canine": model(

@@ -203,6 +203,7 @@ def _univnet() -> Any:
         resblock_stride_sizes=[4, 2],
         resblock_kernel_sizes=[3, 3],
         resblock_dilation_sizes=[[1, 3], [1, 3]],
+        kernel_predictor_hidden_channels=16,
     )
     return transformers.UnivNetModel(config), {
         "input_features": torch.randn(1, 12, 20),

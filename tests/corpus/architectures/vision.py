@@ -149,18 +149,6 @@ def _trocr_like() -> Any:
     }
 
 
-def _dpt() -> Any:
-    import transformers
-
-    config = transformers.DPTConfig(
-        **_VIT,
-        backbone_out_indices=[0, 0, 1, 1],
-        neck_hidden_sizes=[8, 16, 16, 32],
-        fusion_hidden_size=16,
-    )
-    return transformers.DPTForDepthEstimation(config), image()()
-
-
 _STAGES = dict(hidden_sizes=[16, 32], depths=[1, 1])
 
 BUILDERS: dict[str, Callable[[], Any]] = {
@@ -256,28 +244,7 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         depths=[1, 1, 1],
         key_dim=[8, 8, 8],
     ),
-    "cvt": model(
-        "CvtModel",
-        image(),
-        embed_dim=[16, 32],
-        depth=[1, 1],
-        num_heads=[1, 2],
-        patch_sizes=[7, 3],
-        patch_stride=[4, 2],
-        patch_padding=[2, 1],
-        mlp_ratio=[2.0, 2.0],
-        attention_drop_rate=[0.0, 0.0],
-        drop_rate=[0.0, 0.0],
-        drop_path_rate=[0.0, 0.0],
-        qkv_bias=[True, True],
-        cls_token=[False, True],
-        qkv_projection_method=["dw_bn", "dw_bn"],
-        kernel_qkv=[3, 3],
-        padding_kv=[1, 1],
-        stride_kv=[2, 2],
-        padding_q=[1, 1],
-        stride_q=[1, 1],
-    ),
+    "cvt": model("CvtModel", image(), embed_dim=[16, 32, 48], depth=[1, 2, 3], num_heads=[1, 2, 3]),
     "focalnet": model(
         "FocalNetModel",
         image(),
@@ -299,7 +266,11 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         depths=[1, 1],
         num_query_pool=1,
     ),
-    "vit_mae": model("ViTMAEModel", image(), **_VIT, mask_ratio=0.0),
+    "vit_mae": model(
+        "ViTMAEModel",
+        lambda: {"pixel_values": torch.randn(1, 3, 64, 64), "noise": torch.rand(1, 16)},
+        **_VIT,
+    ),
     "yolos": model(
         "YolosForObjectDetection",
         image(),
@@ -310,7 +281,6 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "rt_detr": _rt_detr,
     "upernet": _upernet,
     "depth_anything": _depth_anything,
-    "dpt": _dpt,
     "glpn": model(
         "GLPNForDepthEstimation",
         image(),
@@ -319,7 +289,7 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         num_attention_heads=[1, 2, 2, 4],
         decoder_hidden_size=16,
     ),
-    "vitpose_like_vitdet": model(
+    "vitdet": model(
         "VitDetModel",
         image(),
         hidden_size=64,
@@ -331,7 +301,7 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         window_size=2,
         pretrain_image_size=64,
     ),
-    "superpoint_like_hgnet": model("HGNetV2ForImageClassification", image()),
+    "hgnet_v2": model("HGNetV2ForImageClassification", image()),
     "clip": model(
         "CLIPModel",
         _pair,

@@ -74,6 +74,7 @@ def fold_constants(torch: Any, program: Any) -> list[Any]:
             value = _evaluated(torch, node, values)
             if value is not None:
                 values[node] = folded[node] = value
+    _drop_settled_choices(torch, graph, values)
     constants: list[Any] = []
     for node in reversed(list(graph.nodes)):
         if node not in folded or not isinstance(folded[node], torch.Tensor):
@@ -91,6 +92,19 @@ def fold_constants(torch: Any, program: Any) -> list[Any]:
         node.replace_all_uses_with(held, delete_user_cb=lambda user: user not in folded)
     graph.eliminate_dead_code()
     return constants
+
+
+def _drop_settled_choices(torch: Any, graph: Any, values: Mapping[Any, Any]) -> None:
+    """Replace each ``where`` whose constant condition is true everywhere by what it takes."""
+    for node in graph.nodes:
+        if _name(node) != "where.self" or node in values or node.args[0] not in values:
+            continue
+        taken = node.args[1]
+        noted, result = taken.meta.get("val"), node.meta["val"]
+        if noted is None or noted.shape != result.shape or noted.dtype != result.dtype:
+            continue
+        if bool(values[node.args[0]].all()):
+            node.replace_all_uses_with(taken)
 
 
 def _parameters(program: Any) -> dict[Any, Any]:

@@ -115,6 +115,14 @@ def _convolution(node: Any, importer: Any) -> Any:
     return emit(relax.op.add(result, emit(relax.op.reshape(bias, (1, -1, 1, 1, 1)))))
 
 
+def _select(node: Any, importer: Any) -> Any:
+    """``x[:, i]``: TVM's kernel reads before the buffer where i counts from the end."""
+    x, axis, index = _args(importer, node)
+    extent = int(x.ty.shape[axis % len(x.ty.shape)])
+    place = relax.const(index % extent, "int64")
+    return importer.block_builder.emit(relax.op.take(x, place, axis=axis, mode="fast"))
+
+
 CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "amax.default": _extreme(relax.op.max),
     "amin.default": _extreme(relax.op.min),
@@ -123,5 +131,6 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "max.dim": _extreme_with_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_with_place(relax.op.min, relax.op.argmin),
     "index.Tensor": _index,
+    "select.int": _select,
 }
 """By the name of the overload: called with the node and the importer; returns a Relax variable."""
