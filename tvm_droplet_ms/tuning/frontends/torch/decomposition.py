@@ -90,8 +90,8 @@ def refuse_random_numbers(torch: Any, program: Any) -> None:
             if _is_idle_dropout(node):
                 continue
             raise ModelError(
-                f"the model draws random numbers, {node.target.__name__}{line_of(node)}: a compiled "
-                "model gives the same outputs for the same inputs; pass the numbers as an input"
+                f"the model draws random numbers, {node.target.__name__}{line_of(node)}: a "
+                "compiled model gives the same outputs for the same inputs; pass the numbers as an input"
             )
 
 
