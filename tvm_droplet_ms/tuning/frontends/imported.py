@@ -87,6 +87,11 @@ class Reference:
     rounding: float = 0.0
 
 
+Run = Callable[[Sequence[np.ndarray]], Arrays]
+Locate = Callable[[Sequence[np.ndarray], Callable[[IRModule], Run]], str]
+"""Takes the inputs and a function that compiles a module; returns a node in words, or nothing."""
+
+
 @dataclass(frozen=True)
 class ImportedModel:
     """A model as Relax.
@@ -104,6 +109,8 @@ class ImportedModel:
         The module to run then, where nodes were rewritten before the import. None for ``mod``.
     notes : tuple[str, ...]
         What a user should know of the import, a sentence each.
+    locate : Locate | None
+        Finds what the import computes otherwise than the reference. None where nothing can.
     """
 
     mod: IRModule
@@ -111,6 +118,7 @@ class ImportedModel:
     reference: Reference | None = None
     original: IRModule | None = None
     notes: tuple[str, ...] = ()
+    locate: Locate | None = None
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
