@@ -107,6 +107,11 @@ class TestUnchecked:
         check = check_of(lambda inputs: [inputs[0], np.float32(1e-41) * inputs[0], 0 * inputs[0]])
         assert check.unchecked == [1, 2]
 
+    def test_outputs_below_the_rounding_at_their_bound_are_named(self):
+        for size, faint in ((1e-7, [0]), (1e-5, [])):
+            check = check_of(lambda inputs, size=size: [size * inputs[0]], bounds=(1.0,))
+            assert check.unchecked == faint
+
     def test_denormals_may_be_taken_for_zero(self):
         check = check_of(lambda inputs: [np.float32(1e-41) * inputs[0]])
         assert check.agrees(lambda inputs: [0 * inputs[0]])
