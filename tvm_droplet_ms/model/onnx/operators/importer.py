@@ -81,11 +81,13 @@ def derive_importer(base: Any) -> Any:
             found: list[Any] = []
             relax.analysis.post_order_visit(module["main"].body, found.append)
             for value in found:
-                shape = value.value.shape if isinstance(value, tvm.ir.GenericConst) else ()
+                if not isinstance(value, tvm.ir.GenericConst):
+                    continue
+                shape = tuple(int(extent) for extent in value.value.shape)
                 if 0 in shape[1:] and shape[0]:
                     raise UnsupportedNode(
-                        f"the model has a constant of the shape {tuple(shape)}, and TVM cannot load "
-                        "one that has no elements"
+                        f"the model has a constant of the shape {shape}, and TVM cannot load one "
+                        "that has no elements"
                     )
             return module
 
