@@ -22,8 +22,8 @@ from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime")
 
+from onnx_models import branch, model, node, value
 from operator_runs import assert_same, run_here
-from small_models import branch, model, node, value
 
 from tvm_droplet_ms.model.onnx.operators.nodes.signal import fourier_matrices
 from tvm_droplet_ms.tuning.errors import ModelError
