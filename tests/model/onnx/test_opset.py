@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import numpy_helper
-from small_models import kinds, model, node, run, value
+from onnx_models import kinds, model, node, run, value
 
 from tvm_droplet_ms.model.onnx.opset import opset_of, with_new_opset
 from tvm_droplet_ms.model.onnx.weights import put_weights_back, without_weights

@@ -90,21 +90,19 @@ class Folder:
         if sum(array.size for array in arrays if array is not None) > _MOST_INPUT:
             return None
         outputs = self._compute(node, arrays)
-        if outputs is None or sum(each.size for each in outputs.values()) > _MOST_OUTPUT:
+        if outputs is None or sum(output.size for output in outputs) > _MOST_OUTPUT:
             return None
-        return [
-            relax.const(outputs[name], str(outputs[name].dtype)) if name else None
-            for name in node.output
-        ]
+        return [relax.const(output, str(output.dtype)) for output in outputs]
 
-    def _compute(self, node: Any, arrays: Sequence[Array | None]) -> dict[str, Array] | None:
+    def _compute(self, node: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
         values = {
             name: array for name, array in zip(node.input, arrays, strict=True) if array is not None
         }
         found = evaluate_node(node, values, {"": self._opset})
-        if found is None or not all(each.dtype.kind in "fiub" for each in found.values()):
+        if found is None or any(name not in found for name in node.output):
             return None
-        return found
+        outputs = [found[name] for name in node.output]
+        return outputs if all(each.dtype.kind in "fiub" for each in outputs) else None
 
 
 def as_array(value: Any) -> Array | None:

@@ -91,7 +91,8 @@ def refuse_random_numbers(torch: Any, program: Any) -> None:
                 continue
             raise ModelError(
                 f"the model draws random numbers, {node.target.__name__}{line_of(node)}: a "
-                "compiled model gives the same outputs for the same inputs; pass the numbers as an input"
+                "compiled model gives the same outputs for the same inputs; pass the numbers as an "
+                "input"
             )
 
 
