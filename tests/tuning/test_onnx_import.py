@@ -330,3 +330,14 @@ def test_a_model_that_does_not_fit_into_a_protocol_buffer_goes_through_a_file(mo
     x = RANDOM.standard_normal((2, 64)).astype("float32")
     np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ weight, rtol=1e-3, atol=1e-4)
     assert made.SerializeToString() == before
+
+
+def test_weights_in_a_file_that_is_missing_are_named(tmp_path):
+    weight = RANDOM.standard_normal((64, 64)).astype("float32")
+    made = model([node("MatMul", "x w")], [("x", FLOAT, [2, 64])], w=weight)
+    path = tmp_path / "model.onnx"
+    onnx.save_model(made, path, save_as_external_data=True, location="weights")
+    agreeing(import_model(path))
+    (tmp_path / "weights").unlink()
+    with pytest.raises(ModelError, match="has weights in other files, which cannot be read: .*w"):
+        import_model(path)

@@ -294,3 +294,13 @@ def test_pads_and_what_is_before_them_of_other_domains_stay():
         assert "Pad" in kinds(model)
     own = padded(node("MaxPool", "p", kernel_shape=[4, 3]), before=[node("Relu", "x", "r")])
     assert kinds(own) == ["Relu", "MaxPool"]
+
+
+@pytest.mark.parametrize("kind", ["Squeeze", "Unsqueeze"])
+def test_an_axis_that_is_a_scalar_becomes_a_list(kind):
+    """ONNX Runtime takes it, and files have it; ONNX's reference does not."""
+    model = prepare_onnx(make([node(kind, "x axis")], (1, 3), axis=np.int64(0)))
+    assert [each.op_type for each in model.graph.node] == ["Constant", kind]
+    expected = tensor(3) if kind == "Squeeze" else tensor(3).reshape(1, 1, 3)
+    (actual,) = ReferenceEvaluator(model).run(None, {"x": tensor(3).reshape(1, 3)})
+    np.testing.assert_array_equal(actual, expected)

@@ -95,7 +95,23 @@ def _constant_of_shape(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | N
     return [graph.make_constant(values, node.output[0])]
 
 
-REWRITES = {"Clip": _clip, "ConstantOfShape": _constant_of_shape, "OneHot": explicit_one_hot}
+def _axes(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
+    """Rewrite axes that are a scalar as a list of one, which is what ONNX asks for."""
+    axes = graph.constant(node.input[1]) if len(node.input) > 1 else None
+    if axes is None or axes.ndim:
+        return None
+    listed = graph.new_name(f"{node.output[0]}_axes")
+    graph.replace_input(node, 1, listed)
+    return [graph.make_constant(axes.reshape(1), listed), node]
+
+
+REWRITES = {
+    "Clip": _clip,
+    "ConstantOfShape": _constant_of_shape,
+    "OneHot": explicit_one_hot,
+    "Squeeze": _axes,
+    "Unsqueeze": _axes,
+}
 
 
 def prepare_onnx(
@@ -106,6 +122,7 @@ def prepare_onnx(
     - ``Clip`` between constants becomes ``Max`` and ``Min``.
     - ``ConstantOfShape`` of a constant shape becomes a ``Constant``, each one of its own.
     - ``OneHot`` of constant depth becomes comparisons.
+    - A scalar that ONNX Runtime takes for a list of axes becomes one.
     - ``Pad`` with zeros goes into the padding of the convolutions and pools behind it, and
       SAME_UPPER and SAME_LOWER of a convolution become explicit padding.
 

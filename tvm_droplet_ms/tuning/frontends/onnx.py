@@ -18,6 +18,7 @@
 
 import contextlib
 import io
+import os
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
@@ -57,9 +58,15 @@ def load_onnx(path: str) -> "onnx.ModelProto":
     """
     onnx = _onnx()
     try:
-        model = onnx.load(path)
+        model = onnx.load(path, load_external_data=False)
     except Exception as error:
         raise ModelError(f"model {path!r} is no ONNX file: {_first_line(error)}") from error
+    try:
+        onnx.load_external_data_for_model(model, os.path.dirname(os.path.abspath(path)))
+    except Exception as error:
+        raise ModelError(
+            f"model {path!r} has weights in other files, which cannot be read: {_first_line(error)}"
+        ) from error
     if not model.graph.node:
         raise ModelError(f"model {path!r} is no ONNX file: it has no operators")
     return model
