@@ -82,7 +82,7 @@ def test_a_kernel_that_reads_parts_of_a_weight_computes_what_numpy_does(make):
     expected = a * b + c * d if make is cell else np.tanh(a)
     for seed in range(3):
         kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-        kernels.pick(None, RATES, seed, lambda: False)
+        kernels.pick(None, RATES, seed)
         assert not kernels.picks.unscheduled
         np.testing.assert_allclose(kernels.compile()([x])[0], expected, rtol=1e-4, atol=1e-5)
 

@@ -148,7 +148,7 @@ def test_outputs_are_not_marked():
 def test_the_outputs_are_the_same():
     register_schedule_rules()
     kernels = ModelKernels(network(2), TARGET, MemoryDatabase())
-    kernels.pick(None, RATES, 0, lambda: False)
+    kernels.pick(None, RATES, 0)
     assert not kernels.picks.unscheduled
     x = np.random.default_rng(1).standard_normal(SHAPE, "float32")
     expected = np.tanh(np.tanh(x))

@@ -144,7 +144,7 @@ def test_a_library_has_a_shared_weight_once(are_equal, tmp_path):
     values = generator.standard_normal((1 if are_equal else steps, size)).astype("float32")
     mod = recurrent([relax.const(values[step % len(values)]) for step in range(steps)], size)
     kernels = ModelKernels(prepare_graph()(mod), HOST, MemoryDatabase())
-    kernels.pick(None, MachineRates(100e9, (1000,), (10e9,)), 0, lambda: False)
+    kernels.pick(None, MachineRates(100e9, (1000,), (10e9,)), 0)
     # Without a schedule that packs the weight the test would say nothing.
     assert kernels.schedules().get_all_tuning_records()
     assert "layout_rewrite_preproc" in str(kernels.schedules().get_all_tuning_records()[0].trace)

@@ -34,6 +34,7 @@ from tvm_droplet_ms.tuning.application import database_to_apply
 from tvm_droplet_ms.tuning.first_picks import is_tunable, pick_schedules
 from tvm_droplet_ms.tuning.pick_file import PickFile
 from tvm_droplet_ms.tuning.pick_workers import LocalSampler, Models, PickWorkers
+from tvm_droplet_ms.tuning.picks import FirstPicks
 from tvm_droplet_ms.tuning.roofline import MachineRates
 from tvm_droplet_ms.tuning.workers import start_workers
 
@@ -89,6 +90,13 @@ def dense(n, target=TARGET, weight=1, name="dense"):
     lhs, rhs = te.placeholder((8, 16), name="lhs"), te.placeholder((n, 16), name="rhs")
     mod = tvm.IRModule({"main": te.create_prim_func([lhs, rhs, topi.nn.dense(lhs, rhs)])})
     return ms.ExtractedTask(name, mod, target, [mod], weight)
+
+
+def total(name):
+    """A sum over all elements, which has no loop to vectorise."""
+    data = te.placeholder((8, 16), name="data")
+    mod = tvm.IRModule({"main": te.create_prim_func([data, topi.sum(data)])})
+    return ms.ExtractedTask(name, mod, TARGET, [mod], 1)
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +170,36 @@ def test_without_a_model_one_schedule_is_drawn():
 
 def test_late_tasks_get_a_schedule_without_being_asked_about(tmp_path):
     model = HashModel()
-    late = pick_schedules([dense(8)], prior=model, work_dir=tmp_path, is_late=lambda: True, **QUICK)
+    late = pick_schedules([dense(8)], prior=model, work_dir=tmp_path, pace=Slow(1), **QUICK)
     assert len(late) == 1
     assert model.asked == 0
     pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
     assert model.asked == 6
+
+
+class Slow:
+    """A pace of so many samples of each task."""
+
+    def __init__(self, *counts):
+        self.counts, self.wishes, self.taken = list(counts), [], []
+
+    def count(self, wish, *, is_heavy):
+        self.wishes.append((wish, is_heavy))
+        return self.counts.pop(0)
+
+    def done(self, samples, secs):
+        self.taken.append((samples, secs >= 0))
+
+
+def test_clock_says_how_many_are_sampled_and_what_is_left_as_it_is():
+    model, pace = HashModel(), Slow(8, 4, 0)
+    tasks = [dense(n, weight=64 // n, name=f"dense{n}") for n in (8, 16, 32)]
+    picks = pick_schedules(tasks, prior=model, pace=pace, **QUICK | {"least": 6})
+    # Half of the samples are left to known schedules, of which there are none here.
+    assert pace.wishes == [(12, False)] * 3 and model.asked == 4 + 2
+    assert picks.unscheduled == {"dense32": "the time is too short to pick one"}
+    # The first one is not counted: it waits for the processes to start.
+    assert pace.taken == [(4, True)]
 
 
 def test_kept_picks_are_used_again(tmp_path):
@@ -226,24 +259,58 @@ class RejectAll(ms.postproc.PyPostproc):
         return RejectAll()
 
 
-def test_task_without_a_valid_schedule_is_named_and_left(caplog):
+def test_task_without_a_valid_schedule_is_named_and_left():
     space = ms.space_generator.ScheduleFn(
         lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
     )
-    picks = pick_schedules([dense(8, name="rejected")], space=space, prior=None, **QUICK)
+    picks = pick_schedules([total("rejected")], space=space, prior=None, **QUICK)
     assert len(picks) == 0
     assert list(picks.unscheduled) == ["rejected"]
     assert "PyPostproc" in picks.unscheduled["rejected"]
-    assert "rejected: no valid schedule was found" in caplog.text
+    (note,) = picks.unscheduled_notes()
+    assert note.startswith("rejected has no schedule and stays as it is: all samples were dropped")
+
+
+def test_without_a_valid_sample_a_plain_schedule_is_picked():
+    space = ms.space_generator.ScheduleFn(
+        lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
+    )
+    (pick,) = pick_schedules([dense(8)], space=space, prior=None, **QUICK)
+    schedule = Schedule(pick.mod)
+    pick.trace.apply_to_schedule(schedule, remove_postproc=False)
+    assert "T.vectorized" in schedule.mod.script() and pick.points == ()
+
+
+def test_task_that_no_schedule_can_change_is_not_sampled():
+    data = te.placeholder((4, 6), name="data")
+    mod = tvm.IRModule({"main": te.create_prim_func([data, topi.cumsum(data, axis=0)])})
+    empty = te.placeholder((0, 6), name="empty")
+    none = tvm.IRModule({"main": te.create_prim_func([empty, topi.nn.relu(empty)])})
+    tasks = [
+        ms.ExtractedTask("blockless", mod, TARGET, [mod], 1),
+        ms.ExtractedTask("nothing", none, TARGET, [none], 1),
+    ]
+    assert not any(map(is_tunable, tasks))
+    picks = pick_schedules(tasks, workers=FailingWorkers("crash"), **QUICK)
+    assert "without blocks" in picks.unscheduled["blockless"]
+    assert "extent" in picks.unscheduled["nothing"]
+
+
+def test_notes_name_a_few_of_the_tasks_of_a_reason():
+    picks = FirstPicks(dict.fromkeys("abcde", "no time") | {"f": "no blocks"})
+    assert picks.unscheduled_notes() == [
+        "a, b, c and 2 others have no schedule and stay as they are: no time",
+        "f has no schedule and stays as it is: no blocks",
+    ]
 
 
 def test_task_whose_space_fails_does_not_stop_the_others():
     def make(sch):
-        if sch.get(sch.get_loops(sch.get_sblock("T_matmul_NT"))[1]).extent == 24:
+        if sch.get_child_blocks(sch.get_sblock("root"))[0] and "data_red" in sch.mod.script():
             raise ValueError("made-up fault")
 
     space = ms.space_generator.ScheduleFn(make, sch_rules=[], postprocs=[], mutator_probs={})
-    tasks = [dense(24, name="faulty"), dense(8, name="sound")]
+    tasks = [total("faulty"), dense(8, name="sound")]
     picks = pick_schedules(tasks, space=space, prior=None, **QUICK)
     assert list(picks.unscheduled) == ["faulty"]
     assert "made-up fault" in picks.unscheduled["faulty"]

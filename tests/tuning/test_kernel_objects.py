@@ -28,6 +28,7 @@ from tvm.target import Target
 from tvm_droplet_ms.measure.pool import TaskFailed
 from tvm_droplet_ms.tuning import kernel_objects
 from tvm_droplet_ms.tuning.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.errors import TooLateError
 from tvm_droplet_ms.tuning.kernel_objects import KernelObjects
 from tvm_droplet_ms.tuning.lowering import ModelBuilder, build, lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
@@ -119,9 +120,43 @@ class TestKernelObjects:
         with pytest.raises(RuntimeError, match="the kernel one cannot be compiled: it ended"):
             KernelObjects(TARGET, workers).compile({"one": add(1)})
 
+    def test_the_deadline_ends_the_wait_and_what_was_begun_goes_on(self):
+        pool = WaitingPool()
+        objects = KernelObjects(TARGET, pool)
+        objects.deadline = 0.0
+        functions = {"slow": add(3.0)}
+        with pytest.raises(TooLateError, match="0 of 1 kernels were compiled"):
+            objects.compile(functions)
+        pool.futures[0].set_result(None)
+        assert list(objects.compile(functions)) == ["slow"]
+        assert len(pool.futures) == 1
+
+    def test_what_was_begun_is_not_begun_again(self):
+        pool = WaitingPool()
+        objects = KernelObjects(TARGET, pool)
+        functions = {"begun": add(4.0)}
+        objects.begin(functions)
+        objects.begin({"begun": functions["begun"].with_attr("global_symbol", "begun")})
+        pool.futures[0].set_result(None)
+        objects.compile(functions)
+        assert len(pool.futures) == 1
+
     def test_workers_that_cannot_run_are_done_without(self):
         objects = KernelObjects(TARGET, FailingPool("machinery"))
         assert objects.compile({"one": add(1)})["one"].stat().st_size > 0
+
+
+class WaitingPool:
+    """Workers that never answer by themselves."""
+
+    directory = None
+
+    def __init__(self):
+        self.futures = []
+
+    def submit(self, timeout, function, *arguments):
+        self.futures.append(Future())
+        return self.futures[-1]
 
 
 class FailingPool:
@@ -143,7 +178,7 @@ class TestWeightPacker:
         """TVM's own FoldConstant is the other implementation."""
         mod, weights = network()
         kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-        kernels.pick(None, RATES, 0, lambda: False)
+        kernels.pick(None, RATES, 0)
         with TARGET, kernels.schedules():
             scheduled = relax.transform.MetaScheduleApplyDatabase()(kernels.lowered)
         split = relax.transform.SplitLayoutRewritePreproc()(scheduled)
@@ -158,7 +193,7 @@ class TestWeightPacker:
     def test_constants_are_packed_once(self, monkeypatch):
         mod, _ = network()
         kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-        kernels.pick(None, RATES, 0, lambda: False)
+        kernels.pick(None, RATES, 0)
         with TARGET, kernels.schedules():
             scheduled = relax.transform.MetaScheduleApplyDatabase()(kernels.lowered)
         split = relax.transform.SplitLayoutRewritePreproc()(scheduled)
@@ -201,7 +236,7 @@ class TestModelBuilder:
     def test_gives_the_outputs_of_numpy_and_of_build(self):
         mod, weights = network()
         kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-        kernels.pick(None, RATES, 0, lambda: False)
+        kernels.pick(None, RATES, 0)
         image = np.random.default_rng(1).standard_normal((32, 64), dtype="float32")
         (found,) = kernels.compile()([image])
         (other,) = CompiledModel(build(kernels.lowered, kernels.schedules(), TARGET))([image])
@@ -218,6 +253,6 @@ class TestModelBuilder:
         builder.build(lowered, MemoryDatabase())
         assert len(compiled) == count
         kernels = ModelKernels(mod, TARGET, MemoryDatabase(), builder)
-        kernels.pick(None, RATES, 0, lambda: False)
+        kernels.pick(None, RATES, 0)
         kernels.compile()
         assert len(compiled) > count

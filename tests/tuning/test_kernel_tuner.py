@@ -60,7 +60,7 @@ def log(monkeypatch):
     monkeypatch.setattr(kernel_tuner, "BackgroundRunner", lambda _: Part(log, "runner"))
     monkeypatch.setattr(kernel_tuner, "PatientBuilder", lambda *_: Part(log, "builder"))
     monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
-    workers = SimpleNamespace(directory=None, close=lambda: log.append("workers end"))
+    workers = SimpleNamespace(directory=None, workers=2, close=lambda: log.append("workers end"))
     monkeypatch.setattr(kernel_tuner, "start_workers", lambda: workers)
     monkeypatch.setattr(kernel_tuner, "measure_machine", lambda threads: None)
     return log
@@ -98,3 +98,36 @@ def test_without_a_batch_the_time_decides(log, tmp_path):
     made = tuner(tmp_path)
     made.tune([], KERNELS, StopRequest(), None)
     assert log[1] == 8
+
+
+@pytest.mark.parametrize(
+    ("trials", "sizes"), [(None, [8]), (16, [8]), (19, [8, 3]), (3, [3]), (1, [1])]
+)
+def test_no_more_trials_than_asked(trials, sizes, tmp_path, log, monkeypatch):
+    """TVM measures whole batches until it has as many as the limit."""
+    batches = []
+
+    def run(tasks, *, num_trials_per_iter, max_trials, **_):
+        batches.append(num_trials_per_iter)
+        if max_trials is None:
+            return SimpleNamespace(trials=100, why_ended="time")
+        whole = -(-max_trials // num_trials_per_iter) * num_trials_per_iter
+        return SimpleNamespace(trials=whole, why_ended="trials")
+
+    monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
+    made = tuner(tmp_path)
+    made.tune([], KERNELS, StopRequest(), trials, 8)
+    assert batches == sizes and made.trials == (trials or 100)
+
+
+@pytest.mark.parametrize("why", ["time", "stopped", "converged"])
+def test_what_ends_a_run_ends_all_of_it(why, tmp_path, log, monkeypatch):
+    batches = []
+
+    def run(tasks, **_):
+        batches.append(why)
+        return SimpleNamespace(trials=8, why_ended=why)
+
+    monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
+    tuner(tmp_path).tune([], KERNELS, StopRequest(), 19, 8)
+    assert len(batches) == 1

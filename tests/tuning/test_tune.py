@@ -23,13 +23,16 @@ import sys
 import numpy as np
 import pytest
 from small_network import expected_output, small_image, small_model
+from tvm_ffi import structural_hash
 
 import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
-from tvm_droplet_ms.tuning import ModelError, tune
+from tvm_droplet_ms.tuning import ModelError, kernel_tuner, tune
 from tvm_droplet_ms.tuning.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.model_tuning import _timed_runs
+from tvm_droplet_ms.tuning.ending import timed_runs
+from tvm_droplet_ms.tuning.pick_file import PickFile
+from tvm_droplet_ms.tuning.picks import restore, task_key
 from tvm_droplet_ms.tuning.summary import summary
 
 
@@ -64,7 +67,8 @@ class TestTune:
         np.testing.assert_allclose(tuned(image=image), expected, rtol=1e-4, atol=1e-4)
 
     def test_every_kernel_has_a_schedule_and_its_trials_are_counted(self, tuned):
-        assert {row.schedule for row in tuned.kernels} <= {"measured", "predicted"}
+        # A kernel may be the fastest without a schedule.
+        assert {row.schedule for row in tuned.kernels} <= {"measured", "predicted", "untouched"}
         assert sum(row.trials for row in tuned.kernels) == tuned.trials > 0
         assert all(row.secs > 0 for row in tuned.kernels)
 
@@ -91,9 +95,16 @@ class TestTune:
 
     def test_schedules_replay_as_python(self, tuned):
         records = JSONDatabase(work_dir=str(tuned.work_dir)).get_all_tuning_records()
-        measured = [row.name for row in tuned.kernels if row.schedule == "measured"]
+        # A first pick without trials is in the file of picks alone.
+        measured = [row.name for row in tuned.kernels if row.schedule == "measured" and row.trials]
         assert measured
         texts = {str(record.trace) for record in records}
+        # A first pick that no trial was faster than.
+        stored = PickFile(tuned.work_dir).read()
+        mods = {structural_hash(record.workload.mod): record.workload.mod for record in records}
+        for mod in mods.values():
+            pick = restore(mod, stored.get(task_key(mod, tuned.target)), has_model=True)
+            texts |= {str(pick.trace)} if pick is not None and pick.secs else set()
         assert all(tuned.schedule(name) in texts for name in measured)
         with pytest.raises(ModelError, match="'none' is no scheduled kernel: expected one of"):
             tuned.schedule("none")
@@ -127,6 +138,23 @@ class TestTune:
             tuned(picture=image)
 
 
+def test_time_that_is_too_short_for_schedules_gives_the_model_as_it_is(
+    model, image, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(kernel_tuner, "GRACE_SECS", 300.0)
+    result = tune(model, time_budget_s=0.1, work_dir=tmp_path)
+    np.testing.assert_allclose(result(image), expected, rtol=1e-4, atol=1e-4)
+    assert {row.schedule for row in result.kernels} == {"untouched"}
+    assert result.why_ended == "time" and "too short to pick one" in "".join(result.notes)
+    assert len(result.notes) == 1
+
+
+def test_time_that_is_too_short_for_any_executable_is_said(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_tuner, "GRACE_SECS", -300.0)
+    with pytest.raises(ModelError, match="the time is too short: .* pass a larger time_budget_s"):
+        tune(model, time_budget_s=0.1, work_dir=tmp_path)
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -142,7 +170,6 @@ class TestBadInput:
             ({"prior": "none.model"}, "prior is 'none.model', and there is no such file"),
             ({"known": "none.jsonl"}, "known is 'none.jsonl', and there is no such file"),
             ({"shapes": {"x": (1,)}}, "shapes names the input 'x': the model has image"),
-            ({"time_budget_s": 0.1}, "the time is too short: .* pass a larger time_budget_s"),
         ],
     )
     def test_is_named_before_anything_is_tuned(self, model, options, message, tmp_path):
@@ -166,4 +193,4 @@ class TestWhatIsWritten:
             tune(model, trials=0, time_budget_s=600, work_dir=tmp_path)
 
     def test_slow_models_are_timed_in_fewer_runs(self):
-        assert [_timed_runs(secs) for secs in (0.01, 0.2, 0.25, 5.0)] == [15, 10, 8, 5]
+        assert [timed_runs(secs) for secs in (0.01, 0.2, 0.25, 5.0)] == [15, 10, 8, 5]

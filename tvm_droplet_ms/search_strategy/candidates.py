@@ -22,15 +22,22 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import starmap
+from typing import Protocol
 
 from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm.s_tir.meta_schedule.postproc import Postproc
 from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+
+
+class Check(Protocol):
+    """A postprocessor, or what may be applied like one."""
+
+    def apply(self, sch: Schedule, /) -> bool:
+        """Change a schedule; returns False to drop it."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,8 @@ class Replayer:
     ----------
     mod : IRModule
         The workload.
-    postprocs : Sequence[Postproc]
-        The postprocessors of the task.
+    postprocs : Sequence[Check]
+        The postprocessors of the task, and further ones.
     generator : random.Random
         Seeds the schedules, for postprocessors that sample.
     num_threads : int
@@ -87,7 +94,7 @@ class Replayer:
     def __init__(
         self,
         mod: IRModule,
-        postprocs: Sequence[Postproc],
+        postprocs: Sequence[Check],
         generator: random.Random,
         num_threads: int = 1,
     ) -> None:

@@ -37,6 +37,7 @@ from .descents.coordinate import CoordinateDescent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
 from .draft import DraftLike, TaskDraft, check_draft, find_draft
+from .executed_work import WorkLimit
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History, is_unmeasured
 from .known_schedules import KnownLike, find_schedules
@@ -215,7 +216,8 @@ class DropletStrategy(StrategyLifecycle):
     def _begin(self, task: Task, args: PreTuningArgs) -> TaskSearch:
         traces = [schedule.trace for schedule in args.design_spaces]
         generator = random.Random(task.seed)
-        replayer = Replayer(task.mod, task.postprocs, generator, task.num_threads)
+        limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
+        replayer = Replayer(task.mod, [*task.postprocs, limit], generator, task.num_threads)
         spaces = DesignSpaces(traces)
         context = SearchContext(
             replayer=replayer,

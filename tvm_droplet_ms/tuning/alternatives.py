@@ -93,7 +93,8 @@ def with_ranks(schedules: Database, ranked: Ranked, ranks: Mapping[int, int]) ->
     chosen = []
     for record in schedules.get_all_tuning_records():
         key = structural_hash(record.workload.mod)
-        if key in ranks and key in ranked:
+        # The schedule that the model has may be a measured pick, of which there is no record.
+        if ranks.get(key) and key in ranked:
             record = ranked[key][min(ranks[key], len(ranked[key]) - 1)]
         chosen.append(record)
     return database_of(chosen)

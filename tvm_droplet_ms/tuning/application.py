@@ -16,6 +16,7 @@
 # under the License.
 """The records to apply to a model: measured ones, and first picks where nothing was measured."""
 
+import math
 from collections.abc import Iterable
 
 from tvm_ffi import structural_hash
@@ -77,7 +78,7 @@ def by_workload(database: Database) -> dict[int, TuningRecord]:
 
 
 def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
-    """What ``MetaScheduleApplyDatabase`` should apply: measured records, and picks where none is.
+    """What ``MetaScheduleApplyDatabase`` should apply: the fastest that was measured, or a pick.
 
     Parameters
     ----------
@@ -91,15 +92,18 @@ def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> 
     Returns
     -------
     database : MemoryDatabase
-        For each workload its best valid record of the target, or its pick. The time of a pick is
-        made up.
+        For each workload its best valid record of the target, or its pick, where there is no record
+        or the pick was measured as faster. The time of a pick that was not measured is made up.
     """
     best = best_records(measured, target)
-    database = database_of(record for record, _ in best.values())
+    chosen: list[TuningRecord] = []
     for pick in picks:
-        if structural_hash(pick.mod) not in best:
-            workload = database.commit_workload(pick.mod)
-            database.commit_tuning_record(
-                TuningRecord(pick.trace, workload, [_UNMEASURED_SECS], target)
-            )
-    return database
+        key = structural_hash(pick.mod)
+        secs = math.inf if pick.secs is None else pick.secs
+        if key in best and best[key][1] <= secs:
+            continue
+        best.pop(key, None)
+        workload = MemoryDatabase().commit_workload(pick.mod)
+        times = [_UNMEASURED_SECS if pick.secs is None else pick.secs]
+        chosen.append(TuningRecord(pick.trace, workload, times, target))
+    return database_of([*chosen, *(record for record, _ in best.values())])

@@ -19,3 +19,7 @@
 
 class ModelError(ValueError):
     """What was passed cannot be tuned. The message names it and says what to pass."""
+
+
+class TooLateError(ModelError):
+    """The time was too short for an executable."""

@@ -20,15 +20,18 @@ A kernel without a record runs as naive loops, orders of magnitude too slow.
 """
 
 import os
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
 
 from ..compat import fast_tune_contexts
 from ..measure.pool import TaskFailed
+from ..model.kernels.schedulable import why_not_schedulable
 from ..search_strategy.known_schedules import KnownLike
 from ..search_strategy.logger import logger
 from ..search_strategy.prior import PriorLike
@@ -39,13 +42,32 @@ from .picks import FirstPicks, last_line, restore, task_key
 from .roofline import MachineRates, measure_machine, task_bound
 from .sample_sizes import sample_sizes
 
+
+class Pace(Protocol):
+    """Says how much time each task may have; see ``PickPace``."""
+
+    def count(self, wish: int, *, is_heavy: bool = False) -> int:
+        """The samples of the next task; at most `wish`, and 0 where there is no time for one."""
+
+    def done(self, samples: int, secs: float) -> None:
+        """So many samples have been taken in so many seconds."""
+
+
 AHEAD = 4
 """The tasks that are handed to the worker processes before the answer to the first is awaited."""
 
 
 def is_tunable(task: ExtractedTask) -> bool:
-    """Whether a task is still without a schedule; TVM refuses to tune one that has it."""
-    return not (task.mod.attrs or {}).get("tirx.is_scheduled", False)
+    """Whether a schedule may change a task; TVM refuses to tune one that has a schedule."""
+    return not _is_scheduled(task) and _why_not(task) is None
+
+
+def _is_scheduled(task: ExtractedTask) -> bool:
+    return bool((task.mod.attrs or {}).get("tirx.is_scheduled", False))
+
+
+def _why_not(task: ExtractedTask) -> str | None:
+    return why_not_schedulable(task.dispatched[0]["main"])
 
 
 def pick_schedules(
@@ -60,7 +82,7 @@ def pick_schedules(
     rates: MachineRates | None = None,
     num_threads: int = 1,
     seed: int = 0,
-    is_late: Callable[[], bool] = lambda: False,
+    pace: Pace | None = None,
     workers: PickWorkers | None = None,
 ) -> FirstPicks:
     """Pick a schedule for every task, the heaviest task first.
@@ -90,9 +112,8 @@ def pick_schedules(
     seed : int
         Seed of the sampling. Each task has a generator of its own, so that a task's pick does not
         depend on the others.
-    is_late : Callable[[], bool]
-        Asked before each task. Once it says True, a task gets its first valid schedule, and no
-        model is asked.
+    pace : Pace | None
+        Says how many schedules of each task there is time for. None for as many as are of use.
     workers : PickWorkers | None
         The processes that sample and ask, with the same `prior`. None for this process. The picks
         are the same.
@@ -110,6 +131,8 @@ def pick_schedules(
     for name, value in (("most", most), ("least", least)):
         if value < 1:
             raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+    tasks = [task for task in tasks if not _is_scheduled(task)]
+    reasons = {str(task.task_name): _why_not(task) for task in tasks}
     tasks = [task for task in tasks if is_tunable(task)]
     rates = measure_machine() if rates is None else rates
     bounds = [task_bound(task.dispatched[0], rates) or 0.0 for task in tasks]
@@ -119,9 +142,20 @@ def pick_schedules(
     models = Models(prior)
     local = LocalSampler(models)
     sizes = sample_sizes(stakes, most, least)
-    picks = FirstPicks()
+    picks = FirstPicks({name: reason for name, reason in reasons.items() if reason is not None})
     asked: set[str] = set()
     running: deque[_Sampled] = deque()
+    settled: float | None = None
+
+    def settle() -> None:
+        nonlocal settled
+        sampled = running.popleft()
+        _settle(sampled, workers or local, local, picks, file)
+        before, settled = settled, time.monotonic()
+        # The first one has waited for the processes to start.
+        if pace is not None and before is not None:
+            pace.done(2 * sampled.request.count, settled - before)
+
     with fast_tune_contexts():
         for index in sorted(range(len(tasks)), key=lambda index: -stakes[index]):
             task = tasks[index]
@@ -135,19 +169,31 @@ def pick_schedules(
             if made is not None:
                 picks.add(key, made)
                 continue
-            late = is_late()
-            count = 1 if late else sizes[index]
+            count = (
+                sizes[index]
+                if pace is None
+                else _paced(pace, sizes[index], is_heavy=sizes[index] > least)
+            )
+            if not count:
+                picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
+                continue
+            late = count == 1 < sizes[index]
             request = PickRequest(mod, target, count, space, num_threads, seed, known)
             ask = has_model and not late
             future = (workers or local).submit(key, request, ask)
             running.append(_Sampled(task.task_name, key, request, ask, late, future))
             if len(running) >= (AHEAD if workers else 1):
-                _settle(running.popleft(), workers or local, local, picks, file)
+                settle()
         while running:
-            _settle(running.popleft(), workers or local, local, picks, file)
+            settle()
     for name, reason in picks.unscheduled.items():
-        logger.warning("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
+        logger.info("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
     return picks
+
+
+def _paced(pace: Pace, wish: int, *, is_heavy: bool) -> int:
+    """The schedules to draw of a task: as many known ones are asked about on top."""
+    return -(-pace.count(2 * wish, is_heavy=is_heavy) // 2)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,11 @@
 # under the License.
 """Object files of kernels: each kernel is compiled once, and several at a time."""
 
+import itertools
+import math
 import os
 import tempfile
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -30,6 +33,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ..measure.pool import TaskFailed, WorkerPool
+from .errors import TooLateError
 
 TIMEOUT_SECS = 300.0
 """The seconds that a worker may take for one kernel."""
@@ -44,6 +48,11 @@ class KernelObjects:
         The target.
     workers : WorkerPool | None
         The processes that compile. None for this process.
+
+    Attributes
+    ----------
+    deadline : float
+        The moment of ``time.monotonic`` after which nothing is waited for.
     """
 
     def __init__(self, target: Target, workers: WorkerPool | None = None) -> None:
@@ -53,6 +62,9 @@ class KernelObjects:
         directory = workers.directory if workers is not None else None
         self._folder = tempfile.TemporaryDirectory(prefix="droplet_objects_", dir=directory)
         self._paths: dict[tuple[str, int], Path] = {}
+        self._running: dict[tuple[str, int], tuple[Path, Future[None]]] = {}
+        self._numbers = itertools.count()
+        self.deadline = math.inf
 
     @property
     def folder(self) -> Path:
@@ -74,25 +86,44 @@ class KernelObjects:
 
         Raises
         ------
+        TooLateError
+            If the deadline passes. What was begun goes on.
         RuntimeError
             If the compiler ends or does not come to an end. Names the function. Errors of TVM are
             passed on.
         """
+        self.begin(functions)
         found: dict[str, Path] = {}
-        running: dict[str, tuple[tuple[str, int], Path, Future[None]]] = {}
         for name, function in functions.items():
-            key = name, structural_hash(function)
-            known = self._paths.get(key)
-            if known is not None:
-                found[name] = known
-                continue
-            path = self.folder / f"{len(self._paths) + len(running)}.o"
-            mod = IRModule({name: function.with_attr("global_symbol", name)})
-            running[name] = key, path, self._start(mod, path)
-        for name, (key, path, future) in running.items():
-            _settle(name, future, functions[name], self._target, path)
-            found[name] = self._paths[key] = path
+            key = _key(name, function)
+            if key not in self._paths:
+                path, future = self._running[key]
+                try:
+                    future.exception(self._secs_left())
+                except TimeoutError:
+                    raise TooLateError(
+                        f"the time is too short: {len(found)} of {len(functions)} kernels were "
+                        "compiled; pass a larger time_budget_s (--minutes)"
+                    ) from None
+                del self._running[key]
+                _settle(name, future, function, self._target, path)
+                self._paths[key] = path
+            found[name] = self._paths[key]
         return found
+
+    def begin(self, functions: Mapping[str, PrimFunc]) -> None:
+        """Begin to compile functions that ``compile`` will be asked for."""
+        for name, function in functions.items():
+            key = _key(name, function)
+            if key not in self._paths and key not in self._running:
+                path = self.folder / f"{next(self._numbers)}.o"
+                mod = IRModule({name: function.with_attr("global_symbol", name)})
+                self._running[key] = path, self._start(mod, path)
+
+    def _secs_left(self) -> float | None:
+        if math.isinf(self.deadline):
+            return None
+        return max(0.0, self.deadline - time.monotonic())
 
     def _start(self, mod: IRModule, path: Path) -> "Future[None]":
         if self._workers is not None:
@@ -103,6 +134,10 @@ class KernelObjects:
         compile_object(mod, self._target, os.fspath(path))
         future.set_result(None)
         return future
+
+
+def _key(name: str, function: PrimFunc) -> tuple[str, int]:
+    return name, structural_hash(function.with_attr("global_symbol", name))
 
 
 def _settle(

@@ -66,6 +66,7 @@ def kernel_rows(
     """
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
     trials, measured = _count_trials(database, target)
+    scheduled = schedules_as_python(kernels)
     rows = []
     for task in kernels.tasks:
         mod = task.dispatched[0]
@@ -81,7 +82,11 @@ def kernel_rows(
                 gflops=weight * _written_flops(mod) / secs / 1e9 if secs else 0.0,
                 roofline_share=weight * bound / secs if secs else 0.0,
                 trials=trials.get(key, 0),
-                schedule=_origin(kernels, task, key in measured, target),
+                schedule=(
+                    _origin(kernels, task, key in measured, target)
+                    if str(task.task_name) in scheduled
+                    else "untouched"
+                ),
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.secs))
@@ -93,7 +98,7 @@ def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
     Parameters
     ----------
     kernels : ModelKernels
-        The kernels. Untouched ones are left out.
+        The kernels. Untouched ones are left out, and so are those that are fastest without one.
     """
     schedules = kernels.schedules()
     found: dict[str, str] = {}
@@ -101,6 +106,27 @@ def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
         workload = schedules.commit_workload(task.dispatched[0])
         for record in schedules.get_top_k(workload, 1):
             found[str(task.task_name)] = str(record.trace)
+    return found
+
+
+def task_secs(
+    kernels: ModelKernels, kernel_secs: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    """The median seconds of each task in a run of the model, by its name.
+
+    Parameters
+    ----------
+    kernels : ModelKernels
+        The kernels.
+    kernel_secs : Mapping[str, Sequence[float]]
+        See ``kernel_rows``.
+    """
+    secs_of = secs_by_workload(kernels.lowered, kernel_secs)
+    found: dict[str, float] = {}
+    for task in kernels.tasks:
+        secs = secs_of.get(structural_hash(task.dispatched[0]))
+        if secs:
+            found[str(task.task_name)] = median(secs)
     return found
 
 
@@ -160,8 +186,6 @@ def _count_trials(database: Database, target: Target) -> tuple[dict[int, int], s
 
 
 def _origin(kernels: ModelKernels, task: ExtractedTask, is_measured: bool, target: Target) -> str:
-    if task.task_name in kernels.untouched:
-        return "untouched"
-    if is_measured:
-        return "measured"
-    return "untouched" if kernels.picks.find(task.dispatched[0], target) is None else "predicted"
+    """Where the schedule of a kernel that has one comes from."""
+    pick = kernels.picks.find(task.dispatched[0], target)
+    return "measured" if is_measured or (pick is not None and pick.secs) else "predicted"

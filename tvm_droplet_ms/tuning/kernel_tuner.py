@@ -17,13 +17,9 @@
 """Gives the kernels of a model schedules: picked first, then measured."""
 
 import logging
-import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
@@ -33,31 +29,35 @@ from tvm.target import Target
 
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
-from ..search_strategy.history import is_for_target
 from ..search_strategy.prior import find_prior
-from .application import best_records
 from .batch_size import batch_size
 from .cold_timing import InsideTiming
 from .experience import Experience
+from .first_picks import is_tunable
 from .inside_choice import kept_choice
 from .kept_arguments import allocate_or_keep
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder, lower
 from .model_kernels import LowerGraph, ModelKernels
 from .parts import Parts
+from .pick_contest import PickContest
+from .pick_file import PickFile
+from .pick_pace import PickPace
 from .pick_workers import PickWorkers
 from .priorities import Priorities
 from .roofline import measure_machine
 from .stop import StopRequest
 from .strategy import model_strategy
-from .tuning_run import tune_tasks_by_clock
-from .watch import Watch
+from .tuning_run import TuningRun, tune_tasks_by_clock
+from .watch import Watch, know_records
+from .whole_batches import in_whole_batches
 from .workers import start_workers
 
 logger = logging.getLogger(__name__)
 
-PICK_SHARE = 0.3
-"""The share of the time that is left after which first picks are made without asking the model."""
+GRACE_SECS = 5.0
+"""The seconds that compiling may go on after the end of the time: a model without an executable is
+worth nothing."""
 
 
 class KernelTuner:
@@ -143,7 +143,8 @@ class KernelTuner:
         self._measure: dict[str, Any] = {}
         self._timing = InsideTiming()
         self._workers = start_workers()
-        self._builder = ModelBuilder(KernelObjects(target, self._workers), target)
+        self._objects = KernelObjects(target, self._workers)
+        self._builder = ModelBuilder(self._objects, target)
 
     def close(self) -> None:
         """End the worker processes."""
@@ -182,18 +183,42 @@ class KernelTuner:
 
     def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
         """Give every kernel a schedule."""
-        late = stop.earlier((1 - PICK_SHARE) * stop.left)
+        self._objects.deadline = stop.deadline + GRACE_SECS
+        pace = PickPace(len(kernels.tasks), self._workers.workers, lambda: stop.left)
         with self._parts("first picks"):
             kernels.pick(
                 self._directory,
                 self.rates,
                 self._seed,
-                lambda: late.is_due,
+                pace,
                 PickWorkers(self._workers, self._picking.prior),
                 self._picking,
             )
-        for name, reason in kernels.picks.unscheduled.items():
-            self._note(f"{name} has no schedule and stays as it is: {reason}")
+        for note in kernels.picks.unscheduled_notes():
+            self._note(note)
+
+    def measure_picks(
+        self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest
+    ) -> int:
+        """Measure the first picks of the kernels that weigh; see ``PickContest.run``."""
+        tasks = [t for t in kernels.tasks if is_tunable(t) and t.task_name not in kernels.untouched]
+        if stop.is_due or not tasks:
+            return 0
+        with self._parts("first picks measured"):
+            self._start_measuring()
+            self._timing.set_tasks([task.dispatched[0] for task in tasks])
+            contest = PickContest(
+                self._target,
+                self.rates,
+                PickWorkers(self._workers, self._picking.prior),
+                self._measure["builder"],
+                self._measure["runner"],
+                PickFile(self._directory),
+                # Other schedules than those that the first pick was chosen from.
+                self._seed + 1,
+                self._picking.known,
+            )
+            return contest.run(tasks, kernels.picks, secs, stop)
 
     def best_secs(self, task: ExtractedTask) -> float:
         """The best measured time of a task in seconds; infinity where it has none."""
@@ -201,19 +226,6 @@ class KernelTuner:
         records = self.database.get_top_k(workload, 1)
         secs = [float(secs) for record in records for secs in record.run_secs]
         return sum(secs) / len(secs) if secs else float("inf")
-
-    def _know(self, tasks: Sequence[ExtractedTask]) -> None:
-        """Tell the watch what the database knows of tasks."""
-        best = best_records(self.database, self._target)
-        trials: Counter[int] = Counter(
-            structural_hash(record.workload.mod)
-            for record in self.database.get_all_tuning_records()
-            if is_for_target(record, self._target)
-        )
-        for task in tasks:
-            key = structural_hash(task.dispatched[0])
-            secs = best[key][1] if key in best else math.inf
-            self.watch.know(str(task.task_name), trials[key], secs)
 
     def tune(
         self,
@@ -241,7 +253,7 @@ class KernelTuner:
         each : int | None
             The most trials of a task; None for no limit.
         """
-        self._know(tasks)
+        know_records(self.watch, tasks, self.database, self._target)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
         tasks = [task for task in tasks if task.task_name not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.
@@ -256,30 +268,35 @@ class KernelTuner:
         )
         self._start_measuring()
         self._timing.set_tasks([task.dispatched[0] for task in tasks])
+
+        def run(size: int, most: int | None) -> TuningRun:
+            return tune_tasks_by_clock(
+                tasks,
+                work_dir=str(self._directory),
+                database=self.database,
+                strategy=strategy,
+                deadline=stop.deadline,
+                max_trials=most,
+                max_trials_per_task=each,
+                num_trials_per_iter=size,
+                rates=self.rates,
+                should_stop=lambda: stop.is_asked or self.watch.is_spent,
+                make_priorities=self._make_priorities,
+                callbacks=self.watch.callbacks,
+                seed=self._seed,
+                **self._measure,
+            )
+
+        size = batch or batch_size(stop.left, max(1, len(tasks)))
         try:
             with self._parts("tuning"):
-                run = tune_tasks_by_clock(
-                    tasks,
-                    work_dir=str(self._directory),
-                    database=self.database,
-                    strategy=strategy,
-                    deadline=stop.deadline,
-                    max_trials=trials,
-                    max_trials_per_task=each,
-                    num_trials_per_iter=batch or batch_size(stop.left, max(1, len(tasks))),
-                    rates=self.rates,
-                    should_stop=lambda: stop.is_asked or self.watch.is_spent,
-                    make_priorities=self._make_priorities,
-                    callbacks=self.watch.callbacks,
-                    seed=self._seed,
-                    **self._measure,
-                )
+                count, why = in_whole_batches(run, size, trials)
         finally:
             self.watch.close()
             if not self._keep_measuring:
                 self._stop_measuring()
-        self.trials += run.trials
-        self.why_ended = run.why_ended
-        if run.why_ended == "stopped":
+        self.trials += count
+        self.why_ended = why
+        if why == "stopped":
             self.why_ended = "interrupt" if stop.is_asked else "patience"
-        logger.info("%d trials, ended by: %s", run.trials, self.why_ended)
+        logger.info("%d trials, ended by: %s", count, self.why_ended)

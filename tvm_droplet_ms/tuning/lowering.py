@@ -120,20 +120,28 @@ class ModelBuilder:
     def build(self, lowered: IRModule, database: ms.Database) -> LinkedModel:
         """Compile a lowered module with the best schedule of each kernel; see ``build``."""
         with self._target:
-            packed = self._pack(_schedule(lowered, database))
+            scheduled = _schedule(lowered, database)
+            # What packs weights and the kernels themselves, before the first is waited for.
+            self._objects.begin(_kernels(scheduled))
+            packed = self._pack(scheduled)
             # What packs a call's weights packs all of them: two calls that share one of two
             # weights have got two copies of it.
             packed = share_constants()(packed)
             mod = relax.get_pipeline("default")(packed)
-        kernels = {
-            variable: function
-            for variable, function in mod.functions_items()
-            if isinstance(function, PrimFunc)
-        }
-        paths = self._objects.compile({v.name_hint: f for v, f in kernels.items()})
-        for variable in kernels:
-            mod.update_func(variable, relax.ExternFunc(variable.name_hint))
+        kernels = _kernels(mod)
+        paths = self._objects.compile(kernels)
+        for name in kernels:
+            mod.update_func(mod.get_global_var(name), relax.ExternFunc(name))
         return LinkedModel(mod, paths, self._objects, self._target)
+
+
+def _kernels(mod: IRModule) -> dict[str, PrimFunc]:
+    """The functions that are compiled, by name."""
+    return {
+        variable.name_hint: function
+        for variable, function in mod.functions_items()
+        if isinstance(function, PrimFunc)
+    }
 
 
 def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:

@@ -31,7 +31,7 @@ from .alternatives import NEAR
 from .application import by_workload, database_of, database_to_apply
 from .compiled_model import CompiledModel
 from .experience import Experience
-from .first_picks import pick_schedules
+from .first_picks import Pace, pick_schedules
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder, lower
 from .pick_workers import PickWorkers
@@ -98,7 +98,7 @@ class ModelKernels:
         work_dir: str | os.PathLike[str],
         rates: MachineRates,
         seed: int,
-        is_late: Callable[[], bool],
+        pace: Pace | None = None,
         workers: PickWorkers | None = None,
         experience: Experience | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class ModelKernels:
             work_dir=work_dir,
             rates=rates,
             seed=seed,
-            is_late=is_late,
+            pace=pace,
             workers=workers,
             prior=experience.prior,
             known=experience.known,

@@ -31,14 +31,14 @@ from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from .agreement import Agreement, NamedPass
 from .alternatives import MOST
-from .batch_size import SECS_PER_TRIAL, batch_size
 from .compiled_model import CompiledModel
-from .errors import ModelError
+from .ending import FirstCosts, timed_runs
+from .errors import TooLateError
 from .experience import Experience
 from .frontends.imported import ImportedModel
 from .inside_choice import keep_choice
 from .inside_model import ROUNDS, faster_inside
-from .kernel_table import kernel_rows, schedules_as_python
+from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
 from .output_check import OutputCheck
@@ -54,26 +54,11 @@ logger = logging.getLogger(__name__)
 EXECUTABLE = "model.so"
 """The file of the work directory that holds the best complete executable."""
 
-TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
-"""Runs of the final model that its latency is the median of: fewer of a slow one, to take no more
-than some seconds."""
-
-SPARE_BUILDS = 0.3
-"""What the last executable may take longer than the share of the first one that is built again."""
-
-EXPORTS = 5
-"""What writing and loading the last executable may take, in times of writing the first one: TVM
-copies the constants several times when it loads them."""
-
-CHECKS = 10
-"""Runs of the last executable that are not its latency: checks, and the times of its kernels."""
+MEASURED_SHARE, MEASURED_SHARE_ALONE = 0.25, 0.5
+"""The share of the time in which first picks are measured: before a search, and without one."""
 
 CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
-
-SECS_PER_KERNEL = 0.2
-"""The least seconds that a first executable takes for a kernel: a schedule, a prediction, a build.
-A budget below that is refused; a slower machine hands over its first executable late."""
 
 
 def graph_passes() -> list[NamedPass]:
@@ -195,14 +180,13 @@ class ModelTuning:
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         # The last executable has to be built, checked and timed before the deadline. Only kernels
         # that got a batch are compiled again.
-        count = max(1, len(kernels.tasks))
-        batch_secs = SECS_PER_TRIAL * batch_size(stop.left, count)
-        rebuilt = min(1.0, stop.left / (batch_secs * count))
-        ending = (SPARE_BUILDS + rebuilt) * made.build_secs + EXPORTS * export_secs
-        ending += (_timed_runs(run_secs) + CHECKS) * run_secs
-        choosing = (MOST - 1) * (made.build_secs + 2 * ROUNDS * run_secs)
+        costs = FirstCosts(len(kernels.tasks), made.build_secs, export_secs, run_secs)
+        ending = costs.ending_secs(stop.left)
+        choosing = costs.choosing_secs(MOST - 1, ROUNDS)
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
+        share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
+        measured_picks = self._measure_picks(kernels, first, tuning, share)
         chosen, choice = kernels, ""
         unmeasured = "nothing to measure"
         if tuning.is_due:
@@ -217,15 +201,19 @@ class ModelTuning:
             left = None if trials is None else max(0, trials - self._tuner.trials)
             if left != 0 and not tuning.is_due:
                 self._tuner.tune(chosen.tasks, chosen, tuning, left)
-        if self._tuner.trials or chosen is not kernels:
-            chosen, last = self._agreement.last(chosen, kernels, first, stop)
-            if last is not first:
-                self._keep(last)
-            if chosen is not kernels:
-                self._note(choice)
-            if has_time_to_choose and not stop.is_due:
-                self._choose_inside(chosen, last)
-        return self._describe(chosen, run_secs, self._tuner.why_ended or unmeasured)
+        if self._tuner.trials or measured_picks or chosen is not kernels:
+            try:
+                chosen, last = self._agreement.last(chosen, kernels, first, stop)
+                if last is not first:
+                    self._keep(last)
+                if chosen is not kernels:
+                    self._note(choice)
+                if has_time_to_choose and not stop.is_due:
+                    self._choose_inside(chosen, last)
+            except TooLateError as error:
+                self._note(f"{error}; what was written before is kept")
+        runs = timed_runs(run_secs, stop.left)
+        return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
 
     def _prepare(self, passes: Sequence[Pass], stop: StopRequest) -> tuple[IRModule, ModelKernels]:
         with self._parts("graph"):
@@ -233,15 +221,19 @@ class ModelTuning:
         kernels = self._tuner.kernels(graph)
         calls = sum(int(task.weight) for task in kernels.tasks)
         logger.info("%d kernels, %d calls", len(kernels.tasks), calls)
-        least = SECS_PER_KERNEL * len(kernels.tasks)
-        if stop.left < least:
-            raise ModelError(
-                f"the time is too short: a first executable of {len(kernels.tasks)} kernels takes "
-                f"at least {least:.0f} s, and {stop.left:.0f} s are left; pass a larger "
-                "time_budget_s (--minutes)"
-            )
         self._tuner.pick(kernels, stop)
         return graph, kernels
+
+    def _measure_picks(
+        self, kernels: ModelKernels, first: CompiledModel, tuning: StopRequest, share: float
+    ) -> int:
+        """Measure the picks of what weighs inside the first executable; returns their number."""
+        if tuning.is_due:
+            return 0
+        stop = tuning.earlier((1 - share) * tuning.left)
+        with self._parts("check"):
+            found = first.kernel_secs(self._check.inputs[0], 1)
+        return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop)
 
     def _choose_inside(self, kernels: ModelKernels, last: CompiledModel) -> None:
         with self._parts("choice inside the model"):
@@ -259,7 +251,7 @@ class ModelTuning:
             compiled.export(self._directory / EXECUTABLE)
         return time.monotonic() - start
 
-    def _describe(self, kernels: ModelKernels, run_secs: float, why_ended: str) -> TuneResult:
+    def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
         """Check and time what was written."""
         inputs = self._check.inputs[0]
         with self._parts("export"):
@@ -274,12 +266,12 @@ class ModelTuning:
                 )
             rows = kernel_rows(
                 kernels,
-                last.kernel_secs(inputs, min(5, _timed_runs(run_secs) // 2)),
+                last.kernel_secs(inputs, min(5, max(1, runs // 2))),
                 self._database,
                 self._target,
                 self._tuner.rates,
             )
-            latency = self._latency(last, _timed_runs(run_secs))
+            latency = self._latency(last, runs)
         return TuneResult(
             compiled=last,
             inputs=self._imported.inputs,
@@ -306,8 +298,3 @@ class ModelTuning:
     def _note(self, text: str) -> None:
         logger.warning("%s", text)
         self._notes.append(text)
-
-
-def _timed_runs(secs: float) -> int:
-    """Runs of a model that takes so many seconds."""
-    return max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))

@@ -42,18 +42,21 @@ class StoredPick:
     key : str
         Identifies the task: its workload, its target and whatever else made the pick.
     trace : str
-        The trace of the best predicted schedule, as JSON.
+        The trace of the best predicted schedule, or of the fastest measured one, as JSON.
     points : tuple[Point, ...]
         The best predicted points of the task's design spaces, the best first.
     predicted : tuple[float, ...]
         The predicted throughput of each, relative to the best of the task; empty where no model
         was asked.
+    secs : float | None
+        The measured seconds of the trace, the fastest of several; None where none was measured.
     """
 
     key: str
     trace: str
     points: tuple[Point, ...]
     predicted: tuple[float, ...]
+    secs: float | None = None
 
 
 class PickFile:
@@ -110,7 +113,12 @@ def _parse(line: Any) -> StoredPick:
     predicted = tuple(float(value) for value in line["predicted"])
     if len(predicted) not in (0, len(points)) or not all(map(math.isfinite, predicted)):
         raise ValueError("its predictions do not match its points")
-    return StoredPick(line["key"], line["trace"], points, predicted)
+    secs = line.get("secs")
+    if secs is not None and not 0.0 < float(secs) < math.inf:
+        raise ValueError("its time is not a positive number")
+    return StoredPick(
+        line["key"], line["trace"], points, predicted, None if secs is None else float(secs)
+    )
 
 
 def _integer(value: Any) -> int:

@@ -17,27 +17,36 @@
 """Samples the design spaces of one task, and asks a cost model which sample is best."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tvm.ir import IRModule
+from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import SpaceGenerator, TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.target import Target
 
 from ..search_strategy.candidates import Candidate, Replayer
-from ..search_strategy.design_spaces import DesignSpaces
+from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
+from ..search_strategy.executed_work import WorkLimit
 from ..search_strategy.explorers.random_sampling import RandomExploration
 from ..search_strategy.history import History
 from ..search_strategy.known_schedules import KnownLike, find_schedules
+from ..search_strategy.logger import logger
 from ..search_strategy.prior import CostModelPrior
 from ..search_strategy.tuned_task import nearest_points
-from .picks import FirstPick
+from .design_space import sound_space
+from .diverse import choose_different
+from .picks import FirstPick, last_line
+from .plain_schedule import plain_schedule
 
 KEPT = 8
 """The best predicted points of a task that are kept for the search to start with."""
+
+FINALS = 24
+"""The best predicted schedules that those to measure are chosen from."""
 
 KNOWN = 16
 """The nearest known decisions of other models' tasks that are asked about. Where there are as many,
@@ -60,7 +69,7 @@ class PickRequest:
     target : Target
         The target.
     count : int
-        The schedules to sample. At least 1.
+        The schedules to sample, and the most known ones to ask about. At least 1.
     space : SpaceGenerator | str
         The design space, as ``TuneContext`` takes it.
     num_threads : int
@@ -93,27 +102,96 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     Returns
     -------
     pick : FirstPick
-        The pick.
+        The pick: the plain schedule where no sample is valid.
 
     Raises
     ------
     NoSchedule
-        If no sample is valid.
+        If no sample is valid, and ``plain_schedule`` has none.
     """
+    try:
+        ranked = _rank(request, model)
+    # A task whose space TVM cannot make raises errors of many types.
+    except Exception as error:
+        plain = plain_schedule(request.mod)
+        if plain is None:
+            raise
+        logger.info("no sampled schedule, so that a plain one is taken: %s", last_line(error))
+        return FirstPick(request.mod, plain.trace, (), ())
+    best = list(ranked.known_points(KEPT))
+    return FirstPick(
+        request.mod,
+        ranked.candidates[0].trace,
+        tuple(point for point, _ in best),
+        tuple(score for _, score in best) if ranked.predicted else (),
+    )
+
+
+def sample_finalists(request: PickRequest, model: CostModel | None, count: int) -> list[Trace]:
+    """The schedules of a task that are worth measuring before any search.
+
+    Parameters
+    ----------
+    request : PickRequest
+        The task.
+    model : CostModel | None
+        The cost model to ask; see ``sample_pick``.
+    count : int
+        The most sampled ones.
+
+    Returns
+    -------
+    traces : list[Trace]
+        The best predicted ones that are no near-twins, the best first; then the plain schedule.
+    """
+    traces: list[Trace] = []
+    try:
+        ranked = _rank(request, model)
+        places = choose_different([point for point, _ in ranked.points(FINALS)], count)
+        traces += [ranked.candidates[place].trace for place in places]
+    except Exception as error:
+        logger.info("no sampled schedule to measure: %s", last_line(error))
+    plain = plain_schedule(request.mod)
+    return traces if plain is None else [*traces, plain.trace]
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Schedules of a task, the best predicted first."""
+
+    candidates: list[Candidate]
+    predicted: list[float]
+    spaces: DesignSpaces
+
+    def points(self, count: int) -> list[tuple[SpacePoint | None, float]]:
+        """The points of the first candidates, and what is predicted of them."""
+        found = [self.spaces.find(candidate.trace) for candidate in self.candidates[:count]]
+        return list(zip(found, self.predicted or [0.0] * len(self.candidates)))
+
+    def known_points(self, count: int) -> Iterator[tuple[SpacePoint, float]]:
+        """Those of them that belong to the design spaces."""
+        for point, predicted in self.points(count):
+            if point is not None:
+                yield point, predicted
+
+
+def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
+    """Sample schedules, and sort them by what is predicted."""
     context = TuneContext(
         request.mod,
         target=request.target,
-        space_generator=request.space,
+        space_generator=sound_space(request.space, request.mod, request.target),
         rand_state=request.seed + 1,
         num_threads=request.num_threads,
     )
     schedules = context.generate_design_space()
-    postprocs = context.space_generator.postprocs or []
-    replayer = Replayer(request.mod, list(postprocs), random.Random(request.seed))
+    limit = WorkLimit(request.mod, (schedule.mod for schedule in schedules))
+    checks = [*(context.space_generator.postprocs or []), limit]
+    replayer = Replayer(request.mod, checks, random.Random(request.seed))
     history = History(request.mod, request.target)
     spaces = DesignSpaces([schedule.trace for schedule in schedules])
     known = find_schedules(request.known)
-    near = nearest_points(known, spaces, 1 if model is None else KNOWN)
+    near = nearest_points(known, spaces, 1 if model is None else min(KNOWN, max(1, request.count)))
     count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
     sampling = RandomExploration(replayer, schedules, history)
     candidates = [] if model is None else sampling.ask(count)
@@ -130,14 +208,7 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
         order = np.argsort(-scores, kind="stable")
         candidates = [candidates[index] for index in order]
         predicted = [float(scores[index]) for index in order]
-    points = [spaces.find(candidate.trace) for candidate in candidates[:KEPT]]
-    found = [index for index, point in enumerate(points) if point is not None]
-    return FirstPick(
-        request.mod,
-        candidates[0].trace,
-        tuple(point for point in points if point is not None),
-        tuple(predicted[index] for index in found) if predicted else (),
-    )
+    return _Ranked(candidates, predicted, spaces)
 
 
 def _predict(request: PickRequest, model: CostModel, candidates: Sequence[Candidate]) -> np.ndarray:

@@ -19,6 +19,7 @@
 from concurrent.futures import Future
 from typing import Protocol
 
+from tvm.ir import save_json
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.target import Target
 
@@ -27,7 +28,7 @@ from ..cost_model.training.training_data import target_text
 from ..measure.pool import WorkerPool
 from ..search_strategy.prior import PriorLike, find_prior
 from .pick_file import StoredPick
-from .pick_sampling import PickRequest, sample_pick
+from .pick_sampling import PickRequest, sample_finalists, sample_pick
 
 TIMEOUT_SECS = 120.0
 """The seconds that a worker may take for one task."""
@@ -104,6 +105,10 @@ class PickWorkers:
         """Have a worker make the pick of a task."""
         return self._pool.submit(TIMEOUT_SECS, _pick_in_worker, self._prior, key, request, is_asked)
 
+    def submit_finalists(self, request: PickRequest, count: int) -> "Future[list[str]]":
+        """Have a worker choose what to measure, as JSON; see ``sample_finalists``."""
+        return self._pool.submit(TIMEOUT_SECS, _finalists_in_worker, self._prior, request, count)
+
 
 def _pick(models: Models, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
     model = models.find(request.target) if is_asked else None
@@ -113,9 +118,19 @@ def _pick(models: Models, key: str, request: PickRequest, is_asked: bool) -> Sto
 _worker_models: Models | None = None
 
 
-def _pick_in_worker(prior: PriorLike, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
+def _models_in_worker(prior: PriorLike) -> Models:
     global _worker_models
     if _worker_models is None or _worker_models.prior != prior:
         _worker_models = Models(prior)
+    return _worker_models
+
+
+def _pick_in_worker(prior: PriorLike, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
     with fast_tune_contexts():
-        return _pick(_worker_models, key, request, is_asked)
+        return _pick(_models_in_worker(prior), key, request, is_asked)
+
+
+def _finalists_in_worker(prior: PriorLike, request: PickRequest, count: int) -> list[str]:
+    with fast_tune_contexts():
+        model = _models_in_worker(prior).find(request.target)
+        return [save_json(trace.as_json()) for trace in sample_finalists(request, model, count)]

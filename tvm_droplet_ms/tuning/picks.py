@@ -34,6 +34,9 @@ from ..search_strategy.design_spaces import SpacePoint
 from ..search_strategy.logger import logger
 from .pick_file import StoredPick
 
+NAMED = 3
+"""The tasks that a note names."""
+
 
 @dataclass(frozen=True)
 class FirstPick:
@@ -44,21 +47,27 @@ class FirstPick:
     mod : IRModule
         The workload.
     trace : Trace
-        The trace of the best predicted schedule, its postprocessors included.
+        The trace of the best predicted schedule, or of the fastest measured one, its postprocessors
+        included; an empty one where the unscheduled kernel was the fastest.
     points : tuple[SpacePoint, ...]
         The best predicted points of the design spaces, the best first.
     predicted : tuple[float, ...]
         The predicted throughput of each point; empty where no model was asked.
+    secs : float | None
+        The measured seconds of the trace, the fastest of several and of the unscheduled kernel;
+        None where none was measured.
     """
 
     mod: IRModule
     trace: Trace
     points: tuple[SpacePoint, ...]
     predicted: tuple[float, ...]
+    secs: float | None = None
 
     def to_line(self, key: str) -> StoredPick:
         """The line of the file that ``restore`` reads."""
-        return StoredPick(key, save_json(self.trace.as_json()), self.points, self.predicted)
+        trace = save_json(self.trace.as_json())
+        return StoredPick(key, trace, self.points, self.predicted, self.secs)
 
 
 @dataclass
@@ -85,6 +94,21 @@ class FirstPicks:
     def find(self, mod: IRModule, target: Target) -> FirstPick | None:
         """The pick of a workload; None where there is none."""
         return self._picks.get(task_key(mod, target))
+
+    def unscheduled_notes(self) -> list[str]:
+        """Which tasks have no pick, a sentence for each reason."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.unscheduled.items():
+            names.setdefault(reason, []).append(name)
+        notes = []
+        for reason, found in names.items():
+            others = len(found) - NAMED
+            more = f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
+            verb = "has no schedule and stays as it is"
+            if len(found) > 1:
+                verb = "have no schedule and stay as they are"
+            notes.append(f"{', '.join(found[:NAMED])}{more} {verb}: {reason}")
+        return notes
 
     def __iter__(self) -> Iterator[FirstPick]:
         """The picks, in the order in which they were added."""
@@ -127,7 +151,7 @@ def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstP
     except Exception as error:
         logger.info("a first pick no longer replays and is made anew: %s", last_line(error))
         return None
-    return FirstPick(mod, schedule.trace, stored.points, stored.predicted)
+    return FirstPick(mod, schedule.trace, stored.points, stored.predicted, stored.secs)
 
 
 def last_line(error: Exception) -> str:

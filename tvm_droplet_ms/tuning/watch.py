@@ -16,14 +16,22 @@
 # under the License.
 """What follows the measurements of a model: its displays, its patience, a user's callbacks."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from tvm_ffi import structural_hash
+
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.database import Database
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
+from tvm.target import Target
 
 from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
+from ..search_strategy.history import is_for_target
+from .application import best_records
 
 
 class Patience:
@@ -111,3 +119,19 @@ class Watch:
     def close(self) -> None:
         """The measurements have ended."""
         self._display.close()
+
+
+def know_records(
+    watch: Watch, tasks: Sequence[ExtractedTask], database: Database, target: Target
+) -> None:
+    """Tell a watch the trials of each task, and its best time, that a database has of a target."""
+    best = best_records(database, target)
+    trials: Counter[int] = Counter(
+        structural_hash(record.workload.mod)
+        for record in database.get_all_tuning_records()
+        if is_for_target(record, target)
+    )
+    for task in tasks:
+        key = structural_hash(task.dispatched[0])
+        secs = best[key][1] if key in best else math.inf
+        watch.know(str(task.task_name), trials[key], secs)

@@ -35,6 +35,7 @@ from tvm.tirx import IntImm, IterVar, PrimFunc
 
 from .kernel_pass import kernel_pass
 from .pool_rules import vector_extents
+from .schedulable import has_root_block
 
 _RULE = "tvm_droplet_ms.channelwise"
 _TVMS_VECTOR = 64
@@ -62,7 +63,7 @@ def mark_channelwise() -> tvm.transform.Pass:
 
 
 def _marked(function: PrimFunc) -> PrimFunc | None:
-    if not _has_small_operand(function):
+    if not has_root_block(function) or not _has_small_operand(function):
         return None
     schedule = Schedule(IRModule({"main": function}), debug_mask="none")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))

@@ -59,6 +59,7 @@ def take_branch(
     names = {name: new_name(name) for name in dict.fromkeys(made)}
     for inner in copy.node:
         rename(inner, names)
+        inner.name = new_name(inner.name) if inner.name else ""
     for tensor in copy.initializer:
         tensor.name = names[tensor.name]
     ends = [

@@ -147,14 +147,18 @@ class EvolutionaryExploration(Exploration):
                 break
             for proposal in proposed:
                 candidate = Candidate.from_schedule(proposal.sch)
-                if candidate in self._history or candidate.module in chosen:
-                    continue
-                if len(chosen) < count:
-                    chosen[candidate.module] = candidate
-                else:
-                    self._surplus.append(candidate)
+                if candidate not in self._history:
+                    chosen.setdefault(candidate.module, candidate)
             if chosen:
                 break
+        batch = list(chosen.values())
+        if len(batch) > count:
+            # The last ones are drawn at random, the others are what evolution ranks first.
+            drawn = int(self._evolution.eps_greedy * count)
+            first, last = count - drawn, len(batch) - drawn
+            self._surplus += batch[first:last]
+            batch = batch[:first] + batch[last:]
+        chosen = {candidate.module: candidate for candidate in batch}
         # Evolution never proposes these again: they are for when it has nothing else.
         while len(chosen) < count and self._surplus:
             candidate = self._surplus.pop(0)

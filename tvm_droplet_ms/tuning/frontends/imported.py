@@ -59,7 +59,7 @@ class InputSpec:
 
     def random(self, generator: np.random.Generator) -> np.ndarray:
         """A random input: standard normal; integers and booleans by their use."""
-        if self.dtype.startswith("float"):
+        if "float" in self.dtype:
             return generator.standard_normal(self.shape).astype(self.dtype)
         return self.use.random(self.shape, generator).astype(self.dtype)
 
@@ -74,10 +74,13 @@ class Reference:
         What it is, such as "ONNX Runtime".
     run : Callable[[Sequence[np.ndarray]], list[np.ndarray]]
         Maps the inputs to the outputs.
+    fastest : Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None
+        The same at its fastest, to be timed; it may round in another way. None for `run`.
     """
 
     name: str
     run: Callable[[Sequence[np.ndarray]], Arrays]
+    fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
 
 
 Run = Callable[[Sequence[np.ndarray]], Arrays]

@@ -1,0 +1,62 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Which kernels a schedule can change at all."""
+
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.tirx import IntImm, PrimFunc
+
+
+def why_not_schedulable(function: PrimFunc) -> str | None:
+    """Why no schedule can change a kernel; None where one can.
+
+    TOPI writes some kernels with loops of their own and without blocks, such as
+    ``scatter_elements`` and ``cumsum``: one opaque block is all that a schedule sees.
+
+    Parameters
+    ----------
+    function : PrimFunc
+        The kernel, not scheduled.
+
+    Returns
+    -------
+    reason : str | None
+        For a user to read.
+    """
+    if not has_root_block(function):
+        return "it is written without blocks, which schedules work on"
+    if any(_is_empty(param) for param in function.params):
+        return "an extent of it is 0"
+    return None
+
+
+def has_root_block(function: PrimFunc) -> bool:
+    """Whether the blocks of a kernel lie in one that is named ``root``."""
+    body: Any = function.body
+    if not isinstance(body, SBlockRealize) or body.block.name_hint != "root":
+        return False
+    blocks: list[Any] = []
+    structural_walk(body.block.body, (SBlock, blocks.append))
+    return bool(blocks)
+
+
+def _is_empty(param: Any) -> bool:
+    shape = getattr(param, "shape", None) or ()
+    return any(isinstance(extent, IntImm) and int(extent) == 0 for extent in shape)

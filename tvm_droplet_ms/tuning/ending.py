@@ -1,0 +1,95 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How much time the last steps of a run need. Imports no TVM."""
+
+import math
+from dataclasses import dataclass
+
+from .batch_size import SECS_PER_TRIAL, batch_size
+
+TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
+"""Runs of the final model that its latency is the median of: fewer of a slow one, to take no more
+than some seconds."""
+
+SPARE_BUILDS = 0.3
+"""What the last executable may take longer than the share of the first one that is built again."""
+
+EXPORTS = 5
+"""What writing and loading the last executable may take, in times of writing the first one: TVM
+copies the constants several times when it loads them."""
+
+CHECKS = 10
+"""Runs of the last executable that are not its latency: checks, and the times of its kernels."""
+
+
+@dataclass(frozen=True)
+class FirstCosts:
+    """What the first executable took.
+
+    Parameters
+    ----------
+    kernels : int
+        Its kernels.
+    build_secs, export_secs : float
+        The seconds of compiling and of writing it.
+    run_secs : float
+        The seconds of a run of it.
+    """
+
+    kernels: int
+    build_secs: float
+    export_secs: float
+    run_secs: float
+
+    def ending_secs(self, left: float) -> float:
+        """What building, checking and timing the last executable may take, in seconds.
+
+        Parameters
+        ----------
+        left : float
+            The seconds that are left. Only kernels that get a batch in them are compiled again.
+        """
+        count = max(1, self.kernels)
+        batch_secs = SECS_PER_TRIAL * batch_size(left, count)
+        rebuilt = min(1.0, left / (batch_secs * count))
+        secs = (SPARE_BUILDS + rebuilt) * self.build_secs + EXPORTS * self.export_secs
+        return secs + (timed_runs(self.run_secs) + CHECKS) * self.run_secs
+
+    def choosing_secs(self, variants: int, rounds: int) -> float:
+        """What it takes to build some variants of the model and to time them in turns."""
+        return variants * (self.build_secs + 2 * rounds * self.run_secs)
+
+
+def timed_runs(secs: float, left: float = math.inf) -> int:
+    """How often to time a model.
+
+    Parameters
+    ----------
+    secs : float
+        The seconds of a run.
+    left : float
+        The seconds that are left: half of them may be spent on it.
+
+    Returns
+    -------
+    runs : int
+        At least 1.
+    """
+    runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
+    if runs * secs > left / 2:
+        runs = max(1, int(left / 2 / secs))
+    return runs

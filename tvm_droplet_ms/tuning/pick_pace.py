@@ -1,0 +1,119 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How many schedules to sample of each kernel, by the clock. Imports no TVM.
+
+To sample a schedule and to ask the cost model about it takes 14 ms of a core, and to compile a
+kernel as long as ten of them: 64 samples of each of 100 kernels take a minute and a half, and only
+then is there an executable. What weighs is sampled again, and measured, once there is one.
+"""
+
+import time
+from collections.abc import Callable
+
+SECS_PER_SAMPLE = 0.014
+"""The seconds of one core that a sample takes, seen on a Zen 4; the first guess of a machine."""
+
+COMPILED = 11
+"""The samples that take as long as to compile a kernel."""
+
+GOAL_SECS, GOAL_SECS_PER_KERNEL = 2.0, 0.13
+"""The seconds for picking and compiling that a first executable should be there after."""
+
+SHARE = 0.4
+"""The share of the time that picking and compiling may take, where the goal leaves a kernel fewer
+than ``FEWEST`` samples."""
+
+HEAVY = 2.0
+"""The samples of a heavy kernel, in times of its equal share."""
+
+HOPELESS = 0.5
+"""The share of the time for compiling below which no schedules are drawn any more."""
+
+FEWEST = 8
+"""The samples without which a pick is little better than a random one."""
+
+
+class PickPace:
+    """Says how much time each kernel may have.
+
+    Parameters
+    ----------
+    kernels : int
+        The kernels to pick schedules for, and to compile.
+    workers : int
+        The processes that pick and compile.
+    left : Callable[[], float]
+        The seconds of the whole run that are left.
+    clock : Callable[[], float]
+        Counts seconds.
+    """
+
+    def __init__(
+        self,
+        kernels: int,
+        workers: int,
+        left: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kernels = kernels
+        self._waiting = kernels
+        self._left = left
+        self._clock = clock
+        self._began = clock()
+        self._goal = GOAL_SECS + GOAL_SECS_PER_KERNEL * kernels
+        self._share = SHARE * left()
+        # Counted as so many samples that were seen, so that one odd kernel does not decide.
+        self._samples = float(FEWEST * workers)
+        self._secs = self._samples * SECS_PER_SAMPLE / workers
+
+    def count(self, wish: int, *, is_heavy: bool = False) -> int:
+        """The samples of the next kernel.
+
+        Parameters
+        ----------
+        wish : int
+            The most that are of use.
+        is_heavy : bool
+            Whether it is one of those that hold most of the model's time, which come first.
+
+        Returns
+        -------
+        count : int
+            1 where there is time for a schedule but not for asking; 0 where the time is hardly
+            enough to compile the kernels as they are.
+        """
+        waiting, self._waiting = self._waiting, max(1, self._waiting - 1)
+        secs_per_sample = self._secs / self._samples
+        compiling = COMPILED * self._kernels * secs_per_sample
+        # A kernel without a schedule takes as long to compile as one with, and runs for ever.
+        if self._left() < HOPELESS * compiling:
+            return 0
+
+        spent = self._clock() - self._began
+
+        def affordable(secs: float) -> int:
+            """The samples that leave picking and compiling so many seconds, from the start."""
+            free = min(secs - spent, self._left()) - compiling
+            return int((HEAVY if is_heavy else 1.0) * free / (waiting * secs_per_sample))
+
+        by_share = min(FEWEST, affordable(self._share))
+        return max(1, min(wish, max(by_share, affordable(self._goal))))
+
+    def done(self, samples: int, secs: float) -> None:
+        """So many samples have been taken, by all processes together, in so many seconds."""
+        self._samples += samples
+        self._secs += secs
