@@ -61,6 +61,7 @@ def test_modules_without_tvm_do_not_import_it() -> None:
         "bench",
         "cli",
         "cost_model",
+        "deviation",
         "display",
         "doctor",
         "draft",

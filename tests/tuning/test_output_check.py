@@ -62,6 +62,12 @@ class TestNoise:
         assert check.deviation(lambda inputs: [2.001 * inputs[0]]) > TOLERANCE
         assert not check.is_noisy
 
+    def test_a_tight_tolerance_is_not_widened_by_ordinary_rounding(self):
+        reference = Reference("NumPy", lambda inputs: [inputs[0] * np.float32(1.1)])
+        expected = reference.run((X,))
+        check = OutputCheck(reference, ((X,),), (expected,), 1e-10)
+        assert not check.agrees(lambda _: [np.nextafter(expected[0], np.float32(9))])
+
     def test_the_reference_runs_again_only_on_a_disagreement(self):
         runs = []
 
