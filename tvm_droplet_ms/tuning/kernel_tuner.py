@@ -195,7 +195,7 @@ class KernelTuner:
             self._note(note)
 
     def measure_picks(
-        self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest
+        self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest, build_secs: float
     ) -> int:
         """Measure the first picks of the kernels that weigh; see ``PickContest.run``."""
         tasks = [t for t in kernels.tasks if is_tunable(t) and t.task_name not in kernels.untouched]
@@ -215,7 +215,7 @@ class KernelTuner:
                 self._seed + 1,
                 self._picking.known,
             )
-            return contest.run(tasks, kernels.picks, secs, stop)
+            return contest.run(tasks, kernels.picks, secs, stop, build_secs)
 
     def best_secs(self, task: ExtractedTask) -> float:
         """The best measured time of a task in seconds; infinity where it has none."""
