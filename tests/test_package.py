@@ -169,3 +169,22 @@ def test_register_keeps_pipeline_of_other_package(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match="already been registered"):
         register_with_tvm()
     assert PIPELINE_MAP["droplet_tuning"] is PIPELINE_MAP["zero"]
+
+
+LOOKED_UP = """
+import importlib.util, os, sys
+import tvm_droplet_ms
+finder = next(f for f in sys.meta_path if type(f).__name__ == "_RegisterAfterImport")
+(folder,) = importlib.util.find_spec("tvm").submodule_search_locations
+spec = finder.find_spec("tvm.relax.pipeline", [os.path.join(folder, "relax")])
+from tvm.relax.pipeline import PIPELINE_MAP
+print(spec.name, "droplet_tuning" in PIPELINE_MAP, finder in sys.meta_path)
+"""
+
+
+def test_a_specification_may_be_asked_for_without_an_import() -> None:
+    """Tools ask for it; the names are registered when the module is imported all the same."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LOOKED_UP], capture_output=True, text=True, check=False
+    )
+    assert ended.stdout.split() == ["tvm.relax.pipeline", "True", "False"], ended.stderr

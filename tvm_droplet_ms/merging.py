@@ -143,7 +143,10 @@ def _same_settings(directories: Sequence[Path]) -> str | None:
     texts = {}
     for directory in directories:
         path = directory / SETTINGS
-        texts[directory] = path.read_text(encoding="utf-8") if path.exists() else None
+        try:
+            texts[directory] = path.read_text(encoding="utf-8") if path.exists() else None
+        except UnicodeDecodeError as error:
+            raise MergeError(f"{path} is damaged: {error}") from error
     first = directories[0]
     for directory, text in texts.items():
         if _parsed(text) != _parsed(texts[first]):
@@ -167,7 +170,8 @@ def _records(directory: Path) -> list[TuningRecord]:
         raise MergeError(
             f"the database of {directory} has a torn end: droplet-ms doctor {directory} --repair"
         )
-    if not (directory / RECORDS).exists():
+    path = directory / RECORDS
+    if not path.exists() or not path.stat().st_size:
         raise MergeError(f"{directory} has no records: expected the directory of a run")
     try:
         open_database(directory)

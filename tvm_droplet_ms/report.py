@@ -36,7 +36,8 @@ def format_profile(parts: Mapping[str, float]) -> str:
     total = sum(parts.values())
     lines = [("part", "seconds", "share")]
     for name, secs in [*parts.items(), ("total", total)]:
-        lines.append((name, f"{secs:.1f}", f"{100 * secs / total:.0f}%"))
+        share = 100 * secs / total if total else 0.0
+        lines.append((name, f"{secs:.1f}", f"{share:.0f}%"))
     return align(lines)
 
 

@@ -75,3 +75,7 @@ def test_profile_shows_shares_of_sum() -> None:
         ["other", "1.0", "10%"],
         ["total", "10.0", "100%"],
     ]
+
+
+def test_a_profile_of_nothing_has_no_time():
+    assert format_profile({}).splitlines()[-1].split("|")[2:4] == ["     0.0 ", "    0% "]

@@ -121,9 +121,44 @@ def test_what_cannot_be_resumed_ends_in_words(tmp_path, capsys):
         read_manifest(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"model": 3},
+        *({"model": "dense", name: value} for name, value in (("minutes", "many"), ("seed", 0.5))),
+        *({"model": "dense", name: value} for name, value in (("minutes", -1), ("threads", 0))),
+        [1],
+        "dense",
+        None,
+    ],
+)
+def test_options_of_another_form_end_in_words(tmp_path, capsys, options):
+    content = {"options": options, "spent_secs": 0.0, "started": None}
+    (tmp_path / FILE).write_text(json.dumps(content))
+    assert main(["resume", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert f"{FILE} is damaged" in captured.err and len(captured.err.splitlines()) == 1
+
+
+def test_a_directory_in_place_of_the_command_ends_in_words(tmp_path, capsys):
+    (tmp_path / FILE).mkdir()
+    assert main(["resume", str(tmp_path)]) == 1
+    assert f"{FILE} cannot be read: [Errno 21] Is a directory" in capsys.readouterr().err
+
+
+def test_options_that_an_earlier_version_did_not_have_are_their_defaults(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(tune, "tune_one", lambda options, *_: ran.append(options) or 0)
+    content = {"options": {"model": "dense", "minutes": 2.0}, "spent_secs": 0.0, "started": None}
+    (tmp_path / FILE).write_text(json.dumps(content))
+    assert main(["resume", str(tmp_path)]) == 0
+    assert (ran[0].seed, ran[0].tracker, ran[0].shape, ran[0].minutes) == (0, None, [], 2.0)
+
+
 def test_options_and_what_is_left_are_used(tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(tune, "tune_one", lambda options, left: ran.append((options, left)) or 0)
+    monkeypatch.setattr(tune, "tune_one", lambda options, left, _: ran.append((options, left)) or 0)
     command = ["tune", "dense", "--work-dir", str(tmp_path), "--minutes", "4", "--trials", "9"]
     assert main([*command, "--patience", "5", "--seed", "3", "--quiet"]) == 0
     manifest = json.loads((tmp_path / FILE).read_text())
@@ -144,7 +179,7 @@ def test_options_and_what_is_left_are_used(tmp_path, monkeypatch):
 def test_a_model_gets_what_is_left_of_its_trials(tmp_path, monkeypatch, asked, left):
     ran = []
     monkeypatch.setattr(
-        tune, "_tune_model", lambda options, _minutes, spent: ran.append((options, spent)) or 0
+        tune, "_tune_model", lambda options, _minutes, spent, _: ran.append((options, spent)) or 0
     )
     (tmp_path / "model.onnx").write_bytes(b"")
     work_dir = tmp_path / "work"
@@ -158,7 +193,7 @@ def test_a_model_gets_what_is_left_of_its_trials(tmp_path, monkeypatch, asked, l
 
 def test_a_directory_of_the_name_of_a_workload_is_no_model(tmp_path, monkeypatch):
     ran = []
-    monkeypatch.setattr(tune, "tune_one", lambda options, _left: ran.append(options.model) or 0)
+    monkeypatch.setattr(tune, "tune_one", lambda options, *_: ran.append(options.model) or 0)
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert main(["tune", "dense", "--work-dir", "dense"]) == 0

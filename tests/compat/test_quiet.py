@@ -43,3 +43,34 @@ def test_lines_are_printed_where_the_block_raises():
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 3
     assert ended.stderr.splitlines() == ["before", "kept"]
+
+
+OVERLAPPING = """
+import os, threading
+from tvm_droplet_ms.compat.quiet import without_lines
+entered, left = threading.Event(), threading.Event()
+
+def first():
+    with without_lines("noise"):
+        entered.wait(10)
+    left.set()
+
+thread = threading.Thread(target=first)
+thread.start()
+with without_lines("hum"):
+    entered.set()
+    left.wait(10)
+    os.write(2, b"some noise\\n")
+    os.write(2, b"a hum\\n")
+    os.write(2, b"kept\\n")
+thread.join()
+os.write(2, b"after\\n")
+"""
+
+
+def test_threads_may_overlap():
+    """The first to come leaves first: errors that come later are not lost."""
+    ended = subprocess.run(
+        [sys.executable, "-c", OVERLAPPING], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr.splitlines() == ["kept", "after"]

@@ -22,13 +22,14 @@ from itertools import pairwise
 
 import pytest
 
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from .driving import drive
 from .objectives import Decisions, bowl, decisions_of, fail, rugged, spread, timed
 from .strategies import make_droplet
 from .watching import follow
-from .workloads import Reject, make_context
+from .workloads import Reject, make_context, tile_two
 
 INNERMOST_LIMITS = (32, 32, 16)
 """Neighbours in ``tile_all``, whose extents are powers of two."""
@@ -154,3 +155,16 @@ def test_all_failing_logs_no_best(caplog):
         drive(make_context(make_droplet()), fail, max_trials=20)
     assert followed.last.best_secs == float("inf")
     assert followed.last.best_trace is None
+
+
+def test_descends_although_the_best_record_is_of_another_design_space(caplog):
+    """After a change of the schedule rules, a database's best may be no point of the space."""
+    database = MemoryDatabase()
+    context = make_context(make_droplet(), space=tile_two)
+    drive(context, timed(lambda _: 1e-9), max_trials=1, database=database)
+    strategy = make_droplet(descent="coordinate", stop_when_converged=True)
+    with follow(caplog) as followed:
+        driven = drive(make_context(strategy), timed(bowl), max_trials=500, database=database)
+    assert driven.ended and [p.event for p, _ in followed.events("converged")] == ["converged"]
+    best = min((trial.decisions for trial in driven.trials), key=bowl)
+    assert all(bowl(best) <= bowl(neighbour) for neighbour in neighbours(best))

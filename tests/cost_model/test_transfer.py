@@ -30,6 +30,7 @@ from conformance.driving import drive
 from conformance.objectives import bowl, decisions_of, fail, timed
 from conformance.strategies import make_evolution
 from conformance.workloads import LLVM, make_context, matmul, tile_all
+from tvm_ffi import structural_hash
 
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
@@ -346,3 +347,21 @@ def test_shipped_model_distinguishes_schedules(target):
 def test_shipped_model_rejects_gpu_target():
     with pytest.raises(ValueError, match="its kind, expected one of: llvm"):
         TransferModel.pretrained(Target({"kind": "opencl"}))
+
+
+def test_a_measurement_that_is_told_twice_counts_once():
+    """As prior and as TVM's cost model, it hears of each batch from the search and from TVM."""
+    once, twice, task = TransferModel(seed=1), TransferModel(seed=1), unknown()
+    half = len(task.candidates) // 2
+    for model in (once, twice, twice):
+        model.update(task.context, task.candidates[:half], task.results()[:half])
+    # The share of failures would be learned twice as well.
+    failed = [RunnerResult(None, "made-up error")] * 4
+    for model in (once, twice, twice):
+        model.update(task.context, task.candidates[half : half + 4], failed)
+    rest = task.candidates[half + 4 :]
+    np.testing.assert_array_equal(
+        once.predict(task.context, rest), twice.predict(task.context, rest)
+    )
+    sizes = [len(model._tasks[structural_hash(task.context.mod)].secs) for model in (once, twice)]
+    assert sizes == [half + 4, half + 4]

@@ -126,3 +126,11 @@ def test_equal_points_are_drawn_in_random_order():
     driven = drive(context, timed(lambda decisions: 1e-3), max_trials=16, num_trials_per_iter=16)
     tiles = np.array([next(iter(trial.decisions)) for trial in driven.trials])
     assert len(np.unique(tiles, axis=0)) > 6
+
+
+def test_a_target_that_says_one_limit_only_has_no_draft():
+    """TVM's own attributes of WebGPU have the shared memory, and no number of threads."""
+    target = Target("webgpu")
+    assert target.attrs.get("max_shared_memory_per_block") is not None
+    assert target.attrs.get("max_threads_per_block") is None
+    assert find_draft(target) is None

@@ -19,9 +19,11 @@
 import numpy as np
 import pytest
 
+import tvm
 from tvm import te, topi
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.kernel_tuning import tune_kernel, verification
+from tvm_droplet_ms.kernel_tuning import kernel_run, tune_kernel, verification
 from tvm_droplet_ms.kernel_tuning.arguments import arguments_of, measured_values, random_arrays
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.kernel_tuning.integer_roles import IntegerRole, integer_roles
@@ -89,9 +91,19 @@ def test_a_gather_is_measured_without_crashes(tmp_path, monkeypatch):
     np.testing.assert_array_equal(found, np.take_along_axis(table, rows, 1))
 
 
-def test_given_values_reach_the_measuring(tmp_path, monkeypatch):
-    """The divisor is computed, so that nobody knows that 0 is none."""
-    monkeypatch.setattr(verification, "ROUNDS", 1)
-    mod = kernel(ONE, TWO, topi.floor_divide(ONE, topi.negative(TWO)))
-    result = tune(mod, tmp_path, inputs={"two": np.array([3, -2, 5, 7])})
-    assert not result.failures and result.verified
+def test_given_values_reach_the_measuring(tmp_path, measuring, monkeypatch):
+    """Also those that are no indices."""
+    allocated, stub = [], kernel_run.fast_measure
+
+    def measure(target, *, f_alloc_argument, **options):
+        described = [info.as_json() for info in ArgInfo.from_entry_func(mod, remove_preproc=True)]
+        allocated.extend(f_alloc_argument(tvm.cpu(), described, 1)[0])
+        return stub(target, **options)
+
+    monkeypatch.setattr(kernel_run, "fast_measure", measure)
+    mod = kernel(TABLE, ROWS, topi.gather(TABLE, 1, ROWS))
+    table = np.arange(13 * 17, dtype="float32").reshape(13, 17)
+    tune(mod, tmp_path, inputs={"rows": np.full((13, 5), 16), "table": table})
+    np.testing.assert_array_equal(allocated[0].numpy(), table)
+    assert (allocated[1].numpy() == 16).all()
+    assert allocated[2].shape == (13, 5)

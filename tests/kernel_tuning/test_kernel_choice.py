@@ -28,7 +28,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.kernel_tuning import KernelError
 from tvm_droplet_ms.kernel_tuning.choice import MOST_GROUPS, Choice
 from tvm_droplet_ms.kernel_tuning.records import FAILED_SECS, RECORDS
-from tvm_droplet_ms.kernel_tuning.verification import Expected, KernelTime, Verdict
+from tvm_droplet_ms.kernel_tuning.verification import CannotCheck, Expected, KernelTime, Verdict
 from tvm_droplet_ms.measure import TaskFailed
 
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
@@ -37,9 +37,12 @@ MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
 class MadeUpVerifier:
     """Knows the new time of each record, which are wrong, and which cannot be built again."""
 
-    def __init__(self, new_secs, wrong=(), unbuilt=(), expected=None):
+    advice = "give others with inputs="
+
+    def __init__(self, new_secs, wrong=(), unbuilt=(), expected=None, untuned=100.0):
         self.new_secs, self.wrong, self.unbuilt = new_secs, wrong, unbuilt
         self.expected = expected or Expected("untuned.so", "", 0.25)
+        self.untuned = untuned
         self.built, self.timed = [], []
 
     def expect(self, mod):
@@ -58,7 +61,8 @@ class MadeUpVerifier:
     def time(self, libraries):
         self.timed.append(sorted(libraries))
         secs = {
-            key: 0.25 if key == "untuned" else self.new_secs[at] for key, at in libraries.items()
+            key: self.untuned if key == "untuned" else self.new_secs[at]
+            for key, at in libraries.items()
         }
         return {key: KernelTime(value, value, value) for key, value in secs.items()}
 
@@ -80,7 +84,7 @@ def choose(tmp_path, verifier, recorded):
 def test_the_fastest_of_five_timed_again_is_handed_over(tmp_path):
     verifier = MadeUpVerifier({0: 5.0, 1: 4.5, 2: 4.0, 3: 5.0, 4: 5.0})
     chosen, secs = choose(tmp_path, verifier, [1.0, 2.0, 3.0, 3.1, 3.2, 6.0, 7.0])
-    assert (chosen.library, chosen.time.secs, chosen.untuned.secs) == (2, 4.0, 0.25)
+    assert (chosen.library, chosen.time.secs, chosen.untuned.secs) == (2, 4.0, 100.0)
     assert secs == [5.0, 4.5, 4.0, 5.0, 5.0, 6.0, 7.0]
     assert verifier.built == [0, 1, 2, 3, 4]
 
@@ -166,3 +170,29 @@ def test_without_outputs_to_expect_nothing_is_refused(tmp_path):
     chosen, secs = choose(tmp_path, verifier, [1.0])
     assert chosen.verdict.is_right is None and chosen.verdict.reason == "it crashed"
     assert (chosen.untuned, secs) == (None, [1.0])
+
+
+def test_a_kernel_that_is_faster_without_a_schedule_is_handed_over_so(tmp_path):
+    verifier = MadeUpVerifier({0: 5.0, 1: 4.0}, untuned=3.9)
+    chosen, secs = choose(tmp_path, verifier, [1.0, 2.0])
+    assert chosen.is_untuned and chosen.verdict.is_right
+    assert (chosen.library, chosen.time.secs, chosen.untuned.secs) == ("untuned.so", 3.9, 3.9)
+    assert not chosen.schedule.trace.insts
+    assert secs == [5.0, 4.0]
+    slow = MadeUpVerifier({0: 30.0}, expected=Expected("untuned.so", "", 20.0))
+    assert choose(tmp_path, slow, [1.0])[0].is_untuned
+    tuned, _ = choose(tmp_path, MadeUpVerifier({0: 5.0, 1: 4.0}, untuned=4.1), [1.0, 2.0])
+    assert (tuned.library, tuned.is_untuned) == (1, False)
+
+
+def test_a_kernel_that_crashes_without_a_schedule_too_asks_for_other_values(tmp_path):
+    class Crashing(MadeUpVerifier):
+        def time(self, libraries):
+            raise CannotCheck("timing them: its process was ended by SIGFPE", True)
+
+    crashed = Expected("untuned.so", "its process was ended by SIGFPE", math.nan)
+    with pytest.raises(KernelError, match="also without a schedule: .*SIGFPE. give others with"):
+        choose(tmp_path, Crashing({0: 1.0}, expected=crashed), [1.0])
+    # Else it is not the values.
+    with pytest.raises(KernelError, match="could not be checked: timing them: .*run again"):
+        choose(tmp_path, Crashing({0: 1.0}), [1.0])

@@ -250,6 +250,16 @@ def test_division_whose_scale_is_infinite_stays(operand):
     unchanged((1, 3, 4, 4), body)
 
 
+def test_a_chain_ends_where_its_scale_would_vanish():
+    """Of 3e38, 1e-25 times 1e-25 is 3e-12, and not 0."""
+
+    def body(emit, x):
+        tiny = relax.const(np.float32(1e-25))
+        return emit(op.multiply(emit(op.multiply(x, tiny)), tiny))
+
+    unchanged((2, 3), body)
+
+
 @pytest.mark.parametrize("shape", [(1, 4, 5, 5), (5, 5), (1, 1, 1, 5), (2, 1, 4, 1, 1)])
 def test_operand_that_is_no_constant_of_each_channel_stays(shape):
     def body(emit, x):

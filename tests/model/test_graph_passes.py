@@ -128,6 +128,13 @@ def test_clip_without_bounds_disappears():
     assert operators(apply(expand_clips(), before)) == {}
 
 
+@pytest.mark.parametrize("bounds", [(5, 3), (np.nan, 1), (0, np.nan)])
+def test_clip_whose_bounds_are_no_interval_stays(bounds):
+    """TVM's clip(x, 5, 3) is 5; the minimum of a maximum would be 3."""
+    before = build((4, 5), lambda emit, x: emit(op.clip(x, *bounds)))
+    assert operators(apply(expand_clips(), before)) == {"relax.clip": 1}
+
+
 def test_clip_of_another_type_stays():
     before = build((4, 5), lambda emit, x: emit(op.clip(emit(op.astype(x, "float64")), 0, 6)))
     assert operators(apply(expand_clips(), before)) == {"relax.astype": 1, "relax.clip": 1}

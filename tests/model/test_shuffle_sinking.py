@@ -136,3 +136,11 @@ def test_another_transposition_is_no_shuffle():
 
     check(body, ["permute_dims", "conv2d"])
     assert operators(build(SHAPE, body))["relax.reshape"] == 2
+
+
+def test_an_operand_of_higher_rank_keeps_the_shuffle_before_it():
+    def body(emit, x):
+        return emit(op.add(shuffled(emit, x), Values().normal(2, 1, 1, 1, 24)))
+
+    before = build(SHAPE, body)
+    assert order(apply(sink_shuffles(), before)) == order(before)

@@ -25,7 +25,7 @@ from pathlib import Path
 from .cases import load_cases
 from .running import PASSED, Outcome
 from .table import table
-from .workers import run_cases
+from .workers import run_cases, start_server
 
 
 def main() -> None:
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="tell each case as it ends")
     arguments = parser.parse_args()
     start = time.perf_counter()
+    start_server()
     cases = load_cases()
     names = [name for name in cases if arguments.only in name]
     if arguments.operator:

@@ -18,6 +18,7 @@
 
 import functools
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,13 +90,21 @@ def load_cases() -> dict[str, Case]:
 
 def _load(test: Any) -> Case:
     if test.model is not None:
-        data = [(list(inputs), list(outputs)) for inputs, outputs in test.data_sets]
+        data = [(_arrays(inputs), _arrays(outputs)) for inputs, outputs in test.data_sets]
         return Case(test.name, test.model, data, test.rtol, test.atol)
     folder = Path(test.model_dir)
     model = onnx.load(folder / "model.onnx")
     sets = sorted(folder.glob("test_data_set_*"))
     data = [(_read(each, "input", model), _read(each, "output", model)) for each in sets]
     return Case(test.name, model, data, test.rtol, test.atol)
+
+
+def _arrays(values: Sequence[Any]) -> list[Any]:
+    """Values of a data set, tensors of ONNX as arrays."""
+    return [
+        numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+        for value in values
+    ]
 
 
 def _read(folder: Path, kind: str, model: onnx.ModelProto) -> list[Any]:
@@ -129,9 +138,9 @@ def with_parameters(case: Case) -> Case | None:
 
     A test of an operator feeds everything at run time, the axes of a ``ReduceSum`` and the shape
     of a ``Reshape`` included. Files have constants there, and a model of static shapes needs them.
-    Constant become those inputs of a node whose type the operator does not give to its output
-    (``axes``, ``shape``, ``k``, ``repeats``), and those of ``Range``; for the expansion of a
-    function, those of the function.
+    Constant become those inputs of a node whose type is not that of its first one (``axes``,
+    ``shape``, ``k``, ``repeats``), and all of ``Range`` and ``ConstantOfShape``; for the expansion
+    of a function, those of the function.
 
     Returns
     -------
@@ -140,7 +149,11 @@ def with_parameters(case: Case) -> Case | None:
     """
     names = [value.name for value in case.model.graph.input]
     constant = _parameters(case) & set(names)
-    if not constant or len(case.data_sets) != 1 or None in map(type, case.data_sets[0][0]):
+    if (
+        not constant
+        or len(case.data_sets) != 1
+        or any(value is None or isinstance(value, list) for value in case.data_sets[0][0])
+    ):
         return None
     inputs, outputs = case.data_sets[0]
     model = onnx.ModelProto()
@@ -167,10 +180,11 @@ def _parameters(case: Case) -> set[str]:
         if not onnx.defs.has(node.op_type, node.domain):
             continue
         schema = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain)
-        formal, kind = list(schema.inputs), schema.outputs[0].type_str
+        formal = list(schema.inputs)
         for index, name in enumerate(node.input):
             each = formal[min(index, len(formal) - 1)]
-            other = each.type_str != kind or node.op_type == "Range"
+            other = index > 0 and each.type_str != formal[0].type_str
+            other |= node.op_type in ("ConstantOfShape", "Range")
             (shaping if other else data).add(name)
     return shaping - data
 

@@ -22,7 +22,9 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from .cases import Case, load_cases
@@ -30,6 +32,29 @@ from .running import CRASHED, Outcome, run_case
 
 SECS = 60.0
 """What a case may take."""
+
+
+def start_server() -> Any:
+    """Start a server that loads the cases, TVM and ONNX Runtime: its forks begin at once.
+
+    Returns
+    -------
+    ret : ForkServerContext
+        The server goes on loading after the return.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, f"{__package__}.preload"])
+    # The server gets no search path but this, and passes over modules that it does not find.
+    root = Path(__file__).parents[len(__package__.split("."))]
+    paths = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *([paths] if paths else [])])
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if paths is not None:
+            os.environ["PYTHONPATH"] = paths
+    return context
 
 
 def run_cases(
@@ -55,9 +80,7 @@ def run_cases(
     for name in names:
         left.put(name)
     outcomes: dict[str, Outcome] = {}
-    # A fork of a server that has loaded the cases, TVM and ONNX Runtime starts at once.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, f"{__package__}.preload"])
+    context = start_server()
 
     def drive() -> None:
         worker = None

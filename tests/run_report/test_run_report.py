@@ -262,3 +262,39 @@ def test_from_the_shell(run, tmp_path, capsys):
     written = json.loads(capsys.readouterr().out)
     assert json.loads(Path(written["numbers"]).read_text())["tasks"]
     assert Path(written["page"]) == tmp_path / "page.html"
+
+
+def of_space(loop, extent, tile, secs):
+    """A record of a space that tiles a loop and runs an extent in parallel."""
+    insts = [
+        ["GetSBlock", [], ["C", "main"], ["b0"]],
+        ["GetLoops", ["b0"], [], ["l1", "l2"]],
+        ["Annotate", ["b0", extent], ["meta_schedule.parallel"], []],
+        ["SamplePerfectTile", [loop], [2, 64], ["v3", "v4"]],
+    ]
+    return [0, [[insts, [[3, tile]]], [secs], {"kind": "llvm"}, []]]
+
+
+def test_spaces_that_differ_in_their_loops_only_are_two(run):
+    write_records(run, [of_space("l1", 16, [4, 2], 1e-3), of_space("l2", 16, [2, 4], 2e-3)])
+    (history,) = read_history(run)
+    assert [trial.sketch for trial in history.trials] == [0, 1]
+    assert decision_worths(history.trials) == []
+
+
+def test_the_parallel_extent_is_a_decision(run):
+    """``MutateParallel`` and a descent change it: trials that differ in it do not differ in a tile
+    alone."""
+    rows = [of_space("l1", 16, [4, 2], 1e-3), of_space("l1", 64, [4, 2], 3e-3)]
+    write_records(run, [*rows, of_space("l1", 16, [2, 4], 2e-3)])
+    (history,) = read_history(run)
+    assert [trial.sketch for trial in history.trials] == [0, 0, 0]
+    assert history.trials[1].decisions == (
+        ("tile of C, loop 0", "[4, 2]"),
+        ("parallel loops", "64"),
+    )
+    worths = {worth.decision: worth.largest_ratio for worth in decision_worths(history.trials)}
+    assert worths == {
+        "parallel loops": pytest.approx(3.0),
+        "tile of C, loop 0": pytest.approx(2.0),
+    }

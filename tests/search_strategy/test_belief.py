@@ -90,3 +90,12 @@ def test_measurements_correct_a_prior():
     assert np.abs(mean.of_measured() - truth[:40]).mean() < 0.25
     few = PriorMean(prior, vectors, points[:8], vectors[:8], truth[:8])
     np.testing.assert_allclose(few.of(points, vectors), -1.0, atol=1e-6)
+
+
+def test_points_that_do_not_replay_are_left_out(valley):
+    """A rejected point has the value 0, and a prior may expect much of it."""
+    belief = Belief(Line(), valley)
+    best = belief.best_of(1)
+    second = belief.best_of(1, without=set(best))
+    assert len(second) == 1 and second != best
+    assert belief.best_of(2)[1:] == second

@@ -17,17 +17,23 @@
 """A strategy whose random schedules a draft has sifted."""
 
 import logging
+import random
 import statistics
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conformance.driving import FixedModel, drive
 from conformance.objectives import bowl, timed
-from conformance.workloads import make_context
+from conformance.workloads import LLVM, make_context
 
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy import RandomExplorer
 from tvm_droplet_ms.search_strategy import draft as strategy_draft
+from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.explorers.drafted_sampling import DraftedSampling
+from tvm_droplet_ms.search_strategy.history import History
 
 
 class KnowsTheBowl:
@@ -169,3 +175,27 @@ def test_draft_of_the_package_is_the_default(monkeypatch):
     assert drafts_of(monkeypatch, prior=None, draft=None) == 0
     # The published search has none.
     assert drafts_of(monkeypatch, prior=None, descent="coordinate") == 0
+
+
+def test_one_valid_point_is_not_lost_among_those_that_are_not():
+    """Its score is the only finite one: that tells it from the others."""
+
+    class KnowsOne(KnowsTheBowl):
+        random_share = 0.0
+
+        def scores(self, sketch, points):
+            self.asked += 1
+            return np.where(np.arange(len(points)) == 0, 0.5, -np.inf)
+
+    context = make_context(DropletStrategy(prior=None, draft=None))
+    schedules = context.generate_design_space()
+    search = SimpleNamespace(
+        spaces=DesignSpaces([schedule.trace for schedule in schedules]),
+        replayer=Replayer(context.mod, [], random.Random(0)),
+        history=History(context.mod, LLVM),
+        generator=random.Random(0),
+    )
+    draft = KnowsOne()
+    sampling = DraftedSampling(None, search, draft)
+    assert len(sampling._drafted([], 8)) == 1
+    assert draft.asked

@@ -30,14 +30,17 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.target import Target
-from tvm_droplet_ms.tuning import ModelError, model_tuning, tune
+from tvm_droplet_ms.tuning import ModelError, agreement, model_tuning, tune
 from tvm_droplet_ms.tuning.agreement import Agreement
+from tvm_droplet_ms.tuning.application import by_workload
 from tvm_droplet_ms.tuning.diagnosis import SearchClock
 from tvm_droplet_ms.tuning.frontends.imported import Reference
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.output_check import OutputCheck
 from tvm_droplet_ms.tuning.parts import Parts
+from tvm_droplet_ms.tuning.roofline import NAIVE_RATE, naive_secs
 from tvm_droplet_ms.tuning.stop import StopRequest
-from tvm_droplet_ms.tuning.wrong_schedules import by_workload, without_wrong_schedules
+from tvm_droplet_ms.tuning.wrong_schedules import without_wrong_schedules
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 X = np.random.default_rng(0).standard_normal((2, 16)).astype("float32")
@@ -140,7 +143,7 @@ class TestSchedules:
     def test_the_first_schedules_come_back(self):
         kernels, notes = MadeUpKernels(5, {3: 1.0}, tag=1), []
         first = MadeUpKernels(4)
-        right = by_workload(first)
+        right = by_workload(first.schedules())
         compiled = without_wrong_schedules(kernels, check(), clock(), notes.append, right)
         assert check().agrees(compiled) and not kernels.untouched
         assert list(map(str, kernels.chosen)) == [
@@ -167,14 +170,14 @@ class TestPasses:
     def agreement(self, passes, **errors):
         """What it hands over, and its notes. Passes that are applied add to the kernels' error."""
         mod, notes = IRModule({}).with_attr("error", 0.0), []
-        agreement = Agreement(mod, passes, check(), Parts(), notes.append)
+        made = Agreement(mod, passes, check(), Parts(), notes.append)
 
         def prepare(steps):
             graph = tvm.transform.Sequential(steps)(mod)
             return graph, MadeUpKernels(2, error=float(graph.attrs["error"]), **errors)
 
         self.notes = notes
-        return lambda stop: agreement.first(prepare, stop)
+        return lambda stop: made.first(prepare, stop)
 
     def test_the_guilty_pass_is_left_out_and_named(self):
         steps = [adding(f"p{n}", 1.0 if n == 5 else 0.0) for n in range(9)]
@@ -203,10 +206,40 @@ class TestPasses:
             run(StopRequest())
         assert not self.notes
 
+    def test_a_model_that_is_too_slow_without_schedules_is_refused_at_once(self, monkeypatch):
+        monkeypatch.setattr(agreement, "naive_secs", lambda _: 60.0)
+        with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
+            self.agreement([adding("a", 1.0)])(StopRequest(0.0))
+
+    def test_a_graph_that_cannot_be_prepared_in_time_ends_in_the_import(self):
+        mod, notes = IRModule({}).with_attr("error", 0.0), []
+        made_before = []
+
+        def prepare(_steps):
+            if made_before:
+                raise ModelError("the time is too short")
+            made_before.append(1)
+            return mod, MadeUpKernels(2, error=1.0)
+
+        steps = [adding("a", 1.0)]
+        made = Agreement(mod, steps, check(), Parts(), notes.append).first(prepare, StopRequest())
+        assert check().agrees(made.compiled)
+        assert notes == ["the graph pass a changed the outputs and was left out"]
+
+    def test_what_was_not_checked_is_said(self):
+        mod, notes = IRModule({}).with_attr("error", 0.0), []
+        nothing = OutputCheck(Reference("NumPy", lambda x: [0 * x[0]]), ((X,),), ([0 * X],), 1e-4)
+        kernels = SimpleNamespace(
+            compile=lambda: lambda inputs: [0 * inputs[0]], schedules=MemoryDatabase
+        )
+        agreeing = Agreement(mod, [], nothing, Parts(), notes.append)
+        agreeing.first(lambda _: (mod, kernels), StopRequest())
+        assert ["nothing was checked there" in note for note in notes] == [True]
+
     def test_where_only_our_kernels_differ_those_of_tvm_are_taken(self):
         mod, notes = IRModule({}).with_attr("error", 0.0), []
-        agreement = Agreement(mod, [], check(), Parts(), notes.append)
-        made = agreement.first(lambda _: (mod, MadeUpKernels(2, error=1.0)), StopRequest())
+        agreeing = Agreement(mod, [], check(), Parts(), notes.append)
+        made = agreeing.first(lambda _: (mod, MadeUpKernels(2, error=1.0)), StopRequest())
         assert check().agrees(made.compiled)
         assert notes == [
             "the kernels gave other outputs: those of TVM are taken, without schedules"
@@ -275,3 +308,8 @@ class TestTune:
         np.testing.assert_allclose(result(self.x), np.maximum(2 * self.x, 0), rtol=1e-6)
         assert "gave other outputs: these are left untouched" in result.notes[0]
         assert [row.schedule for row in result.kernels] == ["untouched"]
+
+
+def test_the_time_without_schedules_goes_by_the_operations():
+    kernels = ModelKernels(Doubled, TARGET, MemoryDatabase())
+    assert naive_secs(kernels.tasks) == pytest.approx(2 * 8 / NAIVE_RATE)

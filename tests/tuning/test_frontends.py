@@ -169,6 +169,8 @@ class TestInputSpec:
         generator = np.random.default_rng(0)
         image = InputSpec("x", (2, 3), "float32").random(generator)
         assert image.shape == (2, 3) and image.dtype == np.float32 and image.std() > 0
+        half = InputSpec("x", (200,), "bfloat16").random(generator).astype("float32")
+        assert 0.8 < half.std() < 1.2
         tokens = InputSpec("t", (100,), "int64", IntegerUse(extent=7)).random(generator)
         assert tokens.dtype == np.int64 and set(tokens) == set(range(7))
 

@@ -215,6 +215,7 @@ def test_a_float16_model_is_computed_in_float32():
     assert actual.dtype == np.float16
     np.testing.assert_allclose(actual, expected, rtol=2e-3)
     agreeing(imported, rtol=2e-3)
+    np.testing.assert_allclose(imported.reference.fastest([x])[0], expected, rtol=2e-2, atol=1e-2)
 
 
 def test_a_bfloat16_model_is_computed_in_float32():
@@ -252,8 +253,11 @@ def test_a_quantized_model_is_imported():
         node("MatMul", "d v"),
     ]
     imported = import_model(model(nodes, [("x", FLOAT, [2, 8])], w=weight, **scales))
-    # Rounding halves to even or away from zero may tell steps apart: 0.05 * 127 * 0.02.
-    agreeing(imported, atol=0.13)
+    # ONNX Runtime computes it as it is written: in integers it would round in another way.
+    agreeing(imported)
+    x = RANDOM.standard_normal((2, 8)).astype("float32")
+    (fast,), (exact,) = imported.reference.fastest([x]), imported.reference.run([x])
+    np.testing.assert_allclose(fast, exact, atol=0.2)
 
 
 def test_the_untouched_model_is_the_reference_where_onnx_runtime_cannot_load_it():
@@ -266,6 +270,8 @@ def test_the_untouched_model_is_the_reference_where_onnx_runtime_cannot_load_it(
 
 def test_the_simplified_model_is_its_own_reference_where_only_that_can_be_imported():
     made = reshape_by_computed_shape()
+    # No converter has it, and nothing needs it.
+    made.graph.node.append(node("Det", "x", "unused"))
     made.ir_version = 30
     imported = import_model(made)
     assert imported.reference is None and imported.original is None

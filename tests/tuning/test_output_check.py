@@ -91,6 +91,13 @@ class TestNoise:
             )
         assert len({floats.tobytes() for floats, _ in seen}) > 1
 
+    def test_inputs_of_a_quantized_model_move_by_half_a_step(self):
+        inputs, seen = (np.array([0.0, 1.0, -4.0], "float32"), np.array([3])), []
+        moved_runs(Reference("", lambda arrays: seen.append(arrays), rounding=0.25), inputs, 4)
+        for floats, integers in seen:
+            assert floats.dtype == np.float32 and integers.tolist() == [3]
+            assert floats[0] == 0 and floats[1] in (0.75, 1.25) and floats[2] in (-3, -5)
+
     def test_integers_alone_are_not_moved(self):
         assert moved_runs(Reference("", lambda _: pytest.fail("ran")), (np.array([1]),)) == []
 
@@ -106,6 +113,11 @@ class TestUnchecked:
     def test_outputs_that_vanish_are_named(self):
         check = check_of(lambda inputs: [inputs[0], np.float32(1e-41) * inputs[0], 0 * inputs[0]])
         assert check.unchecked == [1, 2]
+
+    def test_outputs_below_the_rounding_at_their_bound_are_named(self):
+        for size, faint in ((1e-7, [0]), (1e-5, [])):
+            check = check_of(lambda inputs, size=size: [size * inputs[0]], bounds=(1.0,))
+            assert check.unchecked == faint
 
     def test_denormals_may_be_taken_for_zero(self):
         check = check_of(lambda inputs: [np.float32(1e-41) * inputs[0]])

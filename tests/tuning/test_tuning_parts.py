@@ -24,10 +24,13 @@ import numpy as np
 import pytest
 
 from tvm import relax
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.tuning.alternation import time_in_alternation
+from tvm_droplet_ms.tuning.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.errors import ModelError
 from tvm_droplet_ms.tuning.frontends.relax import import_relax
+from tvm_droplet_ms.tuning.lowering import build, lower
 from tvm_droplet_ms.tuning.memory import check_memory, weight_bytes
 from tvm_droplet_ms.tuning.stop import StopRequest
 from tvm_droplet_ms.tuning.target import cpu_target
@@ -156,3 +159,17 @@ class TestMemory:
         check_memory(imported, available=1000)
         with pytest.raises(ModelError, match="the model needs .* GB more memory"):
             check_memory(imported, available=100)
+
+
+class TestCompiledModel:
+    def test_a_scalar_input_keeps_its_rank(self):
+        scalar = relax.Var("s", relax.TensorType((), "float32"))
+        vector = relax.Var("x", relax.TensorType((4,), "float32"))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [scalar, vector]):
+            with builder.dataflow():
+                result = builder.emit_output(relax.op.multiply(scalar, vector))
+            builder.emit_func_output(result)
+        executable = build(lower(builder.get(), TARGET), MemoryDatabase(), TARGET)
+        (found,) = CompiledModel(executable)([np.float32(3.0), np.arange(4, dtype="float32")])
+        assert found.tolist() == [0.0, 3.0, 6.0, 9.0]

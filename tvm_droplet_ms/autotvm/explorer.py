@@ -34,6 +34,10 @@ from ..search_strategy.prior import CostModelPrior
 from .annealing import TopStates, anneal
 from .diversity import submodular_pick
 
+LEAST_CHOICE = 2
+"""From at least so many times its size a batch is chosen: of as many as it needs, none is left to
+prefer for its diversity."""
+
 
 class AnnealingExplorer(Explorer):
     """Explores as AutoTVM does: an ``explorer`` of ``DropletStrategy``.
@@ -56,7 +60,8 @@ class AnnealingExplorer(Explorer):
     early_stop : int
         The moves without a better schedule after which a batch is chosen. At least 1.
     plan_size : int
-        The best schedules visited, from which a batch is chosen. At least 1.
+        The best schedules visited, from which a batch is chosen; twice the batch if that is more.
+        At least 1.
     diversity : float
         The worth of one more value of a decision in a batch, as a share of the best throughput. At
         least 0.
@@ -137,7 +142,8 @@ class AnnealingExploration(Exploration):
         with Profiler.timeit("Droplet/Explore"):
             if not self._chains:
                 self._chains = self._sampling.ask(self._options.chains)
-            planned = self._plan() if self._is_informed() else []
+            size = max(self._options.plan_size, LEAST_CHOICE * count)
+            planned = self._plan(size) if self._is_informed() else []
             at_random = round(self._options.epsilon * count)
             batch = self._choose(planned, count - at_random)
             chosen = {candidate.module: candidate for candidate in batch}
@@ -164,10 +170,10 @@ class AnnealingExploration(Exploration):
             )
         return informed
 
-    def _plan(self) -> list[tuple[float, Candidate]]:
+    def _plan(self, size: int) -> list[tuple[float, Candidate]]:
         """The best schedules that annealing visits, with their scores."""
         top = TopStates[Candidate](
-            self._options.plan_size,
+            size,
             key=lambda candidate: candidate.module,
             is_excluded=lambda candidate: candidate in self._search.history,
         )

@@ -20,6 +20,7 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -72,8 +73,11 @@ def find_kernel(text: str) -> "IRModule":
             sys.path.insert(0, directory)
         try:
             return getattr(importlib.import_module(module), attribute)()
-        except (ImportError, AttributeError, TypeError) as error:
-            raise ValueError(f"{text}: {error}") from error
+        except Exception as error:  # It is the user's: its last line says where.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = "" if where.filename == __file__ else f" ({where.filename}:{where.lineno})"
+            reason = str(error).strip() or type(error).__name__
+            raise ValueError(f"{text}: {reason}{place}") from error
     from ..bench.definitions import UnknownDefinitionError, find_definition
 
     try:

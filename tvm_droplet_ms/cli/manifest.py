@@ -74,6 +74,8 @@ def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
             # A clock that was set forward must not spend more than the command was given.
             most = max(0.0, 60.0 * float(options.get("minutes", math.inf)) - spent)
             spent += min(most, max(0.0, last - float(started)))
+    except OSError as error:
+        raise ManifestError(f"{path} cannot be read: {error}") from error
     except (ValueError, TypeError, LookupError) as error:
         raise ManifestError(f"{path} is damaged: {error}; run droplet-ms tune again") from error
     return Manifest(options, spent)

@@ -22,6 +22,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from .arguments import seed
+
 _TRAINED_BY = {
     "treegru": "tree_gru.training",
     "pacm": "pattern_aware_training",
@@ -69,7 +71,7 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="learn from the records of all targets; the model is for --target",
     )
-    command.add_argument("--seed", type=int, default=0, help="seed of the training (default: 0)")
+    command.add_argument("--seed", type=seed, default=0, help="seed of the training (default: 0)")
     command.set_defaults(run=_pretrain)
 
 
@@ -95,7 +97,8 @@ def _pretrain(options: argparse.Namespace) -> int:
             seed=options.seed,
         )
     # ValueError: training data that cannot be read or learned from. ImportError: JAX is missing.
-    except (ValueError, ImportError) as error:
+    # OSError: the output cannot be written.
+    except (ValueError, ImportError, OSError) as error:
         print(f"droplet-ms pretrain: error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -18,11 +18,13 @@
 
 import argparse
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from . import tune
 from .arguments import minutes, trials
-from .manifest import ManifestError, count_trials, read_manifest
+from .manifest import FILE, ManifestError, count_trials, read_manifest
 
 LEAST_MINUTES = 0.01
 """What is left of a budget that is spent: a kernel's best schedules are checked all the same."""
@@ -47,14 +49,38 @@ def add_command(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     try:
         manifest = read_manifest(options.work_dir)
-    except ManifestError as error:
+        kept = _kept(manifest.options, Path(options.work_dir) / FILE)
+        done = count_trials(options.work_dir)
+    except (ManifestError, OSError) as error:
         print(f"droplet-ms resume: error: {error}", file=sys.stderr)
         return 1
-    kept = argparse.Namespace(**manifest.options)
     kept.work_dir = options.work_dir
     for name in ("minutes", "trials", "json", "quiet"):
         if getattr(options, name) is not None:
             setattr(kept, name, getattr(options, name))
     budget = kept.minutes
-    spent = tune.Spent(manifest.spent_secs, count_trials(options.work_dir))
+    spent = tune.Spent(manifest.spent_secs, done)
     return tune.run(kept, max(LEAST_MINUTES, budget - manifest.spent_secs / 60.0), spent)
+
+
+def _kept(options: Mapping[str, Any], path: Path) -> argparse.Namespace:
+    """The options of a run, and the defaults of those that its version did not have.
+
+    Raises
+    ------
+    ManifestError
+        If one is none of ``droplet-ms tune``, such as in a file that was edited.
+    """
+    if not isinstance(options.get("model"), str):
+        raise ManifestError(f"{path} is damaged: it names no model; run droplet-ms tune again")
+    parser = argparse.ArgumentParser()
+    tune.add_command(parser.add_subparsers())
+    kept = argparse.Namespace(**{**vars(parser.parse_args(["tune", "dense"])), **options})
+    for name, kind, least in (("minutes", float, 0.0), ("threads", int, 1), ("seed", int, None)):
+        value = getattr(kept, name)
+        is_right = isinstance(value, int if kind is int else int | float)
+        if not is_right or (least is not None and not value >= least):
+            raise ManifestError(
+                f"{path} is damaged: {name} is {value!r}; run droplet-ms tune again"
+            )
+    return kept

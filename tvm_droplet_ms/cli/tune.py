@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..one_writer import LOCK, SecondWriterError, only_writer
-from .arguments import minutes, positive, trials
+from .arguments import minutes, positive, seed, trials
 from .interruption import ending_at_once
 from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
@@ -124,7 +124,7 @@ def add_command(commands: Any) -> None:
     tune.add_argument(
         "--threads", type=positive, default=1, help="threads of the model (default: %(default)s)"
     )
-    tune.add_argument("--seed", type=int, default=0, help="seed of the search and the inputs")
+    tune.add_argument("--seed", type=seed, default=0, help="seed of the search and the inputs")
     tune.add_argument(
         "--allow-winograd",
         action="store_true",
@@ -251,6 +251,8 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
         return _fail(str(error))
     except PermissionError as error:
         return _fail(f"{error}: permit writing there, or pass another --work-dir")
+    except (FileExistsError, NotADirectoryError) as error:
+        return _fail(f"--work-dir {options.work_dir!r} is no directory: {error}")
     except OSError as error:
         return _fail(str(error))
 

@@ -19,38 +19,80 @@
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
+from typing import IO
+
+
+class _Quiet:
+    """Standard error while somebody keeps it: one file for all threads, which share its descriptor.
+
+    What is printed meanwhile is in the file, and comes out when the last one leaves.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._texts: Counter[str] = Counter()
+        self._dropped: set[bytes] = set()
+        self._before = -1
+        self._kept: IO[bytes] | None = None
+
+    def enter(self, text: str) -> bool:
+        """Whether standard error is kept from now on; False where the process has none."""
+        with self._lock:
+            if self._kept is None:
+                try:
+                    self._before = os.dup(2)
+                except OSError:
+                    return False
+                sys.stderr.flush()
+                self._kept = tempfile.TemporaryFile()
+                os.dup2(self._kept.fileno(), 2)
+            self._texts[text] += 1
+            self._dropped.add(text.encode())
+            return True
+
+    def leave(self, text: str) -> None:
+        """Print what was kept, if nobody else is left."""
+        with self._lock:
+            self._texts[text] -= 1
+            if self._kept is None or self._texts.total() > 0:
+                return
+            sys.stderr.flush()
+            os.dup2(self._before, 2)
+            os.close(self._before)
+            with self._kept as kept:
+                kept.seek(0)
+                for line in kept:
+                    if not any(dropped in line for dropped in self._dropped):
+                        os.write(2, line)
+            self._kept = None
+            self._texts.clear()
+            self._dropped.clear()
+
+
+_QUIET = _Quiet()
 
 
 @contextmanager
 def without_lines(text: str) -> Iterator[None]:
     """Within it, lines on standard error that contain a text are dropped.
 
-    All other lines are printed when it ends. TVM's C++ code writes to the file descriptor, which
-    Python's ``warnings`` and ``logging`` do not see. Where the process has no standard error,
-    nothing is done.
+    All other lines are printed when it ends; where several threads are within it, when the last
+    one ends. TVM's C++ code writes to the file descriptor, which Python's ``warnings`` and
+    ``logging`` do not see. Where the process has no standard error, nothing is done.
 
     Parameters
     ----------
     text : str
         The text.
     """
-    try:
-        before = os.dup(2)
-    except OSError:
+    if not _QUIET.enter(text):
         yield
         return
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(before, 2)
-            os.close(before)
-            kept.seek(0)
-            for line in kept:
-                if text.encode() not in line:
-                    os.write(2, line)
+    try:
+        yield
+    finally:
+        _QUIET.leave(text)

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -64,18 +63,30 @@ class _RegisterAfterImport(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != _TVM_PIPELINES:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        spec = self._spec_of_others(fullname, path, target)
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def execute_and_register(module: ModuleType) -> None:
             execute(module)
+            # Not before: a specification may be asked for without an import.
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             _register()
 
         setattr(spec.loader, "exec_module", execute_and_register)
         return spec
+
+    def _spec_of_others(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if not isinstance(finder, _RegisterAfterImport):
+                spec = finder.find_spec(fullname, path, target)
+                if spec is not None:
+                    return spec
+        return None
 
 
 def _register() -> None:

@@ -45,6 +45,13 @@ class MeasuredTask:
 
     features: list[np.ndarray] = field(default_factory=list)
     secs: list[float] = field(default_factory=list)
+    _known: set[tuple[int, tuple[float, ...]]] = field(default_factory=set)
+
+    def is_new(self, module: int, secs: tuple[float, ...]) -> bool:
+        """Whether these times of a module, by its hash, are told for the first time."""
+        before = len(self._known)
+        self._known.add((module, secs))
+        return len(self._known) > before
 
 
 class Adaptation(Protocol):

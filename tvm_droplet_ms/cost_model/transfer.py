@@ -247,7 +247,9 @@ class TransferModel(PyCostModel):
     ) -> None:
         """Add measurements of a task; the throughput of a failure is 0.
 
-        A candidate that the machine failed to measure, whose times are empty, is left out.
+        A candidate that the machine failed to measure, whose times are empty, is left out, and so
+        is a measurement that is known: a model that is the prior of a search and the cost model
+        that TVM trains is told everything twice.
 
         Parameters
         ----------
@@ -263,9 +265,10 @@ class TransferModel(PyCostModel):
             for candidate, result in zip(candidates, results, strict=True)
             if result.run_secs is None or len(result.run_secs)
         ]
+        task = self._tasks.setdefault(structural_hash(context.mod), MeasuredTask())
+        measured = [one for one in measured if task.is_new(*_named(*one))]
         if not measured:
             return
-        task = self._tasks.setdefault(structural_hash(context.mod), MeasuredTask())
         task.features += list(
             self._extractor.extract(context, [candidate for candidate, _ in measured])
         )
@@ -323,3 +326,9 @@ class TransferModel(PyCostModel):
         if text not in _warnings_given:
             _warnings_given.add(text)
             warnings.warn(text, stacklevel=2)
+
+
+def _named(candidate: MeasureCandidate, result: RunnerResult) -> tuple[int, tuple[float, ...]]:
+    """What tells a measurement from others: the module and its times."""
+    secs = tuple(float(sec) for sec in result.run_secs or ())
+    return structural_hash(candidate.sch.mod), secs

@@ -48,11 +48,9 @@ def find_draft(target: "Target") -> "Draft | None":
         from .symbol_draft import SymbolDraft
 
         return SymbolDraft.from_file()
-    if target.attrs.get("max_shared_memory_per_block") is not None:
-        from .gpu_limits import GpuLimits
+    from .gpu_limits import GpuLimits
 
-        return GpuLimits.of(target)
-    return None
+    return GpuLimits.of(target) if GpuLimits.are_told_by(target) else None
 
 
 tvm_ffi.register_global_func("tvm_droplet_ms.find_draft", find_draft, override=True)

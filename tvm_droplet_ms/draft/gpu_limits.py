@@ -48,6 +48,8 @@ _LOW, _HIGH = (
     "meta_schedule.thread_extent_high_inclusive",
 )
 _STAGES = "software_pipeline_stage"
+_ATTRIBUTES = ("max_threads_per_block", "max_shared_memory_per_block")
+"""What a target has to say, in the order of the parameters of :class:`GpuLimits`."""
 _WARP = "warp_execution"
 _WARP_THREADS = 32
 
@@ -78,6 +80,11 @@ class GpuLimits:
                 raise ValueError(f"{name} is {value}, expected a positive integer")
 
     @staticmethod
+    def are_told_by(target: Any) -> bool:
+        """Whether a target says both limits."""
+        return all(target.attrs.get(name) is not None for name in _ATTRIBUTES)
+
+    @staticmethod
     def of(target: Any) -> "GpuLimits":
         """The limits of a target.
 
@@ -86,9 +93,8 @@ class GpuLimits:
         ValueError
             If it does not say ``max_threads_per_block`` and ``max_shared_memory_per_block``.
         """
-        names = ("max_threads_per_block", "max_shared_memory_per_block")
-        values = [target.attrs.get(name) for name in names]
-        for name, value in zip(names, values, strict=True):
+        values = [target.attrs.get(name) for name in _ATTRIBUTES]
+        for name, value in zip(_ATTRIBUTES, values, strict=True):
             if value is None:
                 raise ValueError(f"{name} is not among the attributes of target {target}: give it")
         return GpuLimits(*map(int, values))

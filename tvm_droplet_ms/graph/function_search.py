@@ -36,6 +36,12 @@ from .tree_search.mcts import TreeSearch
 REWARD_SECS, ROUND_SECS, FINAL_SECS = 2.0, 3.0, 20.0
 """How long one extraction may take: within a tree search, to see what it wants, and at the end."""
 
+FINAL_SHARE = 0.25
+"""The most of a time limit that is kept for the last extraction."""
+
+LEAST_FINAL_SECS = 0.2
+"""What a last extraction gets where growth has used up the time: without it, it would be greedy."""
+
 
 class FunctionSearch:
     """The search for the best graphs of one function.
@@ -96,15 +102,23 @@ class FunctionSearch:
         search : str
             "auto", "saturate" or "mcts".
         time_limit : float
-            Seconds; what is under way is finished.
+            Seconds, a part of which is kept for the last extraction; the step under way is
+            finished.
         seed : int
             The seed of the tree search.
         """
-        end = time.perf_counter() + time_limit
-        graphs = [self._grown(search, time_limit)]
+        start = time.perf_counter()
+        end = start + time_limit
+        grown = end - min(FINAL_SECS, FINAL_SHARE * time_limit)
+        graphs = [self._grown(search, grown - start)]
         if self._needs_tree(search):
-            graphs.append(self._tree_search(end - time.perf_counter(), seed))
-        return self._cheapest([before, *filter(None, map(self._extracted, graphs))])
+            graphs.append(self._tree_search(grown - time.perf_counter(), seed))
+        found = [before]
+        for left, graph in zip(range(len(graphs), 0, -1), graphs):
+            share = (end - time.perf_counter()) / left
+            plan = self._extracted(graph, limit=min(FINAL_SECS, max(share, LEAST_FINAL_SECS)))
+            found += [] if plan is None else [plan]
+        return self._cheapest(found)
 
     def best_timed(
         self,
@@ -206,9 +220,11 @@ class FunctionSearch:
         plan = extract(self._problem(graph, self._layouts), ROUND_SECS, LEAST_GAIN).plan
         return None if plan is None else FoundPlan(graph, plan)
 
-    def _extracted(self, graph: EGraph, layouts: bool | None = None) -> FoundPlan | None:
+    def _extracted(
+        self, graph: EGraph, layouts: bool | None = None, limit: float = FINAL_SECS
+    ) -> FoundPlan | None:
         layouts = self._layouts if layouts is None else layouts
-        extraction = extract(self._problem(graph, layouts), FINAL_SECS)
+        extraction = extract(self._problem(graph, layouts), limit)
         if extraction.note:
             self._report.note = extraction.note
         return None if extraction.plan is None else FoundPlan(graph, extraction.plan)

@@ -93,6 +93,11 @@ def arguments_of(mod: IRModule) -> tuple[Argument, ...]:
                 f"argument {param.name!r} has the shape {extents}: expected constant extents"
             )
         shape = tuple(int(extent) for extent in extents)
+        if any(extent < 1 for extent in shape):
+            raise KernelError(
+                f"argument {param.name!r} has the shape {list(shape)}: expected extents of at "
+                "least 1, there is nothing to compute"
+            )
         found.append(Argument(str(param.name), shape, str(param.dtype)))
     return tuple(found)
 

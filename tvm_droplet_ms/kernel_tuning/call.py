@@ -17,9 +17,13 @@
 """What a call of ``tune_kernel`` is given: the kernel, and the limits of its run."""
 
 import math
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
 
 from tvm.ir import IRModule
-from tvm.tirx import PrimFunc
+from tvm.s_tir import SBlock
+from tvm.tirx import For, IntImm, PrimFunc
 
 from .kernel_result import KernelError
 
@@ -45,6 +49,32 @@ def module_of(mod: IRModule | PrimFunc) -> IRModule:
     # As ``tune_tir`` names it, so that its records are found again.
     func = functions[0][1].with_attr("global_symbol", _NAME).with_attr("tirx.noalias", True)
     return IRModule({_NAME: func})
+
+
+def refuse_empty(module: IRModule) -> None:
+    """Refuse a kernel that has nothing to schedule, or computes nothing.
+
+    Raises
+    ------
+    KernelError
+        If it has no blocks, or a loop without iterations.
+    """
+    blocks: list[Any] = []
+    loops: list[Any] = []
+    structural_walk(module[_NAME].body, [(SBlock, blocks.append), (For, loops.append)])
+    # A root block may be all that there is.
+    if not [block for block in blocks if block.iter_vars or block.name_hint != "root"]:
+        raise KernelError(
+            "the kernel has no blocks, as one that is written with an IR builder has none: there "
+            "is nothing to schedule, compile it as it is"
+        )
+    extents = [loop.extent for loop in loops]
+    extents += [axis.dom.extent for block in blocks for axis in block.iter_vars]
+    if any(isinstance(extent, IntImm) and int(extent) < 1 for extent in extents):
+        raise KernelError(
+            "the kernel has a loop with an extent of 0: there is nothing to compute, expected "
+            "extents of at least 1"
+        )
 
 
 def check_limits(

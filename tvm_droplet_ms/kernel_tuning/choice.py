@@ -28,7 +28,7 @@ from ..measure import TaskFailed
 from ..search_strategy.history import mean, valid_secs
 from .kernel_result import KernelError
 from .records import FAILED_SECS, correct_times
-from .verification import CannotCheck, KernelTime, Verdict, Verifier
+from .verification import CannotCheck, Expected, KernelTime, Verdict, Verifier
 
 BEST = 5
 """The schedules that are checked and timed again together: what was measured once may be lucky."""
@@ -63,6 +63,8 @@ class Chosen:
         Of its outputs.
     wrong : list[str]
         Why other schedules were refused.
+    is_untuned : bool
+        Whether the schedule is none, because none is faster than the kernel without one.
     """
 
     schedule: Schedule
@@ -71,6 +73,7 @@ class Chosen:
     untuned: KernelTime | None
     verdict: Verdict
     wrong: list[str]
+    is_untuned: bool = False
 
 
 @dataclass
@@ -100,7 +103,8 @@ class Choice:
 
     The fastest that are right are timed again. So are records that are faster than the new time of
     the best, beside it, until there is none or the groups are used up: TVM's own ``compile_tir``
-    applies the record of the least time, which is then the schedule that is handed over.
+    applies the record of the least time, which is then the schedule that is handed over. Where the
+    kernel without a schedule is faster than that, it is handed over.
 
     Parameters
     ----------
@@ -120,6 +124,7 @@ class Choice:
     verifier: Verifier
     _wrong: dict[int, str] = field(default_factory=dict, init=False)
     _unbuilt: list[str] = field(default_factory=list, init=False)
+    _expected: Expected = field(default=Expected(None, "", math.nan), init=False)
 
     def choose(self, ranked: list[_Ranked]) -> Chosen:
         """Choose among records.
@@ -137,13 +142,18 @@ class Choice:
         try:
             return self._choose(ranked)
         except CannotCheck as error:
+            if error.is_crash and self._expected.reason:
+                raise KernelError(
+                    f"{self.name} ends its process on the values of its arguments, also without a "
+                    f"schedule: {self._expected.reason}. {self.verifier.advice}"
+                ) from error
             raise KernelError(
                 f"the best schedules of {self.name} could not be checked: {error}. The records "
                 f"are kept in {str(self.directory)!r}: run again"
             ) from error
 
     def _choose(self, ranked: list[_Ranked]) -> Chosen:
-        expected = self.verifier.expect(self.module)
+        expected = self._expected = self.verifier.expect(self.module)
         left = list(ranked)
         group = self._right(left, expected.reason)
         if not group:
@@ -166,6 +176,11 @@ class Choice:
         if untuned is None and math.isfinite(expected.secs):
             untuned = KernelTime(expected.secs, expected.secs, expected.secs)
         reasons = [*self._wrong.values(), *self._unbuilt]
+        if untuned is not None and expected.library is not None:
+            if untuned.secs < times[best.name].secs:
+                verdict = Verdict(True, 0.0, "")
+                schedule = Schedule(self.module)
+                return Chosen(schedule, expected.library, untuned, untuned, verdict, reasons, True)
         return Chosen(best.schedule, best.library, times[best.name], untuned, best.verdict, reasons)
 
     def _right(self, left: list[_Ranked], unchecked: str) -> list[_Candidate]:

@@ -20,7 +20,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,6 +32,9 @@ from .records import RECORDS, count_records
 
 CHECKS = "check_"
 """How the folders begin in which schedules are checked; a killed run leaves one."""
+
+CRASH = "its process was ended by"
+"""What a failure says of a kernel that ended its process (``measure/pool``)."""
 
 _UNUSABLE = (
     errno.ENOSPC,
@@ -114,8 +117,17 @@ def check_written(work_dir: Path, expected: int) -> None:
         )
 
 
+def other_inputs(names: Sequence[str]) -> str:
+    """What to do where made-up values of the arguments crash a kernel."""
+    return (
+        "Made-up values may be none that it takes, such as indices or divisors: give others with "
+        f"inputs={{name: array}}, or --inputs FILE.npz, by the names {', '.join(names)}"
+    )
+
+
 def nothing_measured(
     name: str,
+    arguments: Sequence[str],
     target: Target,
     work_dir: Path,
     known: int,
@@ -128,6 +140,8 @@ def nothing_measured(
     ----------
     name : str
         The kernel's name.
+    arguments : Sequence[str]
+        The names of its arguments.
     target : Target
         The target.
     work_dir : Path
@@ -141,9 +155,10 @@ def nothing_measured(
     """
     if failures:
         count = sum(failures.values())
+        crashed = all(CRASH in reason for reason in failures)
         return KernelError(
             f"no schedule of {name} could be measured for {target}: all {count} failed; the "
-            f"first: {next(iter(failures))}"
+            f"first: {next(iter(failures))}{f'. {other_inputs(arguments)}' if crashed else ''}"
         )
     if why_ended == "interrupt":
         return KernelInterrupted(

@@ -73,7 +73,7 @@ class KernelResult:
         The shared library of the winner. The result keeps it open: it runs and exports this file
         also where another one has taken its name.
     mod : IRModule
-        The winner's scheduled module.
+        The winner's scheduled module; ``mod_before`` where no schedule is faster.
     trace : str
         The winner's schedule as Python.
     time : KernelTime
@@ -84,6 +84,8 @@ class KernelResult:
         Arithmetic operations of one call; NaN where TVM cannot count them.
     peak_gflops : float
         What the machine's threads can do in float32, in GFLOP/s; NaN where that is not known.
+    is_untuned : bool
+        Whether it is the kernel without a schedule, because no schedule is faster.
     verified : bool
         Whether its outputs were compared with those of the kernel without a schedule.
     reason : str
@@ -115,6 +117,7 @@ class KernelResult:
     untuned: "KernelTime | None"
     flop: float
     peak_gflops: float
+    is_untuned: bool
     verified: bool
     reason: str
     deviation: float
@@ -183,6 +186,7 @@ class KernelResult:
             },
             "gflops": None if self.flop != self.flop else self.gflops,
             "peak_gflops": None if self.peak_gflops != self.peak_gflops else self.peak_gflops,
+            "is_untuned": self.is_untuned,
             "verified": self.verified,
             "reason": self.reason,
             "deviation": None if self.deviation != self.deviation else self.deviation,
@@ -204,7 +208,9 @@ class KernelResult:
             f"  {self.trials} schedules measured, {self.known_trials} known before; ended by "
             f"{self.why_ended}",
         ]
-        if self.untuned is not None:
+        if self.is_untuned:
+            lines.append("  no schedule is faster than the kernel without one, which this is")
+        elif self.untuned is not None:
             gain = self.untuned.secs / self.time.secs
             lines.append(
                 f"  without a schedule: {shown_us(self.untuned.secs)} us, {gain:.1f} times"

@@ -52,6 +52,7 @@ from ..one_writer import SecondWriterError, only_writer
 from ..progress import quiet_tvm
 from ..search_strategy import DropletStrategy
 from ..search_strategy.history import is_for_target, is_unmeasured, mean, valid_secs
+from ..tuning.design_space import sound_space
 from ..tuning.errors import ModelError
 from ..tuning.stop import StopRequest
 from ..tuning.target import cpu_target
@@ -59,7 +60,7 @@ from ..tuning.threads import worker_threads
 from ..tuning.torn_database import mend_torn_end
 from ..tuning.work_dir import open_work_dir
 from .arguments import arguments_of, measured_values, random_arrays, summed, tolerance
-from .call import check_limits, module_of
+from .call import check_limits, module_of, refuse_empty
 from .choice import Choice, Chosen
 from .faults import (
     CHECKS,
@@ -151,8 +152,9 @@ def tune_kernel(
     Returns
     -------
     result : KernelResult
-        The fastest of the best schedules whose outputs are those of the kernel without a schedule.
-        A first Ctrl-C, or SIGTERM, ends the tuning and returns the best so far.
+        The fastest of the best schedules whose outputs are those of the kernel without a schedule;
+        that kernel itself where it is faster. A first Ctrl-C, or SIGTERM, ends the tuning and
+        returns the best so far.
 
     Raises
     ------
@@ -166,6 +168,7 @@ def tune_kernel(
     check_limits(threads, trials, time_budget_s, patience, target_latency_us)
     module = module_of(mod)
     arguments = arguments_of(module)
+    refuse_empty(module)
     roles = integer_roles(module)
     arrays = random_arrays(arguments, seed, inputs, roles)
     folder, allocate = _given_arguments(measured_values(arguments, arrays, inputs, roles))
@@ -225,6 +228,7 @@ def tune_kernel(
             untuned=chosen.untuned,
             flop=flop_of(module),
             peak_gflops=peak,
+            is_untuned=chosen.is_untuned,
             verified=chosen.verdict.is_right is True,
             reason=chosen.verdict.reason,
             deviation=chosen.verdict.deviation,
@@ -322,7 +326,7 @@ class _Run:
                     max_trials_global=left,
                     database=self._database,
                     strategy=StoppableStrategy(strategy, rules, on_batch),
-                    space=space,
+                    space=sound_space(space, self._module, self._target),
                     cost_model="none",
                     measure_callbacks=[
                         *MeasureCallback.create("default"),
@@ -354,7 +358,13 @@ class _Run:
         ]
         if not timed:
             raise nothing_measured(
-                self._name, self._target, self._directory, self.known, self.failures, why_ended
+                self._name,
+                [argument.name for argument in arguments_of(self._module)],
+                self._target,
+                self._directory,
+                self.known,
+                self.failures,
+                why_ended,
             )
         timed.sort(key=lambda row: row[:2])
         ranked = [(position, record) for _, position, record in timed]

@@ -35,6 +35,7 @@ from tvm.target import Target
 from ..deviation import deviation
 from ..measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
 from .arguments import Argument
+from .faults import other_inputs
 from .library_runs import run_library, save_arrays, time_libraries
 
 BUILD_SECS = 120.0
@@ -126,7 +127,19 @@ class Expected:
 
 
 class CannotCheck(RuntimeError):
-    """A schedule could not be checked or timed, and it is not the schedule's fault."""
+    """A schedule could not be checked or timed, and it is not the schedule's fault.
+
+    Parameters
+    ----------
+    reason : str
+        Why.
+    is_crash : bool
+        Whether a kernel ended its process.
+    """
+
+    def __init__(self, reason: str, is_crash: bool = False) -> None:
+        super().__init__(reason)
+        self.is_crash = is_crash
 
 
 class Verifier:
@@ -169,6 +182,11 @@ class Verifier:
         self._call = run or self._run_in_worker
         self._inputs = directory / "inputs.npz"
         save_arrays(self._inputs, arrays)
+
+    @property
+    def advice(self) -> str:
+        """What to do where the values of the arguments crash the kernel."""
+        return other_inputs([argument.name for argument in self._arguments])
 
     def _run_in_worker(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._pool.submit(secs, function, *arguments, fresh=True).result()
@@ -269,7 +287,8 @@ class Verifier:
                 secs = self._call(RUN_SECS, time_libraries, *task)
                 rounds.append(dict(zip(turn, secs, strict=True)))
             except TaskFailed as error:
-                raise CannotCheck(f"timing them: {error}") from error
+                is_crash = error.failure.kind == "crash"
+                raise CannotCheck(f"timing them: {error}", is_crash) from error
         return {name: KernelTime.of([one[name] for one in rounds]) for name in names}
 
 

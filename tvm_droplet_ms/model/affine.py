@@ -61,7 +61,7 @@ class Chain:
         if None not in (self.axis, step.axis) and self.axis != step.axis:
             return None
         affine = self.affine.then(step.affine)
-        if not affine.is_finite():
+        if not affine.is_finite() or affine.vanishes(self.affine, step.affine):
             return None
         axis = step.axis if self.axis is None else self.axis
         return Chain(self.source, self.layer, axis, affine, self.operations + step.operations)
@@ -193,7 +193,8 @@ def fold_affine() -> tvm.transform.Pass:
 
     The weights are computed with NumPy. Each layer gets a weight of its own, so one that several
     layers share is not changed for the others. Batch norms in training mode, those whose running
-    mean or variance is used, and chains with an infinite scale stay as they are.
+    mean or variance is used, and chains with an infinite scale stay as they are; a chain ends
+    where its scale would be too small for float32.
 
     Returns
     -------

@@ -51,6 +51,14 @@ class ChannelAffine:
             both = [values.astype(np.float32) for values in (self.scale, self.shift)]
         return all(bool(np.isfinite(values).all()) for values in both)
 
+    def vanishes(self, first: "ChannelAffine", second: "ChannelAffine") -> bool:
+        """Whether a scale is 0 or denormal in float32, and those that it is made of are not 0.
+
+        Of a large number the two functions, one after the other, can keep more.
+        """
+        small = np.abs(self.scale) < np.finfo(np.float32).tiny
+        return bool((small & (first.scale != 0) & (second.scale != 0)).any())
+
     def scales(self) -> bool:
         """Whether some scale is not 1."""
         return bool((self.scale != 1).any())

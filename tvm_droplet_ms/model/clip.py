@@ -40,7 +40,9 @@ def _rewrite(_bindings: Bindings) -> Rewrite:
             return None
         result = value.args[0]
         low, high = _bound(value.args[1]), _bound(value.args[2])
-        if low is None or high is None or np.isnan(low) or np.isnan(high):
+        # With the bounds the wrong way round TVM gives the lower one, and a maximum and a minimum
+        # the upper one. With NaN neither comparison holds.
+        if low is None or high is None or not low <= high:
             return None
         if low != -np.inf:
             result = relax.op.maximum(result, relax.const(np.float32(low)))
@@ -62,6 +64,6 @@ def expand_clips() -> tvm.transform.Pass:
     Returns
     -------
     ret : tvm.transform.Pass
-        The pass. Only clips of float32 are replaced.
+        The pass. Only clips of float32 are replaced whose lower bound is not above the upper one.
     """
     return binding_pass("ExpandClips", _rewrite, [CLIP])

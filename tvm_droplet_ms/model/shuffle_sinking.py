@@ -92,11 +92,16 @@ def _is_depthwise(layer: Any, channels: int) -> bool:
 
 
 def _unshuffled(operand: Expr, places: "np.ndarray[Any, Any]") -> Expr | None:
-    """Return an operand for the channels before the shuffle. None if it is no constant."""
+    """Return an operand for the channels before the shuffle.
+
+    None if it is no constant, or of a higher rank.
+    """
     values = array_of(operand)
     if values is None:
         is_tensor = isinstance(operand.ty, relax.TensorType)
         return None if is_tensor or isinstance(operand, relax.Var) else operand
+    if values.ndim > CHANNELS + 1:
+        return None
     if values.ndim == 0 or values.shape[-1] == 1:
         return operand
     return constant(np.take(values, places, axis=-1))

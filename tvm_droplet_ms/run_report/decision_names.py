@@ -24,12 +24,20 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+_PARALLEL = "meta_schedule.parallel"
 _USES = {
     "meta_schedule.unroll_explicit": "unrolling",
     "meta_schedule.unroll_implicit": "unrolling",
     "meta_schedule.vectorize": "vectorization",
-    "meta_schedule.parallel": "parallel loops",
+    _PARALLEL: "parallel loops",
 }
+
+
+def is_parallel_extent(instruction: Sequence[Any]) -> bool:
+    """Whether an instruction is a parallel annotation by a constant, which searches change."""
+    kind, inputs, attributes, _ = instruction
+    is_parallel = kind == "Annotate" and list(attributes[:1]) == [_PARALLEL]
+    return is_parallel and isinstance(inputs[1], int)
 
 
 def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
@@ -43,7 +51,8 @@ def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
     Returns
     -------
     names : dict[int, str]
-        By the place of the instruction, such as "tile of matmul, loop 2". All are different.
+        By the place of the instruction, such as "tile of matmul, loop 2". All are different. The
+        constant of a parallel annotation counts as a decision.
     """
     variables: dict[str, str] = {}
     names: dict[int, str] = {}
@@ -64,7 +73,10 @@ def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
             names[place] = f"place of {first or 'a block'}"
         elif kind.startswith("Sample"):
             names[place] = _use(instructions, outputs)
-        elif kind != "Annotate":
+        elif kind == "Annotate":
+            if is_parallel_extent(instructions[place]):
+                names[place] = _USES[_PARALLEL]
+        else:
             # What is made of a block is named after it: a cache, a part of a reduction.
             for output in outputs:
                 variables[str(output)] = first

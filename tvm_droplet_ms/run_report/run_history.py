@@ -25,7 +25,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from .decision_names import decision_names
+from .decision_names import decision_names, is_parallel_extent
 
 RECORDS = "database_tuning_record.json"
 FAILED_SECS = 1e10
@@ -49,7 +49,7 @@ class Trial:
     sketch : int
         The number of its design space, in the order of their appearance.
     decisions : tuple[tuple[str, str], ...]
-        The name and the value of each sampled decision.
+        The name and the value of each sampled decision, and of the extent of a parallel loop.
     line : int
         The position of its record in the file.
     """
@@ -143,7 +143,9 @@ def _trial(
     kinds = [str(inst[0]) for inst in insts]
     if _POSTPROCESSORS in kinds:
         kinds = kinds[: kinds.index(_POSTPROCESSORS)]
-    sketch = sketches.setdefault(" ".join(kinds), len(sketches))
+    # Design spaces of the same instructions may work on different blocks and loops.
+    shape = [_without_extent(inst) for inst in insts[: len(kinds)]]
+    sketch = sketches.setdefault(json.dumps(shape), len(sketches))
     times = [float(sec) for sec in secs or ()]
     valid = bool(times) and all(0.0 < sec < FAILED_SECS for sec in times)
     mean = sum(times) / len(times) if valid else math.inf
@@ -153,4 +155,16 @@ def _trial(
         for position, value in decisions
         if int(position) < len(kinds)
     )
-    return Trial(mean, sketch, named, line)
+    extents = tuple(
+        (names[place], json.dumps(insts[place][1][1]))
+        for place in range(len(kinds))
+        if is_parallel_extent(insts[place])
+    )
+    return Trial(mean, sketch, named + extents, line)
+
+
+def _without_extent(inst: Sequence[Any]) -> list[Any]:
+    """An instruction but for the constant of a parallel annotation, which a search may change."""
+    kind, inputs, attributes, outputs = inst
+    fixed = inputs[:1] if is_parallel_extent(inst) else inputs
+    return [kind, fixed, attributes, outputs]

@@ -20,6 +20,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from .refit import divisors
+
 
 @lru_cache(maxsize=1024)
 def prime_factors(number: int) -> tuple[int, ...]:
@@ -68,7 +70,7 @@ def factorisations(extent: int, length: int, max_innermost_factor: int = -1) -> 
         tiles = np.full((int(fits), 1), extent)
     else:
         parts = []
-        for factor in (number for number in range(1, extent + 1) if extent % number == 0):
+        for factor in divisors(extent):
             rest = factorisations(extent // factor, length - 1, max_innermost_factor)
             parts.append(np.insert(rest, 0, factor, axis=1))
         tiles = np.concatenate(parts)

@@ -131,8 +131,9 @@ class DropletSearch:
             self._log_step(before, self._history.best())
 
     def _log_descent(self) -> None:
-        best = self._history.best()
-        if best is not None:
+        found = self.context.best()
+        if found is not None:
+            best, _ = found
             sketch, point = _read(best)
             start = f"{mean(best.secs) * 1e6:.4g} us, {sketch.describe(point)}"
             self.log.begin("descend", f"descending from {start}")

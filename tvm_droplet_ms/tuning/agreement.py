@@ -27,16 +27,19 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
+from .application import by_workload
 from .compiled_model import CompiledModel
 from .diagnosis import SearchClock, TooLate, first_change
 from .errors import ModelError
-from .judgement import Judgement
+from .frontends.imported import Locate
+from .judgement import Judgement, remarks
 from .lowering import lower
 from .model_kernels import ModelKernels
 from .output_check import OutputCheck
 from .parts import Parts
+from .roofline import naive_secs
 from .stop import StopRequest
-from .wrong_schedules import by_workload, without_wrong_schedules
+from .wrong_schedules import without_wrong_schedules
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +50,10 @@ Prepare = Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
 
 SEARCH_SHARE = 0.5
 """The share of the time that is left in which what changes the outputs is looked for."""
+
+
+GRACE_SECS = 5.0
+"""What a run without schedules may take beyond the deadline: nothing else can be handed over."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,8 @@ class Agreement:
         Where the time goes.
     note : Callable[[str], None]
         Is told what was left out.
+    locate : Locate | None
+        Finds what the import computes otherwise than the reference.
     """
 
     def __init__(
@@ -100,13 +109,15 @@ class Agreement:
         check: OutputCheck,
         parts: Parts,
         note: Callable[[str], None],
+        *,
+        locate: Locate | None = None,
     ) -> None:
         self._mod = mod
         self._passes = passes
         self._check = check
         self._parts = parts
         self._note = note
-        self._judgement = Judgement(mod, check)
+        self._judgement = Judgement(mod, check, locate)
         self._right: dict[int, TuningRecord] = {}
 
     def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
@@ -131,10 +142,8 @@ class Agreement:
             find an executable whose outputs agree.
         """
         skipped: list[str] = []
-        while True:
-            made = self._make(prepare, skipped)
-            if self.agrees(made.compiled) or self._is_rounding(made, stop):
-                break
+        made = self._make(prepare, skipped)
+        while not (self.agrees(made.compiled) or self._is_rounding(made, stop)):
             late = stop.earlier((1 - SEARCH_SHARE) * stop.left)
             with self._parts("search for what changes the outputs"):
                 found, name = self._search(made, prepare, skipped, SearchClock(late))
@@ -143,22 +152,11 @@ class Agreement:
                 break
             skipped.append(name)
             self._note(f"the graph pass {name} changed the outputs and was left out")
-        self._right = by_workload(made.kernels)
-        self._say_what_was_not_checked()
+            made = self._make_or_leave(made, prepare, skipped)
+        self._right = by_workload(made.kernels.schedules())
+        for text in remarks(self._check):
+            self._note(text)
         return made
-
-    def _say_what_was_not_checked(self) -> None:
-        for number in self._check.unchecked:
-            self._note(
-                f"output {number} is (almost) 0 for all inputs of the check, so that nothing was "
-                "checked there: pass inputs with which it is not"
-            )
-        if self._check.is_noisy:
-            self._note(
-                "some outputs are ill-conditioned: a rounding error moves those of "
-                f"{self._check.reference.name} by more than the tolerance, so that they were "
-                "compared within what rounding moves"
-            )
 
     def last(
         self,
@@ -223,6 +221,8 @@ class Agreement:
 
     def _is_rounding(self, made: Executable, stop: StopRequest) -> bool:
         """Whether the import agrees, and a float64 run says that the difference is rounding."""
+        if naive_secs(made.kernels.tasks) > stop.left + GRACE_SECS:
+            raise self._too_late(made.compiled)
         if stop.is_due:
             return False
         with self._parts("check"):
@@ -250,21 +250,34 @@ class Agreement:
         return self._untouched(made), ""
 
     def _without_passes(self, made: Executable, prepare: Prepare) -> Executable:
-        """The import with schedules where that agrees, or else without any."""
-        plain = self._make(prepare, [name for name, _ in self._passes])
+        """The import with schedules where that agrees, or without any."""
+        plain = self._make_or_leave(made, prepare, [name for name, _ in self._passes])
         return plain if self.agrees(plain.compiled) else self._untouched(made)
+
+    def _make_or_leave(
+        self, before: Executable, prepare: Prepare, skipped: Collection[str]
+    ) -> Executable:
+        """The model without some passes; the untouched import where the time is too short."""
+        try:
+            return self._make(prepare, skipped)
+        except ModelError as error:
+            logger.info("%s", error)
+            return self._untouched(before)
 
     def _untouched(self, made: Executable) -> Executable:
         kernels = made.kernels.variant(self._mod, partial(lower, is_reference=True))
         start = time.monotonic()
         compiled = self._compile(kernels)
         if not self.agrees(compiled):
-            raise ModelError(
-                f"the outputs differ from those of {self._check.reference.name} by "
-                f"{self._check.deviation(compiled):.1e} of the scale of their row, and the time is "
-                "too short to find out why: pass a larger time_budget_s (--minutes)"
-            )
+            raise self._too_late(compiled)
         return Executable(self._mod, kernels, compiled, time.monotonic() - start)
+
+    def _too_late(self, compiled: CompiledModel) -> ModelError:
+        return ModelError(
+            f"the outputs differ from those of {self._check.reference.name} by "
+            f"{self._check.deviation(compiled):.1e} of the scale of their row, and the time is too "
+            "short to find out why: pass a larger time_budget_s (--minutes)"
+        )
 
     def _wrong_pass(
         self, kernels: ModelKernels, skipped: Collection[str], clock: SearchClock

@@ -75,6 +75,13 @@ def database_of(records: Iterable[TuningRecord]) -> MemoryDatabase:
     return database
 
 
+def by_workload(database: Database) -> dict[int, TuningRecord]:
+    """The records of a database of one for each workload, by the structural hash of these."""
+    return {
+        structural_hash(record.workload.mod): record for record in database.get_all_tuning_records()
+    }
+
+
 def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
     """What ``MetaScheduleApplyDatabase`` should apply: the fastest that was measured, or a pick.
 

@@ -21,11 +21,12 @@ from statistics import median
 
 import numpy as np
 
-from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
 from .alternation import time_in_alternation
-from .alternatives import fastest_variant, near_best, with_ranks
+from .alternatives import Ranked, fastest_variant, near_best, with_ranks
+from .application import by_workload
 from .compiled_model import CompiledModel
 from .kernel_table import secs_by_workload
 from .model_kernels import ModelKernels
@@ -40,7 +41,7 @@ def faster_inside(
     database: Database,
     target: Target,
     inputs: Sequence[np.ndarray],
-) -> CompiledModel | None:
+) -> tuple[CompiledModel, dict[int, TuningRecord]] | None:
     """Compile the model with those near-best schedules that are fastest inside it.
 
     Parameters
@@ -58,11 +59,12 @@ def faster_inside(
 
     Returns
     -------
-    faster : CompiledModel | None
-        The new model, where it is faster than ``last`` in alternating runs. None otherwise.
+    faster : tuple[CompiledModel, dict[int, TuningRecord]] | None
+        The new model and its schedules of these kernels, by the structural hash of the workload,
+        where it is faster than ``last`` in alternating runs. None otherwise.
     """
     schedules = kernels.schedules()
-    ranked = near_best(database, target)
+    ranked = _after_those_of(schedules, near_best(database, target))
     variants = [last]
     for rank in range(1, max((len(records) for records in ranked.values()), default=0)):
         ranks = dict.fromkeys(ranked, rank)
@@ -70,10 +72,25 @@ def faster_inside(
     ranks = fastest_variant(_secs_inside(kernels, variants, inputs))
     if not any(ranks.values()):
         return None
-    chosen = kernels.compile(with_ranks(schedules, ranked, ranks))
+    taken = with_ranks(schedules, ranked, ranks)
+    chosen = kernels.compile(taken)
     timers = {"last": last.timer(inputs), "chosen": chosen.timer(inputs)}
     secs = time_in_alternation(timers, ROUNDS)
-    return chosen if median(secs["chosen"]) < median(secs["last"]) else None
+    if median(secs["chosen"]) >= median(secs["last"]):
+        return None
+    return chosen, {key: record for key, record in by_workload(taken).items() if key in ranked}
+
+
+def _after_those_of(schedules: Database, ranked: Ranked) -> Ranked:
+    """The choices with the schedule that a kernel has first; none where it has another one."""
+    ordered: Ranked = {}
+    for key, current in by_workload(schedules).items():
+        text = str(current.trace)
+        records = ranked.get(key, [])
+        others = [record for record in records if str(record.trace) != text]
+        if len(others) < len(records):
+            ordered[key] = [current, *others]
+    return ordered
 
 
 def _secs_inside(

@@ -18,7 +18,6 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,15 +27,13 @@ from tvm.ir import IRModule
 
 from .double_precision import in_float64, with_wide_inputs
 from .errors import ModelError
-from .frontends.imported import Arrays
+from .frontends.imported import Arrays, Locate, Run
 from .lowering import lower
 from .model_kernels import ModelKernels
 from .output_check import OutputCheck
 from .stop import StopRequest
 
 logger = logging.getLogger(__name__)
-
-Run = Callable[[Sequence[np.ndarray]], Arrays]
 
 
 class Judgement:
@@ -52,11 +49,14 @@ class Judgement:
         The module as it was imported.
     check : OutputCheck
         What the outputs are compared with.
+    locate : Locate | None
+        Finds what the import computes otherwise than the reference.
     """
 
-    def __init__(self, mod: IRModule, check: OutputCheck) -> None:
+    def __init__(self, mod: IRModule, check: OutputCheck, locate: Locate | None = None) -> None:
         self._mod = mod
         self._check = check
+        self._locate = locate
         self._was_asked = False
 
     def ask(self, kernels: ModelKernels, compiled: Run, stop: StopRequest) -> None:
@@ -97,9 +97,25 @@ class Judgement:
             if off > check.tolerance:
                 raise ModelError(
                     f"TVM's import of the model computes something else than "
-                    f"{check.reference.name}: the outputs differ by {off:.1e} of the scale of "
-                    "their row before anything is tuned, so that the model cannot be tuned rightly"
+                    f"{check.reference.name}{self._where(kernels, number)}: the outputs differ by "
+                    f"{off:.1e} of the scale of their row before anything is tuned, so that the "
+                    "model cannot be tuned rightly"
                 )
+
+    def _where(self, kernels: ModelKernels, number: int) -> str:
+        """At which node the import differs, in words; empty where that is not known."""
+        if self._locate is None:
+            return ""
+        # What fails here must not hide what is to be said.
+        try:
+            node = self._locate(
+                self._check.inputs[number],
+                lambda mod: kernels.variant(mod, partial(lower, is_reference=True)).compile(),
+            )
+        except Exception as error:
+            logger.info("the node was not found: %s", (str(error).splitlines() or [""])[0])
+            return ""
+        return f", first at {node}" if node else ""
 
     def _in_float64(self, kernels: ModelKernels) -> Run | None:
         """The import in float64; None where it cannot be computed so."""
@@ -123,3 +139,19 @@ def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
         return np.where(np.isfinite(difference), right + difference, right)
 
     return [moved(*triple) for triple in zip(expected, single, wide, strict=True)]
+
+
+def remarks(check: OutputCheck) -> list[str]:
+    """What a check could not say, in words for the user."""
+    texts = [
+        f"output {number} is (almost) 0 for all inputs of the check, so that nothing was checked "
+        "there: pass inputs with which it is not"
+        for number in check.unchecked
+    ]
+    if check.is_noisy:
+        texts.append(
+            "some outputs are ill-conditioned: a rounding error moves those of "
+            f"{check.reference.name} by more than the tolerance, so that they were compared within "
+            "what rounding moves"
+        )
+    return texts

@@ -34,6 +34,7 @@ from .batch_size import batch_size
 from .cold_timing import InsideTiming
 from .experience import Experience
 from .first_picks import is_tunable
+from .inside_choice import kept_choice
 from .kept_arguments import allocate_or_keep
 from .kernel_objects import KernelObjects
 from .lowering import ModelBuilder, lower
@@ -170,13 +171,15 @@ class KernelTuner:
     def kernels(self, graph: IRModule) -> ModelKernels:
         """The kernels of a prepared graph."""
         with self._parts("graph"):
-            return ModelKernels(
+            kernels = ModelKernels(
                 graph,
                 self._target,
                 self.database,
                 self._builder,
                 lower_graph=self._lower_graph,
             )
+            kernels.preferred = kept_choice(self._directory, self.database, self._target)
+            return kernels
 
     def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
         """Give every kernel a schedule."""

@@ -26,7 +26,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from tvm.target import Target
 
-from .application import database_of, database_to_apply
+from ..search_strategy.history import mean, valid_secs
+from .alternatives import NEAR
+from .application import by_workload, database_of, database_to_apply
 from .compiled_model import CompiledModel
 from .experience import Experience
 from .first_picks import Pace, pick_schedules
@@ -65,8 +67,11 @@ class ModelKernels:
         Schedules before anything is measured; empty before ``pick``.
     untouched : set[str]
         Names of tasks that are not scheduled, because their schedules gave other outputs.
+    preferred : dict[int, TuningRecord]
+        By the structural hash of the workload: a measured schedule to take instead of the best one,
+        for as long as it is about as fast.
     chosen : dict[int, TuningRecord]
-        By the structural hash of the workload: a schedule to take instead of the best one.
+        The same, whatever is measured.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class ModelKernels:
         self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
         self.picks = FirstPicks()
         self.untouched: set[str] = set()
+        self.preferred: dict[int, TuningRecord] = {}
         self.chosen: dict[int, TuningRecord] = {}
         self._target = target
         self._database = database
@@ -110,12 +116,13 @@ class ModelKernels:
         )
 
     def schedules(self) -> MemoryDatabase:
-        """The schedule of each task: chosen, or the best that was measured, or picked."""
+        """The schedule of each task: chosen, preferred, the best that was measured, or picked."""
         database = database_to_apply(self._database, self.picks, self._target)
-        records = {
-            structural_hash(record.workload.mod): record
-            for record in database.get_all_tuning_records()
-        }
+        records = by_workload(database)
+        for key in records.keys() & self.preferred.keys():
+            kept, best = self.preferred[key], records[key]
+            if mean(valid_secs(kept.run_secs)) <= NEAR * mean(valid_secs(best.run_secs)):
+                records[key] = kept
         records.update((key, self.chosen[key]) for key in records.keys() & self.chosen.keys())
         for task in self.tasks:
             if task.task_name in self.untouched:

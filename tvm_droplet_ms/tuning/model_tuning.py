@@ -36,6 +36,7 @@ from .ending import FirstCosts, timed_runs
 from .errors import TooLateError
 from .experience import Experience
 from .frontends.imported import ImportedModel
+from .inside_choice import keep_choice
 from .inside_model import ROUNDS, faster_inside
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
@@ -143,7 +144,9 @@ class ModelTuning:
             watch=watch,
         )
         steps = graph_passes() if passes is None else passes
-        self._agreement = Agreement(imported.mod, steps, check, parts, self._note)
+        self._agreement = Agreement(
+            imported.mod, steps, check, parts, self._note, locate=imported.locate
+        )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
@@ -241,8 +244,10 @@ class ModelTuning:
         with self._parts("choice inside the model"):
             inputs = self._check.inputs[0]
             faster = faster_inside(kernels, last, self._database, self._target, inputs)
-        if faster is not None and self._agreement.agrees(faster):
-            self._keep(faster)
+        if faster is not None and self._agreement.agrees(faster[0]):
+            self._keep(faster[0])
+            kernels.preferred.update(faster[1])
+            keep_choice(self._directory, faster[1])
 
     def _keep(self, compiled: CompiledModel) -> float:
         """Write the executable of the work directory; returns the seconds."""

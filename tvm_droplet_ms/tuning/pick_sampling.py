@@ -37,6 +37,7 @@ from ..search_strategy.known_schedules import KnownLike, find_schedules
 from ..search_strategy.logger import logger
 from ..search_strategy.prior import CostModelPrior
 from ..search_strategy.tuned_task import nearest_points
+from .design_space import sound_space
 from .diverse import choose_different
 from .picks import FirstPick, last_line
 from .plain_schedule import plain_schedule
@@ -179,7 +180,7 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     context = TuneContext(
         request.mod,
         target=request.target,
-        space_generator=request.space,
+        space_generator=sound_space(request.space, request.mod, request.target),
         rand_state=request.seed + 1,
         num_threads=request.num_threads,
     )

@@ -22,6 +22,7 @@ at the bandwidth. The bounds rank kernels and say when to stop; they are estimat
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -36,6 +37,9 @@ BLAS_SHARE = 0.94
 WORKING_SETS = tuple(2**power for power in (17, 20, 23, 26))
 """Bytes of the working sets that the bandwidth is measured with, ascending: 128 KiB to 64 MiB, so
 that each level of a cache has one."""
+
+NAIVE_RATE = 2e9
+"""Operations in a second of kernels without schedules, at best: 0.3e9 to 2e9 were seen."""
 
 LEAST_BOUND = 1e-9
 """The least roofline of a task in seconds, for one that neither computes nor moves anything."""
@@ -202,3 +206,21 @@ def measure_machine(threads: int = 1) -> MachineRates:
     for place in range(len(bandwidths) - 2, -1, -1):
         bandwidths[place] = max(bandwidths[place], bandwidths[place + 1])
     return MachineRates(peak, WORKING_SETS, tuple(bandwidths))
+
+
+def naive_secs(tasks: Iterable[Any]) -> float:
+    """The least seconds that a run of kernels without schedules takes.
+
+    Parameters
+    ----------
+    tasks : Iterable[ExtractedTask]
+        The tasks of the kernels. Those whose work cannot be counted are left out.
+    """
+    total = 0.0
+    for task in tasks:
+        # TVM raises errors of many types for a statement that it cannot count.
+        try:
+            total += int(task.weight) * task_work(task.dispatched[0]).flops
+        except Exception:
+            continue
+    return total / NAIVE_RATE

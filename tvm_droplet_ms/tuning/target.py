@@ -19,6 +19,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import tvm_ffi
+
 from tvm.target import Target
 
 from ..host import host_target
@@ -43,7 +45,8 @@ def cpu_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target
     Raises
     ------
     ModelError
-        If TVM does not know the target, or it is none of a CPU.
+        If TVM does not know the target, it is none of a CPU, or one of another architecture than
+        this machine's.
     """
     if isinstance(target, str) and target == "auto":
         target = host_target()
@@ -58,4 +61,26 @@ def cpu_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target
             f"target {given} is of kind {given.kind.name}: whole models are tuned for CPUs, "
             "expected the kind llvm"
         )
+    _refuse_foreign(given)
     return Target({**dict(given.export()), "num-cores": threads})
+
+
+def _refuse_foreign(target: Target) -> None:
+    """Refuse a target whose kernels this machine cannot link: its linker would, for each build."""
+    ours = str(Target.from_device("cpu").attrs["mtriple"])
+    triple = str(target.attrs.get("mtriple") or ours)
+    architecture = ours.partition("-")[0]
+    if triple.partition("-")[0] != architecture:
+        raise ModelError(
+            f"target {target} is for {triple}, and this machine, which links the kernels, is "
+            f"{ours}: expected the same architecture. ms.tune_tir with "
+            "tvm_droplet_ms.measure.fleet.FleetRunner and measure.WarmBuilder() has servers of "
+            "that architecture link and measure them"
+        )
+    cpu = target.attrs.get("mcpu")
+    is_valid = tvm_ffi.get_global_func("target.llvm_is_valid_cpu", allow_missing=True)
+    if cpu and is_valid is not None and not is_valid(str(cpu), triple):
+        raise ModelError(
+            f"target {target} has the mcpu {str(cpu)!r}, which LLVM does not know for {triple}: "
+            f"expected such as {str(Target.from_device('cpu').attrs['mcpu'])!r}, this machine's"
+        )

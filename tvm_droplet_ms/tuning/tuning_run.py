@@ -40,6 +40,7 @@ from ..compat import fast_tune_contexts
 from ..cost_model.training.training_data import target_text
 from ..search_strategy.logger import logger
 from .application import best_records
+from .design_space import sound_space
 from .first_picks import is_tunable
 from .priorities import Priorities, Stake
 from .roofline import MachineRates, measure_machine, task_bound
@@ -188,7 +189,7 @@ def tune_tasks_by_clock(
             TuneContext(
                 task.dispatched[0],
                 target=task.target,
-                space_generator=space,
+                space_generator=sound_space(space, task.dispatched[0], task.target),
                 search_strategy=strategy,
                 task_name=task.task_name,
                 rand_state=rand_state,

@@ -22,7 +22,7 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from .application import database_of
+from .application import by_workload, database_of
 from .compiled_model import CompiledModel
 from .diagnosis import SearchClock, TooLate, all_changes
 from .model_kernels import ModelKernels
@@ -60,7 +60,7 @@ def without_wrong_schedules(
         A model whose outputs agree; None where they differ without any of the schedules.
     """
     right = right or {}
-    schedules = by_workload(kernels)
+    schedules = by_workload(kernels.schedules())
     tasks = [
         (str(task.task_name), key)
         for task in kernels.tasks
@@ -106,11 +106,3 @@ def without_wrong_schedules(
 
 def _same(one: TuningRecord, other: TuningRecord) -> bool:
     return str(one.trace) == str(other.trace)
-
-
-def by_workload(kernels: ModelKernels) -> dict[int, TuningRecord]:
-    """The schedules that kernels have, by the structural hash of the workload."""
-    return {
-        structural_hash(record.workload.mod): record
-        for record in kernels.schedules().get_all_tuning_records()
-    }

@@ -20,6 +20,8 @@ import argparse
 import sys
 from typing import Any
 
+from ..arguments import positive, seed
+
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
@@ -38,7 +40,7 @@ def add_command(commands: Any) -> None:
     )
     demo.add_argument(
         "--seed",
-        type=int,
+        type=seed,
         default=0,
         help="seed of the search and the inputs (default: %(default)s)",
     )
@@ -56,8 +58,8 @@ def add_command(commands: Any) -> None:
 
 def _trials(text: str) -> int:
     try:
-        trials = int(text)
-    except ValueError:
+        trials = positive(text)
+    except argparse.ArgumentTypeError:
         trials = 0
     if trials < 2:
         raise argparse.ArgumentTypeError(

@@ -96,6 +96,7 @@ class TreeSearch(Generic[S]):
         self._means: dict[str, tuple[int, float]] = {}
         self._simulated: list[str] = []
         self._idle = 0
+        self._end = math.inf
 
     def run(
         self,
@@ -112,7 +113,7 @@ class TreeSearch(Generic[S]):
         state : S
             The first state.
         time_limit : float
-            Seconds; the simulation under way is finished.
+            Seconds; the action under way is finished.
         max_simulations : float
             The most simulations.
         max_costs : float
@@ -123,11 +124,11 @@ class TreeSearch(Generic[S]):
         found : Found
             The best state that any simulation has seen.
         """
-        end = time.perf_counter() + time_limit
+        self._end = time.perf_counter() + time_limit
 
         def is_over() -> bool:
             spent = self._found.simulations >= max_simulations or len(self._costs) >= max_costs
-            return spent or self._idle >= IDLE_SIMULATIONS or time.perf_counter() > end
+            return spent or self._idle >= IDLE_SIMULATIONS or self._is_late()
 
         self._start = state
         self._first = self._cost(state)
@@ -331,11 +332,16 @@ class TreeSearch(Generic[S]):
             if not in_order:
                 self._rng.shuffle(actions)
             for action in actions:
+                if self._is_late():
+                    return state
                 after = self._environment.step(state, action)
                 if after is not None:
                     state, changed = after, True
                     self._simulated.append(action)
         return self._environment.filled(state, actions)
+
+    def _is_late(self) -> bool:
+        return time.perf_counter() > self._end
 
     def _reward(self, gain: float) -> float:
         return max(gain, 0.0)

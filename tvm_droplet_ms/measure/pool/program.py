@@ -69,8 +69,14 @@ class Program:
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stderr=self._stderr,
-                # Files that are left there when the program is killed go with the directory.
-                env={**os.environ, "TMPDIR": directory},
+                env={
+                    **os.environ,
+                    # Files that are left there when the program is killed go with the directory.
+                    "TMPDIR": directory,
+                    # tvm_ffi would ask PyTorch, where it is installed, for a CUDA device, and what
+                    # is forked from a process that has one cannot use it.
+                    "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
+                },
                 # Out of the terminal's group, which Ctrl-C interrupts as a whole.
                 start_new_session=True,
             )

@@ -31,8 +31,10 @@ import numpy as np
 
 from .branches import rename, take_branch
 from .evaluation import evaluate_node
+from .opset import OLDEST_SCAN
 from .order import reads, subgraphs
 from .static_types import StaticTypes
+from .unrolling import Steps, UnknownLength, Unroller
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -41,6 +43,7 @@ Array = np.ndarray[Any, Any]
 
 RANDOM = {
     "Bernoulli",
+    "Dropout",
     "Multinomial",
     "RandomNormal",
     "RandomNormalLike",
@@ -58,6 +61,7 @@ def fold_constants(model: ModelProto) -> None:
     - A node whose inputs are all constants becomes constants, and so do ``Shape`` and ``Size`` of
       values of static shape. Random nodes stay, and so do those that blow up a constant.
     - Of an ``If`` of constant condition the branch that is taken remains.
+    - ``Loop`` and ``Scan`` of known length are written out step by step, up to some thousand nodes.
     - ``Identity`` and ``Dropout`` go away, and so do nodes and initializers that nothing reads.
 
     Parameters
@@ -65,13 +69,19 @@ def fold_constants(model: ModelProto) -> None:
     model : ModelProto
         The model. It is changed. Its constants are initializers afterwards.
     """
-    _Folding(model).run()
+    before = type(model)()
+    before.CopyFrom(model)
+    try:
+        _Folding(model, unrolls=True).run()
+    except UnknownLength:
+        model.CopyFrom(before)
+        _Folding(model, unrolls=False).run()
 
 
 class _Folding:
     """One pass over the nodes of the main graph, with what is known of their values."""
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, *, unrolls: bool) -> None:
         import onnx
 
         self._onnx = onnx
@@ -84,11 +94,13 @@ class _Folding:
         self._constants: dict[str, TensorProto] = {}
         self._arrays: dict[str, Array] = {}
         self._same_as: dict[str, str] = {}
+        self._copies: Counter[str] = Counter()
         self._names = {name for node in self._graph.node for name in _all_names(node)}
         self._names.update(value.name for value in self._graph.input)
         for tensor in self._graph.initializer:
             self._add_constant(tensor)
         self._kept: list[NodeProto] = []
+        self._unroller = Unroller(self._new_name) if unrolls else None
 
     def run(self) -> None:
         """Fold, and put the result into the model."""
@@ -98,9 +110,9 @@ class _Folding:
         while nodes:
             node = nodes.popleft()
             rename(node, self._same_as)
-            branch = self._branch(node)
-            if branch is not None:
-                nodes.extendleft(reversed(branch))
+            inner = self._opened(node)
+            if inner is not None:
+                nodes.extendleft(reversed(inner))
             elif not (self._drop(node) or self._fold(node)):
                 self._types.infer(node, self._constants)
                 self._kept.append(node)
@@ -118,23 +130,59 @@ class _Folding:
         return self._arrays[name]
 
     def _new_name(self, name: str) -> str:
-        new, count = name, 0
+        new = name
         while new in self._names:
-            count += 1
-            new = f"{name}_{count}"
+            self._copies[name] += 1
+            new = f"{name}_{self._copies[name]}"
         self._names.add(new)
         return new
 
-    def _branch(self, node: NodeProto) -> list[NodeProto] | None:
-        """Return the nodes of the branch that an ``If`` takes. None if that is not known."""
-        if node.op_type != "If" or not _is_standard(node) or node.input[0] not in self._constants:
+    def _opened(self, node: NodeProto) -> list[NodeProto] | None:
+        """Return the nodes that an ``If``, ``Loop`` or ``Scan`` stands for, where that is known."""
+        if not _is_standard(node):
             return None
-        condition = bool(self._array(node.input[0]).reshape(-1)[0])
-        nodes, initializers = take_branch(node, condition, self._new_name)
-        for tensor in initializers:
+        if node.op_type == "If":
+            condition = self._scalar(node.input[0])
+            if condition is None:
+                return None
+            steps = Steps(*take_branch(node, bool(condition), self._new_name))
+        else:
+            found = self._unrolled(node)
+            if found is None:
+                return None
+            steps = found
+        for tensor in steps.constants:
             self._add_constant(tensor)
-        self._uses.update(name for inner in nodes for name in reads(inner))
-        return nodes
+        self._uses.update(name for inner in steps.nodes for name in reads(inner))
+        return steps.nodes
+
+    def _unrolled(self, node: NodeProto) -> Steps | None:
+        if self._unroller is None:
+            return None
+        if node.op_type == "Loop":
+            limit, condition = node.input[0], node.input[1]
+            count, goes_on = self._scalar(limit), self._scalar(condition)
+            if limit and count is None:
+                return self._unroller.loop(node, None, None)
+            return self._unroller.loop(
+                node,
+                None if count is None else int(count),
+                (None if goes_on is None else bool(goes_on)) if condition else True,
+            )
+        if node.op_type == "Scan" and self._opsets[""] >= OLDEST_SCAN:
+            attributes = {each.name: each for each in node.attribute}
+            count = attributes["num_scan_inputs"].i
+            shapes = [self._types.shape(name) for name in node.input[-count:]]
+            known = [shape for shape in shapes if shape is not None]
+            axes = attributes["scan_input_axes"].ints if "scan_input_axes" in attributes else []
+            if len(known) == count:
+                length = known[0][axes[0] if axes else 0]
+                return self._unroller.scan(node, [len(shape) for shape in known], length)
+        return None
+
+    def _scalar(self, name: str) -> Any:
+        """The one element of a constant. None if that is not known."""
+        return self._array(name).reshape(-1)[0] if name in self._constants else None
 
     def _drop(self, node: NodeProto) -> bool:
         """Whether a node hands its first input on, and its readers read that instead."""
@@ -163,17 +211,16 @@ class _Folding:
         outputs = self._values(node)
         if outputs is None:
             return False
-        for name, value in zip(node.output, outputs):
-            if name:
-                self._arrays[name] = value
-                self._add_constant(self._onnx.numpy_helper.from_array(value, name))
+        for name, value in outputs.items():
+            self._arrays[name] = value
+            self._add_constant(self._onnx.numpy_helper.from_array(value, name))
         return True
 
-    def _values(self, node: NodeProto) -> Sequence[Array] | None:
+    def _values(self, node: NodeProto) -> dict[str, Array] | None:
         if not _is_standard(node) or node.op_type in RANDOM or any(True for _ in subgraphs(node)):
             return None
         if node.op_type in ("Shape", "Size") and (extents := self._types.shape(node.input[0])):
-            return [self._extents(node, extents)]
+            return {node.output[0]: self._extents(node, extents)}
         names = [name for name in node.input if name]
         if any(name not in self._constants for name in names):
             return None

@@ -16,7 +16,8 @@
 # under the License.
 """What the measurements of a run, and a prior, say of points that were not measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 
 import numpy as np
@@ -69,12 +70,20 @@ class Belief:
         """The smallest value that is expected of a measured point."""
         return float(self._expected.min())
 
-    def best_of(self, count: int) -> list[SpacePoint]:
+    def best_of(self, count: int, without: Container[SpacePoint] = ()) -> list[SpacePoint]:
         """The measured points that are expected to be the fastest, the fastest first.
 
         A lucky time is not trusted.
+
+        Parameters
+        ----------
+        count : int
+            The most points.
+        without : Container[SpacePoint]
+            Points to leave out, such as those that do not replay.
         """
-        return [self._measured[index] for index in np.argsort(self._expected)[:count]]
+        ranked = (self._measured[index] for index in np.argsort(self._expected))
+        return list(islice((point for point in ranked if point not in without), count))
 
     def predict(self, points: Sequence[SpacePoint]) -> Prediction:
         """Predict the values of points."""

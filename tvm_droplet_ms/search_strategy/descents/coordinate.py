@@ -27,7 +27,7 @@ from .coordinate_descent import Times, coordinate_descent
 
 
 class CoordinateDescent:
-    """Descends from the best schedule over one decision at a time.
+    """Descends from the best schedule of the design spaces over one decision at a time.
 
     Parameters
     ----------
@@ -43,6 +43,7 @@ class CoordinateDescent:
         self, search: SearchContext, prober: Prober, batch_size: Callable[[], int]
     ) -> None:
         self.batch_size = batch_size
+        self._search = search
         self._replayer = search.replayer
         self._history = search.history
         self._spaces = search.spaces
@@ -52,11 +53,10 @@ class CoordinateDescent:
 
     def descend(self) -> Generator[Batch, None, bool]:
         """Descend from the best schedule to a local optimum; see ``Descent``."""
-        best = self._history.best()
-        found = None if best is None else self._spaces.find(best.trace)
-        if best is None or found is None:
+        found = self._search.best()
+        if found is None:
             return False
-        self._sketch, start = found
+        best, (self._sketch, start) = found
         search = coordinate_descent(
             start, best.secs, self._neighbourhood, self._known, self.batch_size
         )

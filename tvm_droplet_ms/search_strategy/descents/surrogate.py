@@ -195,7 +195,7 @@ class SurrogateDescent:
 
     def _considered(self, belief: Belief) -> list[SpacePoint]:
         """Untried points to choose from."""
-        steps = self._moves.steps(belief.best_of(1)[0])
+        steps = self._steps(belief)
         random_points = self._moves.random_points(RANDOM_POINTS)
         seen = [*self._tried.seconds(), *steps, *random_points]
         parents = belief.best_of(PARENTS)
@@ -207,7 +207,7 @@ class SurrogateDescent:
         """Untried points that the prior was asked about, some of them now."""
         assert self._prior is not None
         means = self._prior.means
-        steps = self._moves.steps(belief.best_of(1)[0])
+        steps = self._steps(belief)
         promising = sorted(means, key=lambda point: -means[point])[:PARENTS]
         parents = [*belief.best_of(PARENTS), *promising]
         drafted = self._draft.best([*means, *steps], parents, belief.improvements, 2 * DRAFTED)
@@ -216,6 +216,11 @@ class SurrogateDescent:
         new = self._generator.sample(new, min(ASKED_STEPS, len(new)))
         self._ask([*drafted, *new, *self._moves.random_points(ASKED_RANDOM)])
         return [point for point in means if not self._tried.is_tried(point)]
+
+    def _steps(self, belief: Belief) -> dict[SpacePoint, None]:
+        """Steps from the best point; a prior may expect most of one that does not replay."""
+        (best,) = belief.best_of(1, without=set(self._tried.rejected()))
+        return self._moves.steps(best)
 
     def _ask(self, points: Sequence[SpacePoint]) -> None:
         """Ask the prior about points that it was not asked about."""

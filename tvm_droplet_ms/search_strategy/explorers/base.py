@@ -28,9 +28,9 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import Candidate, Replayer
-from ..design_spaces import DesignSpaces
+from ..design_spaces import DesignSpaces, SpacePoint
 from ..draft import TaskDraft
-from ..history import History
+from ..history import History, Measured
 from ..prior import CostModelPrior
 from ..tuned_task import TunedTask
 
@@ -73,6 +73,17 @@ class SearchContext:
     seed: int
     known: Sequence[TunedTask] = ()
     draft: TaskDraft | None = None
+
+    def best(self) -> tuple[Measured, SpacePoint] | None:
+        """The fastest schedule that is a point of the design spaces; None before there is one.
+
+        A database may have faster ones of other schedule rules.
+        """
+        for measured in self.history.ranking():
+            point = self.spaces.find(measured.trace)
+            if point is not None:
+                return measured, point
+        return None
 
 
 class Exploration(Protocol):

@@ -78,8 +78,9 @@ class DraftedSampling(Exploration):
 
         def score(sketch: int, points: np.ndarray) -> np.ndarray:
             scores = self._draft.scores(sketch, points)
-            finite = scores[np.isfinite(scores)]
-            if len(finite) and finite.min() == finite.max():  # It tells no point from another.
+            told = scores[~np.isnan(scores)]
+            if len(told) and np.isfinite(told[0]) and np.all(told == told[0]):
+                # It tells no point from another, nor which are valid.
                 scores = np.full(len(points), np.nan)
             known.append(~np.isnan(scores))
             return scores

@@ -25,7 +25,7 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import Candidate, Replayer
-from ..design_spaces import DesignSpaces, SpacePoint
+from ..design_spaces import SpacePoint
 from ..history import History
 from ..prior import CostModelPrior
 from ..tuned_task import nearest_points
@@ -82,10 +82,8 @@ class RandomExplorer(Explorer):
             return sampling
         near = nearest_points(search.known, search.spaces, NEAREST)
         replayed = search.replayer.replay_all(map(search.spaces.trace, near))
-        known = [one for one in replayed if one is not None and one not in search.history]
-        return PriorGuidedExploration(
-            sampling, search.prior, search.spaces, self.pool_size, self.epsilon, known
-        )
+        known = [one for one in replayed if one is not None]
+        return PriorGuidedExploration(sampling, search, self.pool_size, self.epsilon, known)
 
     def clone(self) -> "RandomExplorer":
         """An explorer of the same configuration."""
@@ -149,10 +147,8 @@ class PriorGuidedExploration(Exploration):
     ----------
     sampling : Exploration
         Samples the schedules.
-    prior : CostModelPrior
-        Predicts them.
-    spaces : DesignSpaces
-        The points of the design spaces.
+    search : SearchContext
+        The run; its prior predicts them.
     pool_size : int
         The number of random schedules to choose from.
     epsilon : float
@@ -164,16 +160,17 @@ class PriorGuidedExploration(Exploration):
     def __init__(
         self,
         sampling: Exploration,
-        prior: CostModelPrior,
-        spaces: DesignSpaces,
+        search: SearchContext,
         pool_size: int,
         epsilon: float,
         known: Sequence[Candidate] = (),
     ) -> None:
         self._sampling = sampling
         self._known = list(known)
-        self._prior = prior
-        self._spaces = spaces
+        assert search.prior is not None
+        self._prior: CostModelPrior = search.prior
+        self._spaces = search.spaces
+        self._history = search.history
         self._pool_size = pool_size
         self._epsilon = epsilon
         self._pool: dict[int, tuple[SpacePoint, Candidate]] = {}
@@ -190,7 +187,8 @@ class PriorGuidedExploration(Exploration):
         self._known.clear()
         for candidate in candidates:
             point = self._spaces.find(candidate.trace)
-            if point is not None:
+            # Those of other tasks may have been measured since they were found.
+            if point is not None and candidate not in self._history:
                 self._pool.setdefault(candidate.module, (point, candidate))
         self._prior.ask(list(self._pool.values()))
 

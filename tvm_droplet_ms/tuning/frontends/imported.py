@@ -59,7 +59,7 @@ class InputSpec:
 
     def random(self, generator: np.random.Generator) -> np.ndarray:
         """A random input: standard normal; integers and booleans by their use."""
-        if self.dtype.startswith("float"):
+        if "float" in self.dtype:
             return generator.standard_normal(self.shape).astype(self.dtype)
         return self.use.random(self.shape, generator).astype(self.dtype)
 
@@ -74,10 +74,22 @@ class Reference:
         What it is, such as "ONNX Runtime".
     run : Callable[[Sequence[np.ndarray]], list[np.ndarray]]
         Maps the inputs to the outputs.
+    fastest : Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None
+        The same at its fastest, to be timed; it may round in another way. None for `run`.
+    rounding : float
+        What values inside are rounded to, relative to them: 2**-9 where they are of eight bits. 0
+        for what their types are.
     """
 
     name: str
     run: Callable[[Sequence[np.ndarray]], Arrays]
+    fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
+    rounding: float = 0.0
+
+
+Run = Callable[[Sequence[np.ndarray]], Arrays]
+Locate = Callable[[Sequence[np.ndarray], Callable[[IRModule], Run]], str]
+"""Takes the inputs and a function that compiles a module; returns a node in words, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,8 @@ class ImportedModel:
         The module to run then, where nodes were rewritten before the import. None for ``mod``.
     notes : tuple[str, ...]
         What a user should know of the import, a sentence each.
+    locate : Locate | None
+        Finds what the import computes otherwise than the reference. None where nothing can.
     """
 
     mod: IRModule
@@ -104,6 +118,7 @@ class ImportedModel:
     reference: Reference | None = None
     original: IRModule | None = None
     notes: tuple[str, ...] = ()
+    locate: Locate | None = None
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:

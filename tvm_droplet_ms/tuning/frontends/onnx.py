@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tvm.ir import IRModule
@@ -35,6 +36,7 @@ from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ..errors import ModelError
 from .extents import resolve_shapes
 from .imported import ImportedModel, check_inputs
+from .onnx_difference import first_different_node
 from .onnx_inputs import declared_input, input_values
 from .onnx_reference import onnx_runtime
 
@@ -125,7 +127,10 @@ def import_onnx(
             "the untouched import",
         )
     specs = [replace(spec, name=name) for spec, name in zip(check_inputs(mod), bound, strict=True)]
-    return ImportedModel(mod, tuple(specs), reference, original, notes)
+    locate = partial(first_different_node, simplified.model, list(bound), _from_onnx)
+    return ImportedModel(
+        mod, tuple(specs), reference, original, notes, locate if reference else None
+    )
 
 
 def _from_onnx(model: "onnx.ModelProto") -> IRModule:

@@ -32,8 +32,9 @@ def emit_scheduled(
     """Emit a call of a kernel that ``te.extern`` makes.
 
     ``te.extern`` leaves its statements in the outermost block, where
-    ``SplitLayoutRewritePreproc`` (``split_layout_rewrite_preproc.cc``) and the schedules look for
-    a block of an operator. They find one if the statements are a block inside the outermost one.
+    ``SplitLayoutRewritePreproc`` (``split_layout_rewrite_preproc.cc``) looks for a block of an
+    operator. It finds one if the statements are a block inside the outermost one, which is not
+    named "root": there is nothing in it for schedules to change.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def emit_scheduled(
     call = builder.call_te(function, *arguments, primfunc_name_hint=name)
     variable = call.args[0]
     kernel = builder.get()[variable]
-    body = SBlockRealize([], True, SBlock([], [], [], "root", kernel.body))
+    body = SBlockRealize([], True, SBlock([], [], [], "scheduled", kernel.body))
     kernel = kernel.with_body(body).with_attrs({"tirx.is_scheduled": True, "op_pattern": 8})
     builder.update_func(variable, kernel)
     return builder.emit(call)

@@ -27,18 +27,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from .cells import Cell
 from .layer import WIDTH, Layer, Operands
-
-_PARALLEL_STEP = 1 << 17
-"""Multiplications of a step from which its tiles run in parallel: some 10 microseconds on one
-core, and waking the other threads takes a few."""
-
-_ACCUMULATORS = 8
-"""Vectors that a tile sums into at a time, at least one for each gate."""
+from .steps import Steps
 
 
 def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tensor) -> list[Any]:
@@ -75,101 +68,13 @@ def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tens
     return list(outputs)
 
 
-class _Kernel:
-    """The statements of a kernel."""
+class _Kernel(Steps):
+    """What a step does with a tile."""
 
-    def __init__(
-        self, layer: Layer, cell: Cell, operands: Operands, outputs: list[Any], dtype: str
-    ) -> None:
-        self._layer = layer
-        self._cell = cell
-        self._in = operands
-        self._all, self._last = outputs[:2]
-        self._memory: Any = outputs[2] if len(outputs) > 2 else None
-        self._dtype = dtype
-        work = layer.batch * layer.hidden * layer.hidden * cell.gates * layer.directions
-        self._is_parallel_inside = work >= _PARALLEL_STEP
-
-    def generate(self) -> Any:
-        """Write all statements."""
-        layer = self._layer
-        with IRBuilder() as builder:
-            with T.attr(0, "recurrence", 1):  # The builder wants one statement.
-                shape = (2, layer.directions, layer.batch, layer.padded)
-                self._state = T.alloc_buffer(shape, self._dtype)
-                if self._cell.is_two_phase:
-                    self._reset = T.alloc_buffer(shape[1:], self._dtype)
-                    self._update = T.alloc_buffer(shape[1:], self._dtype)
-                if self._is_parallel_inside:
-                    self._start(None)
-                    with T.serial(0, layer.steps) as step:
-                        self._step(step, None)
-                    self._finish(None)
-                elif layer.directions > 1:
-                    with T.parallel(0, layer.directions) as direction:
-                        self._whole(direction)
-                else:
-                    self._whole(tirx.const(0, "int32"))
-            return builder.get()
-
-    def _whole(self, direction: Any) -> None:
-        """All steps of a direction."""
-        self._start(direction)
-        with T.serial(0, self._layer.steps) as step:
-            self._step(step, direction)
-        self._finish(direction)
-
-    def _each_unit(self, direction: Any, body: Callable[[Any, Any, Any], None]) -> None:
-        """Loop over the directions if none is given, the batch and the units."""
-        layer = self._layer
-
-        def inner(direction: Any) -> None:
-            with T.serial(0, layer.batch * layer.tiles) as row:
-                batch, tile = row // layer.tiles, row % layer.tiles
-                with T.vectorized(0, WIDTH) as unit:
-                    body(direction, batch, tile * WIDTH + unit)
-
-        if direction is not None:
-            inner(direction)
-            return
-        with T.serial(0, layer.directions) as each:
-            inner(each)
-
-    def _start(self, direction: Any) -> None:
-        def body(d: Any, b: Any, h: Any) -> None:
-            T.buffer_store(self._state, self._in.state[d, b, h], [0, d, b, h])
-            if self._memory is not None:
-                T.buffer_store(self._memory, self._in.memory[d, b, h], [d, b, h])
-
-        self._each_unit(direction, body)
-
-    def _finish(self, direction: Any) -> None:
-        parity = self._layer.steps % 2
-
-        def body(d: Any, b: Any, h: Any) -> None:
-            T.buffer_store(self._last, self._state[parity, d, b, h], [d, b, h])
-
-        self._each_unit(direction, body)
-
-    def _step(self, step: Any, direction: Any) -> None:
-        phases = [self._tile]
+    def _phases(self) -> list[Callable[..., None]]:
         if self._cell.is_two_phase:
-            phases = [self._gates_tile, self._candidate_tile]
-        for phase in phases:
-            if direction is None:
-                with T.parallel(0, self._layer.directions * self._layer.tiles) as index:
-                    self._batches(phase, step, index // self._layer.tiles, index)
-            else:
-                with T.serial(0, self._layer.tiles) as tile:
-                    self._batches(phase, step, direction, tile)
-
-    def _batches(self, phase: Callable[..., None], step: Any, direction: Any, index: Any) -> None:
-        """Run a phase for the whole batch, some sequences at a time."""
-        layer, tile = self._layer, index % self._layer.tiles
-        most = max(_ACCUMULATORS // self._cell.gates, 1)
-        size = max(each for each in range(1, most + 1) if layer.batch % each == 0)
-        with T.serial(0, layer.batch // size) as block:
-            phase(step, direction, tile, [block * size + each for each in range(size)])
+            return [self._gates_tile, self._candidate_tile]
+        return [self._tile]
 
     def _products(
         self,
@@ -201,21 +106,6 @@ class _Kernel:
                         value = buffer[unit] + source(batch, k) * weight
                         T.buffer_store(buffer, value, [unit])
         return rows, sums
-
-    def _row(self, step: Any, direction: Any, batch: Any) -> Any:
-        """The position in time of a step. A sequence is reversed within its own length."""
-        layer = self._layer
-        if not any(layer.reverse):
-            return step
-        if self._in.lengths is None:
-            back = layer.steps - 1 - step
-        else:
-            length = self._in.lengths[batch]
-            back = tirx.Select(step < length, length - 1 - step, step)
-        return back if all(layer.reverse) else tirx.Select(direction == 1, back, step)
-
-    def _old(self, step: Any, direction: Any) -> Callable[[Any, Any], Any]:
-        return lambda batch, unit: self._state[step % 2, direction, batch, unit]
 
     def _branches(self, direction: Any, body: Callable[[int], None]) -> None:
         """Write what depends on the direction's activations, once if they are the same."""

@@ -14,15 +14,9 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The converters of this package by operator."""
+"""Random small ONNX graphs with random schedules on every kernel, beside ONNX Runtime.
 
-import functools
-from typing import Any
-
-from .recurrence.converters import Gru, Lstm, Rnn
-
-
-@functools.cache
-def converters() -> dict[str, Any]:
-    """The converters, which go before TVM's."""
-    return {"GRU": Gru, "LSTM": Lstm, "RNN": Rnn}
+``python -m tests.corpus.random_graphs --graphs 50`` makes graphs of 5 to 12 nodes, takes them the
+way that ``tune`` takes a model, schedules every kernel by a random valid trace, and compares what
+comes out with ONNX Runtime. ``test_random_graphs.py`` does a handful.
+"""

@@ -25,8 +25,8 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from ..refusal import UnsupportedNode
-from ..scheduled import emit_scheduled
+from ...refusal import UnsupportedNode
+from ...scheduled import emit_scheduled
 from .activations import Activation, Function, activation_function
 from .cells import GATES, Cell, Kind
 from .kernel import recurrence

@@ -1,0 +1,91 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""``python -m tests.corpus.architectures --out FILE [--import-only] [NAME ...]``."""
+
+import argparse
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+from .one import write_row
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["tests.corpus.architectures.preload"])
+
+
+def row_of(name: str, secs: float, import_only: bool) -> dict[str, Any]:
+    """The row of one architecture, made in a process of its own: a crash costs one row."""
+    row = {"name": name, "accepted": False, "right": None}
+    received, sent = _SERVER.Pipe(duplex=False)
+    process = _SERVER.Process(target=write_row, args=(name, import_only, sent))
+    process.start()
+    sent.close()
+    try:
+        if not received.poll(secs):
+            return {**row, "fault": f"took longer than {secs:.0f} s"}
+        return dict(received.recv())
+    except EOFError:
+        process.join()
+        return {**row, "fault": f"the process ended with {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows for readers."""
+    lines = [f"{'architecture':30} accepted  right   deviation  kernels  secs"]
+    for row in rows:
+        secs = sum(row.get("secs", {}).values())
+        deviation = f"{row['deviation']:.1e}" if "deviation" in row else "-"
+        why = row.get("refusal") or row.get("fault") or ""
+        lines.append(
+            f"{row['name']:30} {'yes' if row['accepted'] else 'no':8}  "
+            f"{ {True: 'yes', False: 'NO', None: '-'}[row['right']]:6}  {deviation:9}  "
+            f"{row.get('kernels', '-')!s:7}  {secs:5.1f} {why}"
+        )
+    accepted = sum(row["accepted"] for row in rows)
+    right = sum(row["right"] is True for row in rows)
+    lines.append(f"{len(rows)} architectures: {accepted} accepted, {right} right")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, write, print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.corpus.architectures")
+    parser.add_argument("names", nargs="*", help="architectures; all of them by default")
+    parser.add_argument("--out", type=Path, help="file for the rows, one JSON object a line")
+    parser.add_argument("--import-only", action="store_true", help="compile nothing")
+    parser.add_argument("--secs", type=float, default=240, help="time limit for each")
+    options = parser.parse_args()
+    from .registry import BUILDERS
+
+    unknown = sorted(set(options.names) - set(BUILDERS))
+    if unknown:
+        parser.error(f"no architecture is named {unknown[0]!r}: expected some of {list(BUILDERS)}")
+    rows = []
+    for name in options.names or list(BUILDERS):
+        rows.append(row_of(name, options.secs, options.import_only))
+        print(json.dumps(rows[-1]), flush=True)
+        if options.out:
+            options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

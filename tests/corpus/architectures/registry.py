@@ -1,0 +1,104 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""All architectures by name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import blocks, recurrent, series, sound, text, transformers_sound, vision
+
+Built = tuple[torch.nn.Module, Any]
+"""A module in inference mode, and its example inputs: a tuple, or a dict of keyword inputs."""
+
+BUILDERS: dict[str, Callable[[], Built]] = {
+    **text.BUILDERS,
+    **vision.BUILDERS,
+    **transformers_sound.BUILDERS,
+    **series.BUILDERS,
+    **blocks.BUILDERS,
+    **sound.BUILDERS,
+    **recurrent.BUILDERS,
+}
+
+
+def build(name: str, seed: int = 0) -> Built:
+    """Make a network with random weights.
+
+    Parameters
+    ----------
+    name : str
+        One of ``BUILDERS``.
+    seed : int
+        Seed of weights and inputs.
+
+    Returns
+    -------
+    built : tuple[torch.nn.Module, Any]
+        The module in inference mode, and its example inputs.
+    """
+    torch.manual_seed(seed)
+    module, inputs = BUILDERS[name]()
+    module.eval()
+    spread_weights(module)
+    return module, inputs
+
+
+def spread_weights(module: torch.nn.Module) -> None:
+    """Draw all parameters anew, so that activations neither vanish nor saturate.
+
+    Initial weights of deep networks are small, zero, or one: outputs of 1e-40, and biases that no
+    comparison would miss.
+    """
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if parameter.dim() > 1:
+                fan_in = parameter[0].numel()
+                parameter.normal_(0, fan_in**-0.5)
+            elif "bias" in name:
+                parameter.normal_(0, 0.1)
+            else:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        for name, buffer in module.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.normal_(0, 0.1)
+            if name.endswith("running_var"):
+                buffer.uniform_(0.5, 1.5)
+
+
+def leaves(inputs: Any) -> list[np.ndarray]:
+    """The tensors of example inputs as arrays, in order."""
+    flat = torch.utils._pytree.tree_leaves(inputs)
+    return [leaf.numpy() for leaf in flat if isinstance(leaf, torch.Tensor)]
+
+
+def outputs_of(module: torch.nn.Module, inputs: Any) -> list[np.ndarray]:
+    """What PyTorch computes: the tensors among the outputs, in order, without caches."""
+    for part in module.modules():
+        if hasattr(part, "config") and hasattr(part.config, "use_cache"):
+            part.config.use_cache = False
+    with torch.no_grad():
+        if isinstance(inputs, dict):
+            outputs = module(**inputs)
+        elif isinstance(inputs, tuple):
+            outputs = module(*inputs)
+        else:
+            outputs = module(inputs)
+    flat = torch.utils._pytree.tree_leaves(outputs)
+    return [leaf.numpy() for leaf in flat if isinstance(leaf, torch.Tensor)]

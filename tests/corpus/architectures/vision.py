@@ -1,0 +1,340 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Vision models of transformers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .from_config import ids, image, model
+
+_VIT = dict(
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=128,
+    image_size=64,
+    patch_size=16,
+)
+_TEXT = dict(
+    vocab_size=100,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=128,
+    max_position_embeddings=16,
+)
+_DINO = {k: v for k, v in _VIT.items() if k != "intermediate_size"}
+
+
+def _pair() -> dict[str, torch.Tensor]:
+    (tokens,), (pixels,) = ids(16)(), image()()
+    tokens[:, -1] = 99
+    return {"input_ids": tokens, "pixel_values": pixels}
+
+
+def _depth_anything() -> Any:
+    import transformers
+
+    backbone = transformers.Dinov2Config(
+        **_DINO, out_features=["stage1", "stage2"], reshape_hidden_states=False
+    )
+    config = transformers.DepthAnythingConfig(
+        backbone_config=backbone,
+        reassemble_hidden_size=64,
+        patch_size=16,
+        reassemble_factors=[2, 1],
+        neck_hidden_sizes=[16, 32],
+        fusion_hidden_size=16,
+        head_in_index=-1,
+    )
+    return transformers.DepthAnythingForDepthEstimation(config), image()()
+
+
+def _detr() -> Any:
+    import transformers
+
+    backbone = transformers.ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], out_features=["stage2"]
+    )
+    config = transformers.DetrConfig(
+        backbone_config=backbone,
+        use_timm_backbone=False,
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        num_queries=10,
+    )
+    return transformers.DetrForObjectDetection(config), image()()
+
+
+def _upernet() -> Any:
+    import transformers
+
+    backbone = transformers.ConvNextConfig(
+        hidden_sizes=[16, 32, 48, 64],
+        depths=[1, 1, 1, 1],
+        out_features=["stage1", "stage2", "stage3", "stage4"],
+    )
+    config = transformers.UperNetConfig(
+        backbone_config=backbone, hidden_size=32, use_auxiliary_head=False, num_labels=5
+    )
+    return transformers.UperNetForSemanticSegmentation(config), image()()
+
+
+def _rt_detr() -> Any:
+    import transformers
+
+    backbone = transformers.RTDetrResNetConfig(
+        embedding_size=16,
+        hidden_sizes=[16, 32, 48, 64],
+        depths=[1, 1, 1, 1],
+        layer_type="basic",
+        out_features=["stage2", "stage3", "stage4"],
+    )
+    config = transformers.RTDetrConfig(
+        backbone_config=backbone,
+        encoder_hidden_dim=32,
+        encoder_in_channels=[32, 48, 64],
+        feat_strides=[8, 16, 32],
+        encoder_ffn_dim=64,
+        encoder_attention_heads=4,
+        d_model=32,
+        num_queries=10,
+        decoder_in_channels=[32, 32, 32],
+        decoder_ffn_dim=64,
+        decoder_layers=1,
+        decoder_attention_heads=4,
+        anchor_image_size=None,
+    )
+    return transformers.RTDetrForObjectDetection(config), image()()
+
+
+def _trocr_like() -> Any:
+    import transformers
+
+    encoder = transformers.ViTConfig(**_VIT)
+    decoder = transformers.TrOCRConfig(
+        vocab_size=100,
+        d_model=64,
+        decoder_layers=1,
+        decoder_attention_heads=4,
+        decoder_ffn_dim=64,
+        max_position_embeddings=32,
+    )
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    (tokens,), (pixels,) = ids(8)(), image()()
+    return transformers.VisionEncoderDecoderModel(config), {
+        "pixel_values": pixels,
+        "decoder_input_ids": tokens,
+    }
+
+
+_STAGES = dict(hidden_sizes=[16, 32], depths=[1, 1])
+
+BUILDERS: dict[str, Callable[[], Any]] = {
+    "vit": model("ViTForImageClassification", image(), **_VIT),
+    "deit": model("DeiTModel", image(), **_VIT),
+    "beit": model("BeitModel", image(), **_VIT, use_relative_position_bias=True),
+    "data2vec_vision": model("Data2VecVisionModel", image(), **_VIT),
+    "dinov2": model("Dinov2Model", image(), **_DINO),
+    "dinov2_resized": model("Dinov2Model", image(96), **_DINO),
+    "dinov2_with_registers": model("Dinov2WithRegistersModel", image(), **_DINO),
+    "dinov3_vit": model("DINOv3ViTModel", image(), **_VIT, num_register_tokens=2),
+    "swin": model(
+        "SwinModel",
+        image(),
+        image_size=64,
+        patch_size=4,
+        embed_dim=16,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+    ),
+    "swinv2": model(
+        "Swinv2Model",
+        image(),
+        image_size=64,
+        patch_size=4,
+        embed_dim=16,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+    ),
+    "swin2sr": model(
+        "Swin2SRForImageSuperResolution",
+        image(32),
+        image_size=32,
+        embed_dim=16,
+        depths=[2],
+        num_heads=[2],
+        window_size=4,
+    ),
+    "convnext": model("ConvNextModel", image(), hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1]),
+    "convnextv2": model(
+        "ConvNextV2Model", image(), hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1]
+    ),
+    "resnet": model("ResNetForImageClassification", image(), embedding_size=16, **_STAGES),
+    "regnet": model("RegNetModel", image(), embedding_size=16, groups_width=8, **_STAGES),
+    "bit": model("BitModel", image(), embedding_size=16, num_groups=8, **_STAGES),
+    "mobilenet_v1": model("MobileNetV1Model", image(), depth_multiplier=0.25, image_size=64),
+    "mobilenet_v2": model("MobileNetV2Model", image(), depth_multiplier=0.25, image_size=64),
+    "mobilevit": model(
+        "MobileViTModel",
+        image(),
+        image_size=64,
+        hidden_sizes=[16, 24, 32],
+        neck_hidden_sizes=[8, 8, 16, 16, 24, 24, 32],
+        num_attention_heads=2,
+    ),
+    "mobilevitv2": model("MobileViTV2Model", image(), image_size=64, width_multiplier=0.25),
+    "efficientnet": model(
+        "EfficientNetModel",
+        image(),
+        image_size=64,
+        width_coefficient=0.25,
+        depth_coefficient=0.25,
+        hidden_dim=320,
+    ),
+    "segformer": model(
+        "SegformerForSemanticSegmentation",
+        image(),
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 2, 4],
+        decoder_hidden_size=32,
+        num_labels=5,
+    ),
+    "poolformer": model(
+        "PoolFormerModel", image(), hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]
+    ),
+    "pvt_v2": model(
+        "PvtV2Model",
+        image(),
+        image_size=64,
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 2, 4],
+    ),
+    "levit": model(
+        "LevitModel",
+        image(),
+        image_size=64,
+        hidden_sizes=[32, 48, 64],
+        num_attention_heads=[2, 3, 4],
+        depths=[1, 1, 1],
+        key_dim=[8, 8, 8],
+    ),
+    "cvt": model("CvtModel", image(), embed_dim=[16, 32, 48], depth=[1, 2, 3], num_heads=[1, 2, 3]),
+    "focalnet": model(
+        "FocalNetModel",
+        image(),
+        image_size=64,
+        embed_dim=16,
+        depths=[1, 1],
+        focal_levels=[2, 2],
+        focal_windows=[3, 3],
+    ),
+    "swiftformer": model(
+        "SwiftFormerModel", image(), embed_dims=[16, 24, 32, 48], depths=[1, 1, 1, 1]
+    ),
+    "hiera": model(
+        "HieraModel",
+        image(),
+        image_size=[64, 64],
+        embed_dim=16,
+        num_heads=[1, 2],
+        depths=[1, 1],
+        num_query_pool=1,
+    ),
+    "vit_mae": model(
+        "ViTMAEModel",
+        lambda: {"pixel_values": torch.randn(1, 3, 64, 64), "noise": torch.rand(1, 16)},
+        **_VIT,
+    ),
+    "yolos": model(
+        "YolosForObjectDetection",
+        image(),
+        **{**_VIT, "image_size": [64, 64]},
+        num_detection_tokens=10,
+    ),
+    "detr": _detr,
+    "rt_detr": _rt_detr,
+    "upernet": _upernet,
+    "depth_anything": _depth_anything,
+    "glpn": model(
+        "GLPNForDepthEstimation",
+        image(),
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 2, 4],
+        decoder_hidden_size=16,
+    ),
+    "vitdet": model(
+        "VitDetModel",
+        image(),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        image_size=64,
+        patch_size=16,
+        window_block_indices=[0],
+        window_size=2,
+        pretrain_image_size=64,
+    ),
+    "hgnet_v2": model("HGNetV2ForImageClassification", image()),
+    "clip": model(
+        "CLIPModel",
+        _pair,
+        text_config={**_TEXT, "eos_token_id": 99},
+        vision_config=_VIT,
+        projection_dim=32,
+    ),
+    "clip_vision": model("CLIPVisionModel", image(), **_VIT),
+    "siglip": model("SiglipModel", _pair, text_config=_TEXT, vision_config=_VIT),
+    "trocr": _trocr_like,
+    "blip_vision": model("BlipVisionModel", image(), **_VIT),
+    "sam_vision": model(
+        "SamVisionModel",
+        image(64),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=64,
+        patch_size=16,
+        window_size=2,
+        global_attn_indexes=[1],
+        output_channels=16,
+        mlp_dim=64,
+    ),
+    "videomae": model(
+        "VideoMAEModel",
+        lambda: (torch.randn(1, 4, 3, 32, 32),),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        image_size=32,
+        patch_size=8,
+        num_frames=4,
+    ),
+}

@@ -1,0 +1,56 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Runs a model as the package imports and compiles it, and as ONNX Runtime does."""
+
+import numpy as np
+
+import tvm
+from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.tuning.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
+from tvm_droplet_ms.tuning.lowering import build, lower
+from tvm_droplet_ms.tuning.target import cpu_target
+
+
+def run_here(made, inputs):
+    """Run a model, compiled without schedules."""
+    imported = import_onnx(made)
+    target = tvm.target.Target({**dict(cpu_target("auto", 1).export()), "opt-level": 0})
+    with target:
+        prepared = prepare_graph()(imported.mod)
+    model = CompiledModel(build(lower(prepared, target), ms.database.MemoryDatabase(), target))
+    return model([inputs[spec.name] for spec in imported.inputs])
+
+
+def run_there(made, inputs):
+    """Run a model in ONNX Runtime."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        made.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, inputs)
+
+
+def assert_same(made, inputs, *, rtol=1e-5, atol=1e-6):
+    """Both give the same outputs, shapes and types included."""
+    found, expected = run_here(made, inputs), run_there(made, inputs)
+    assert [each.shape for each in found] == [np.shape(each) for each in expected]
+    for one, other in zip(found, expected):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)

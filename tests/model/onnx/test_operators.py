@@ -1,0 +1,338 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Converters beside ONNX Runtime or NumPy, on what ONNX's backend tests do not have."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+pytest.importorskip("onnxruntime")
+
+from onnx_models import branch, model, node, value
+from operator_runs import assert_same, run_here
+
+from tvm_droplet_ms.model.onnx.operators.nodes.signal import fourier_matrices
+from tvm_droplet_ms.tuning.errors import ModelError
+
+INT8, UINT8, INT64 = TensorProto.INT8, TensorProto.UINT8, TensorProto.INT64
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("is_centered", [0, 1])
+@pytest.mark.parametrize("most, overlap, score", [(3, 0.5, 0.3), (20, 0.2, None), (0, 0.5, 0.0)])
+def test_boxes_are_selected_as_by_onnx_runtime(is_centered, most, overlap, score):
+    rng = np.random.default_rng(most)
+    boxes = rng.uniform(0, 1, (2, 12, 4)).astype(np.float32)
+    boxes[0, 3] = boxes[0, 5]
+    scores = rng.uniform(0, 1, (2, 3, 12)).astype(np.float32)
+    scores[0, 1, 4] = scores[0, 1, 7]
+    names = "boxes scores most overlap" + (" score" if score is not None else "")
+    constants = {"most": np.array([most]), "overlap": np.array([overlap], np.float32)}
+    if score is not None:
+        constants["score"] = np.array([score], np.float32)
+    made = model(
+        [node("NonMaxSuppression", names, center_point_box=is_centered)],
+        [value("boxes", boxes.shape), value("scores", scores.shape)],
+        [value("y", None, INT64)],
+        **constants,
+    )
+    assert_same(made, {"boxes": boxes, "scores": scores})
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]},
+        {"kernel_shape": [2, 2], "dilations": [2, 3], "storage_order": 1},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1, "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [2, 3], "auto_pad": "SAME_UPPER"},
+    ],
+)
+def test_the_positions_of_maxima_are_those_of_onnx_runtime(attributes):
+    x = np.random.default_rng(1).integers(-5, 5, (2, 3, 7, 8)).astype(np.float32)
+    made = model(
+        [node("MaxPool", "x", "y i", **attributes)],
+        [value("x", x.shape)],
+        ["y", value("i", None, INT64)],
+    )
+    assert_same(made, {"x": x})
+
+
+def quantized_inputs():
+    rng = np.random.default_rng(5)
+    x = rng.integers(0, 256, (1, 4, 9, 9)).astype(np.uint8)
+    constants = {
+        "xs": np.float32(0.02),
+        "xz": np.uint8(121),
+        "w": rng.integers(-128, 128, (6, 2, 3, 3)).astype(np.int8),
+        "ws": rng.uniform(0.001, 0.01, 6).astype(np.float32),
+        "wz": np.zeros(6, np.int8),
+        "ys": np.float32(0.05),
+        "yz": np.uint8(100),
+        "b": rng.integers(-900, 900, 6).astype(np.int32),
+    }
+    return x, constants
+
+
+def test_a_quantized_convolution_is_exact():
+    x, constants = quantized_inputs()
+    attributes = {"pads": [1, 1, 1, 1], "strides": [2, 2], "group": 2}
+    made = model(
+        [node("QLinearConv", "x xs xz w ws wz ys yz b", **attributes)],
+        [value("x", x.shape, UINT8)],
+        [value("y", None, UINT8)],
+        **constants,
+    )
+    assert_same(made, {"x": x})
+
+
+def test_a_quantized_product_of_long_sums_is_exact():
+    """Sums of 300 products of bytes are beyond what float32 has all integers of."""
+    rng = np.random.default_rng(6)
+    a = rng.integers(0, 256, (5, 300)).astype(np.uint8)
+    constants = {
+        "b": rng.integers(0, 256, (300, 7)).astype(np.uint8),
+        "az": np.uint8(3),
+        "bz": np.uint8(7),
+    }
+    made = model(
+        [node("MatMulInteger", "a b az bz")],
+        [value("a", a.shape, UINT8)],
+        [value("y", None, TensorProto.INT32)],
+        **constants,
+    )
+    assert_same(made, {"a": a}, rtol=0, atol=0)
+
+
+def test_quantization_rounds_to_even_and_saturates():
+    x = np.array([[-1000, -1.25, -0.75, -0.25, 0.25, 0.75, 1.25, 1000]], np.float32)
+    made = model(
+        [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z")],
+        [value("x", x.shape)],
+        [value("q", None, INT8), "y"],
+        s=np.float32(0.5),
+        z=np.int8(4),
+    )
+    assert_same(made, {"x": x}, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("length, bins", [(8, 5), (7, 7)])
+def test_the_matrices_of_a_fourier_transform_are_numpys(length, bins):
+    x = RNG.standard_normal(length)
+    real, imaginary = fourier_matrices(length, length, bins, False)
+    np.testing.assert_allclose(x @ (real + 1j * imaginary), np.fft.fft(x)[:bins], atol=1e-12)
+    real, imaginary = fourier_matrices(length, length, length, True)
+    np.testing.assert_allclose(x @ (real + 1j * imaginary), np.fft.ifft(x), atol=1e-12)
+
+
+@pytest.mark.parametrize("with_window", [True, False])
+def test_a_short_time_transform_gives_what_onnx_runtime_gives(with_window):
+    x = normal(2, 50, 1)
+    window = {"w": np.hanning(16).astype(np.float32)} if with_window else {}
+    names = ["x", "step", "w" if with_window else "", "length"]
+    made = model(
+        [helper.make_node("STFT", names, ["y"])],
+        [value("x", x.shape)],
+        ["y"],
+        step=np.int64(6),
+        length=np.int64(16),
+        **window,
+    )
+    assert_same(made, {"x": x}, rtol=1e-4, atol=1e-5)
+
+
+def test_a_maximum_of_infinities_is_infinite():
+    x = np.array([[-np.inf, -np.inf], [-np.inf, 3]], np.float32)
+    made = model(
+        [node("ReduceMax", "x", axes=[1], keepdims=0), node("Equal", "y low", "z")],
+        [value("x", x.shape)],
+        ["y", value("z", None, TensorProto.BOOL)],
+        low=np.float32(-np.inf),
+    )
+    assert_same(made, {"x": x})
+
+
+def test_a_function_is_expanded_where_an_optional_input_is_not_given():
+    """The inliner of ONNX asks for the type of an input that is not there."""
+    q, lengths = normal(3, 2, 2, 8), np.array([2, 4, 1])
+    k = normal(3, 2, 6, 8)
+    made = model(
+        [helper.make_node("Attention", ["q", "k", "k", "", "", "", "n"], ["y"], "attend")],
+        [value("q", q.shape), value("k", k.shape), value("n", [3], INT64)],
+        ["y"],
+        opset=24,
+    )
+    assert_same(made, {"q": q, "k": k, "n": lengths}, rtol=1e-4, atol=1e-5)
+
+
+def test_a_branch_that_the_body_of_a_function_chooses_by_a_shape_is_taken():
+    x = normal(2, 6, 4)
+    made = model(
+        [node("CenterCropPad", "x shape", axes=[1, 2])],
+        [value("x", x.shape)],
+        ["y"],
+        opset=18,
+        shape=np.array([3, 8]),
+    )
+    (found,) = run_here(made, {"x": x})
+    np.testing.assert_array_equal(found[:, :, 2:6], x[:, 1:4])
+    assert found.shape == (2, 3, 8) and not found[:, :, [0, 1, 6, 7]].any()
+
+
+def test_an_unknown_branch_is_computed():
+    x = np.array([1.0, -2.0], np.float32)
+    made = model(
+        [
+            node("ReduceSum", "x", "s", keepdims=0),
+            node("Greater", "s zero", "c"),
+            node(
+                "If",
+                "c",
+                then_branch=branch("t", [node("Neg", "x", "a")], "a"),
+                else_branch=branch("e", [node("Exp", "x", "b")], "b"),
+            ),
+        ],
+        [value("x", x.shape)],
+        ["y"],
+        zero=np.float32(0),
+    )
+    for sign in (1, -1):
+        assert_same(made, {"x": sign * x})
+
+
+def refusal(made, inputs):
+    with pytest.raises(ModelError) as caught:
+        run_here(made, inputs)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_an_operator_that_is_not_supported_is_named_with_its_node():
+    x = normal(2, 3, 3)
+    made = model([node("Det", "x", name="volume")], [value("x", x.shape)], ["y"])
+    text = refusal(made, {"x": x})
+    assert text.startswith("node 'volume' (Det) cannot be imported: the operator is not supported")
+
+
+def test_a_node_without_a_name_goes_by_its_output():
+    x = normal(2, 3, 3)
+    text = refusal(model([node("Det", "x")], [value("x", x.shape)], ["y"]), {"x": x})
+    assert text.startswith("the node that computes 'y' (Det)")
+
+
+def test_an_operator_of_another_domain_is_not_taken_for_the_one_of_its_name():
+    x = normal(4)
+    made = model([node("Relu", "x", domain="my.own")], [value("x", x.shape)], ["y"])
+    made.opset_import.append(helper.make_opsetid("my.own", 1))
+    assert "an operator of 'my.own', which is not supported" in refusal(made, {"x": x})
+
+
+def test_a_shape_that_is_known_at_run_time_alone_is_refused_by_the_name_of_the_input():
+    x = normal(2, 2)
+    made = model(
+        [node("Expand", "x shape", name="grow")],
+        [value("x", x.shape), value("shape", [2], INT64)],
+        ["y"],
+    )
+    text = refusal(made, {"x": x, "shape": np.array([2, 2])})
+    assert text.startswith(
+        "node 'grow' (Expand) cannot be imported: its input 'shape' is not const"
+    )
+
+
+def test_types_that_tvm_rounds_in_another_way_are_refused():
+    x = normal(4)
+    made = model(
+        [
+            node("Cast", "x", "q", to=TensorProto.FLOAT8E4M3FN, name="narrow"),
+            node("Cast", "q", to=TensorProto.FLOAT),
+        ],
+        [value("x", x.shape)],
+        ["y"],
+        opset=19,
+    )
+    text = refusal(made, {"x": x})
+    assert "'narrow' (Cast) cannot be imported: it has a tensor of type float8" in text
+
+
+def test_a_constant_without_elements_is_refused():
+    """TVM writes it into a library that it cannot load."""
+    x = normal(4)
+    made = model(
+        [node("Relu", "x"), node("Identity", "none", "z")],
+        [value("x", x.shape)],
+        ["y", "z"],
+        none=np.zeros((2, 0), np.float32),
+    )
+    assert "a constant of the shape (2, 0), and TVM cannot load" in refusal(made, {"x": x})
+
+
+def test_a_dropout_that_trains_is_refused():
+    x = normal(4)
+    made = model(
+        [node("Dropout", "x ratio training")],
+        [value("x", x.shape)],
+        ["y"],
+        ratio=np.float32(0.5),
+        training=np.bool_(True),
+    )
+    assert "it drops at random" in refusal(made, {"x": x})
+
+
+def test_positions_in_a_sequence_are_counted_from_its_end():
+    """TVM's importer inserts one place behind a negative position."""
+    made = model(
+        [
+            node("SequenceConstruct", "a b", "s"),
+            node("SequenceInsert", "s c back", "t"),
+            node("ConcatFromSequence", "t", axis=0),
+        ],
+        [value(name, [1]) for name in "abc"],
+        ["y"],
+        back=np.int64(-1),
+    )
+    inputs = {name: np.array([n], np.float32) for n, name in enumerate("abc")}
+    assert run_here(made, inputs)[0].tolist() == [0, 2, 1]
+
+
+def test_a_larger_output_of_an_unpooling_counts_positions_as_onnx_runtime_does():
+    x, positions = normal(1, 1, 2, 2), np.array([[[[5, 7], [13, 15]]]])
+    made = model(
+        [node("MaxUnpool", "x i shape", kernel_shape=[2, 2], strides=[2, 2])],
+        [value("x", x.shape), value("i", positions.shape, INT64)],
+        ["y"],
+        shape=np.array([1, 1, 5, 5]),
+    )
+    assert_same(made, {"x": x, "i": positions})
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "max"])
+def test_elements_are_written_to_computed_positions(reduction):
+    x, updates = normal(3, 5), normal(2, 4)
+    rows = np.array([[0, 2, 1, -1], [2, 0, 0, 1]])
+    made = model(
+        [node("ScatterElements", "x i u", axis=0, reduction=reduction)],
+        [value("x", x.shape), value("i", rows.shape, INT64), value("u", updates.shape)],
+        ["y"],
+        opset=18,
+    )
+    assert_same(made, {"x": x, "i": rows, "u": updates})

@@ -1,0 +1,81 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""One of ONNX's backend tests for each operator; all of them: ``python -m tests.onnx_backend``."""
+
+import pytest
+
+pytest.importorskip("onnxruntime")
+
+from .cases import FLOAT, load_cases
+from .running import PASSED, REFUSED
+from .workers import run_cases, start_server
+
+UNSUPPORTED = {"Det", "TfIdfVectorizer"}
+"""Operators of tensors that are refused."""
+
+OF_GRAPHS = {"If", "LinearAttention", "Loop", "Scan"}
+"""Operators whose cases have graphs of their own, which have tests of their own."""
+
+SHAPED = ("Expand", "Reshape", "Resize", "Slice", "Tile", "TopK")
+
+
+def first_cases(*, supported: bool) -> list[str]:
+    """The first case of each operator."""
+    found: dict[str, str] = {}
+    for name, case in load_cases().items():
+        wanted = (case.operator in UNSUPPORTED) is not supported
+        if case.group == FLOAT and wanted and case.operator not in OF_GRAPHS:
+            # What has no elements is refused, which a test of its own holds.
+            if "empty_set" not in name:
+                found.setdefault(case.operator, name)
+    return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    start_server()
+    names = first_cases(supported=True)
+    return [each for each in run_cases(names) if each.runtime]
+
+
+def test_a_case_of_each_operator_gives_the_outputs_that_onnx_expects(outcomes):
+    assert [each for each in outcomes if each.status != PASSED] == []
+    assert len(outcomes) > 120
+
+
+def test_operators_whose_shape_depends_on_an_input_were_among_them(outcomes):
+    assert {each.operator for each in outcomes} >= set(SHAPED)
+
+
+def test_what_is_not_supported_is_refused_by_the_name_of_its_operator():
+    refused = run_cases(first_cases(supported=False))
+    assert {each.operator for each in refused} == UNSUPPORTED
+    for each in refused:
+        assert each.status == REFUSED
+        assert f"({each.operator}) cannot be imported: the operator is not supp" in each.detail
+
+
+def test_a_crash_costs_one_case(monkeypatch):
+    from . import workers
+
+    monkeypatch.setattr(workers, "SECS", 30.0)
+    # A worker ends with an exception where it is asked for a case that there is not.
+    cases = {**load_cases(), "missing": load_cases()["test_abs"]}
+    monkeypatch.setattr(workers, "load_cases", lambda: cases)
+    crashed, passed = run_cases(["missing", "test_abs"], workers=1)
+    assert (crashed.status, passed.status) == ("crashed", PASSED)
+    assert "status 1" in crashed.detail

@@ -1,0 +1,162 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Nodes whose inputs are constants, computed while a model is imported.
+
+TVM folds few of them, so that a shape that is computed keeps its operators from being imported.
+The bodies of functions and the branches of an ``If`` are known no earlier than here.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+
+from ..evaluation import evaluate_node
+
+Array = np.ndarray[Any, Any]
+
+_MOST_INPUT = 1 << 14
+_MOST_OUTPUT = 1 << 20
+"""Elements that are computed here. What is larger is left to the passes behind the import."""
+
+_NOT_FOLDED = {
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Bernoulli", "Multinomial", "Dropout", "Loop", "Scan", "If"),
+}
+
+
+class Folder:
+    """Computes nodes of one model.
+
+    Parameters
+    ----------
+    opset : int
+        Version of the standard operators.
+    """
+
+    def __init__(self, opset: int) -> None:
+        self._opset = opset
+
+    def fold(self, node: Any, inputs: Sequence[Any]) -> list[Any] | None:
+        """Compute a node.
+
+        Parameters
+        ----------
+        node : NodeProto
+            The node.
+        inputs : Sequence[Expr or None]
+            Its inputs.
+
+        Returns
+        -------
+        outputs : list[Constant] or None
+            None if an input is no small constant, or the node is random or not computed here.
+        """
+        if node.op_type in ("Shape", "Size"):
+            return _shape(node, inputs[0])
+        if node.domain not in ("", "ai.onnx") or node.op_type in _NOT_FOLDED:
+            return None
+        if node.op_type == "Constant":
+            return _constant(node)
+        if not inputs:
+            return None
+        # Weights are not copied for this.
+        if any(isinstance(value, tvm.ir.Var | tvm.ir.Call) for value in inputs):
+            return None
+        if any(_is_large(value) for value in inputs):
+            return None
+        arrays = [as_array(value) for value in inputs]
+        if any(a is None and b is not None for a, b in zip(arrays, inputs, strict=True)):
+            return None
+        if sum(array.size for array in arrays if array is not None) > _MOST_INPUT:
+            return None
+        outputs = self._compute(node, arrays)
+        if outputs is None or sum(output.size for output in outputs) > _MOST_OUTPUT:
+            return None
+        return [relax.const(output, str(output.dtype)) for output in outputs]
+
+    def _compute(self, node: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
+        values = {
+            name: array for name, array in zip(node.input, arrays, strict=True) if array is not None
+        }
+        found = evaluate_node(node, values, {"": self._opset})
+        if found is None or any(name not in found for name in node.output):
+            return None
+        outputs = [found[name] for name in node.output]
+        return outputs if all(each.dtype.kind in "fiub" for each in outputs) else None
+
+
+def as_array(value: Any) -> Array | None:
+    """The values of a constant, a number or a known shape, else None."""
+    if isinstance(value, GenericConst):
+        array: Array = value.value.numpy()
+        return array if array.dtype.kind in "fiub" else None
+    if isinstance(value, relax.ShapeExpr):
+        return _extents(list(value.values))
+    if isinstance(value, tvm.tirx.IntImm):
+        return np.array(value.value, np.int64)
+    return None
+
+
+def _is_large(value: Any) -> bool:
+    """Whether a constant has more elements than are computed with here."""
+    if not isinstance(value, GenericConst):
+        return False
+    return prod(int(extent) for extent in value.value.shape) > _MOST_INPUT
+
+
+def _extents(values: Sequence[Any]) -> Array | None:
+    if not all(isinstance(value, int | tvm.tirx.IntImm) for value in values):
+        return None
+    return np.array([int(value) for value in values], np.int64)
+
+
+def _shape(node: Any, value: Any) -> list[Any] | None:
+    """The shape, or the size, of a tensor of known extents."""
+    shape = getattr(getattr(value, "ty", None), "shape", None)
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    extents = _extents(list(shape.values))
+    if extents is None:
+        return None
+    if node.op_type == "Size":
+        return [relax.const(np.array(extents.prod(), np.int64), "int64")]
+    bounds = {each.name: each.i for each in node.attribute}
+    start, end = bounds.get("start", 0), bounds.get("end", len(extents))
+    return [relax.const(extents[start:end], "int64")]
+
+
+def _constant(node: Any) -> list[Any] | None:
+    """The values of a ``Constant``, in any of its forms but a sparse one and strings."""
+    import onnx
+
+    (attribute,) = node.attribute
+    value = onnx.helper.get_attribute_value(attribute)
+    kinds = {"value_float": "float32", "value_floats": "float32"}
+    kinds |= {"value_int": "int64", "value_ints": "int64"}
+    if attribute.name == "value":
+        array = onnx.numpy_helper.to_array(value)
+    elif attribute.name in kinds:
+        array = np.array(value, kinds[attribute.name])
+    else:
+        return None
+    return [relax.const(array, str(array.dtype))] if array.dtype.kind in "fiubV" else None

@@ -1,0 +1,130 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Operators that ONNX defines by others: their bodies take the place of the nodes.
+
+The library ``onnx`` inlines them, with the attributes of the node and for the types of its inputs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+
+_LOCAL = "droplet"
+"""The domain of functions that are inlined at once."""
+
+
+def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
+    """Expand a node.
+
+    Parameters
+    ----------
+    node : NodeProto
+        The node.
+    inputs : Sequence[Expr or None]
+        Its inputs, whose types must be known.
+    opset : int
+        Version of the standard operators.
+
+    Returns
+    -------
+    graph : GraphProto or None
+        A graph that reads and makes the values of the node by their names. None if ONNX does not
+        define the operator by others.
+    """
+    import onnx
+    from onnx.inliner import inline_selected_functions
+
+    if node.domain not in ("", "ai.onnx") or not _has_body(node.op_type, opset):
+        return None
+    values = {}
+    for name, value in zip(node.input, inputs, strict=True):
+        if name:
+            values[name] = _value_info(name, value)
+    outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "function", list(values.values()), outputs)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    try:
+        expanded = inline_selected_functions(
+            model, [("", node.op_type)], inline_schema_functions=True
+        ).graph
+    except RuntimeError:
+        # It needs the types of all inputs, those included that are not given.
+        expanded = _through_local_function(model, values)
+    if any(each.op_type == node.op_type for each in expanded.node):
+        return None
+    return expanded
+
+
+def _through_local_function(model: Any, values: dict[str, Any]) -> Any:
+    """Expand the node of a model by a function of the model's own."""
+    import onnx
+    from onnx.inliner import inline_local_functions
+
+    (node,) = model.graph.node
+    opset = model.opset_import[0].version
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)
+    types = [values[name].type if name else onnx.TypeProto() for name in node.input]
+    function = onnx.FunctionProto()
+    function.ParseFromString(
+        schema.get_context_dependent_function_with_opset_version(
+            version, node.SerializeToString(), [each.SerializeToString() for each in types]
+        )
+    )
+    function.domain = node.domain = _LOCAL
+    model.functions.append(function)
+    model.opset_import.append(onnx.helper.make_opsetid(_LOCAL, 1))
+    return inline_local_functions(model).graph
+
+
+def _has_body(name: str, opset: int) -> bool:
+    import onnx
+
+    if not onnx.defs.has(name, opset):
+        return False
+    schema = onnx.defs.get_schema(name, opset)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _value_info(name: str, value: Any) -> Any:
+    import onnx
+
+    kind = np.dtype("int64")
+    shape: list[int | None] = []
+    if isinstance(value.ty, relax.TensorType):
+        kind = np.dtype(str(value.ty.dtype))
+        shape = [int(extent) for extent in value.ty.shape]
+    return onnx.helper.make_tensor_value_info(
+        name, onnx.helper.np_dtype_to_tensor_dtype(kind), shape
+    )
+
+
+def is_better_expanded(node: Any, inputs: Sequence[Any]) -> bool:
+    """Whether TVM's converter of a node is wrong, where ONNX's definition is right.
+
+    TVM 0.27 gives constants for the mean and the deviation of a ``LayerNormalization``, and cannot
+    compile an ``RMSNormalization`` over all axes.
+    """
+    if node.op_type == "LayerNormalization":
+        return any(node.output[1:])
+    if node.op_type == "RMSNormalization":
+        axis = {each.name: each.i for each in node.attribute}.get("axis", -1)
+        return int(axis) % int(inputs[0].ty.ndim) == 0
+    return False

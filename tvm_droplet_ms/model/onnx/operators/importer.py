@@ -1,0 +1,245 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""TVM's ONNX importer with more converters, constants folded, and refusals that name the node.
+
+TVM 0.27 (``python/tvm/relax/frontend/onnx/onnx_frontend.py``) keeps its converters in a dictionary
+that a function makes anew for each node, and has no way to add one.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from .folding import Folder, as_array
+from .functions import expand_function, is_better_expanded
+from .nodes.table import converters
+from .refusal import UnsupportedNode
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+"""The domains of the operators that converters are for."""
+
+_OF_ONNX_RUNTIME = {
+    *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization"),
+}
+"""Converters of TVM for the domain "com.microsoft" alone."""
+
+_TYPES = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4")
+"""The beginnings of types that are refused."""
+
+_OF_SEQUENCES = {
+    *("Optional", "OptionalGetElement", "SequenceConstruct", "SequenceEmpty", "SequenceErase"),
+    *("SequenceInsert", "ConcatFromSequence", "SplitToSequence"),
+}
+"""Operators whose one result may be a tuple."""
+
+
+def derive_importer(base: Any) -> Any:
+    """Derive an importer from TVM's class ``ONNXGraphImporter``.
+
+    Parameters
+    ----------
+    base : type
+        TVM's class.
+
+    Returns
+    -------
+    importer : type
+        A class to use in its place. It raises ``UnsupportedNode`` for a node that cannot be
+        converted.
+    """
+    tvms = functools.cache(onnx_frontend._get_convert_map)
+
+    class Importer(base):  # type: ignore[misc, unused-ignore]
+        """TVM's importer, with more converters."""
+
+        has_more_operators = True
+
+        def from_onnx(self, graph: Any, opset: int) -> Any:
+            """Import a graph. Refuse constants that TVM writes and cannot load (``tensor.h``).
+
+            They have no elements, and a first extent that is not 0.
+            """
+            module = super().from_onnx(graph, opset)
+            found: list[Any] = []
+            relax.analysis.post_order_visit(module["main"].body, found.append)
+            for value in found:
+                if not isinstance(value, tvm.ir.GenericConst):
+                    continue
+                shape = tuple(int(extent) for extent in value.value.shape)
+                if 0 in shape[1:] and shape[0]:
+                    raise UnsupportedNode(
+                        f"the model has a constant of the shape {shape}, and TVM cannot load one "
+                        "that has no elements"
+                    )
+            return module
+
+        def _check_for_unsupported_ops(self, graph: Any) -> None:
+            """Nothing: nodes are refused one by one, by name."""
+
+        def _construct_nodes(self, graph: Any) -> None:
+            folder = Folder(self.opset)
+            for node in graph.node:
+                self._convert_node(node, folder)
+
+        def _convert_node(self, node: Any, folder: Folder) -> None:
+            shown = _shown(node)
+            if node.domain not in _DOMAINS:
+                raise UnsupportedNode(
+                    f"{shown} is an operator of {node.domain!r}, which is not supported"
+                )
+            try:
+                values = self._node_values(node, folder)
+            except UnsupportedNode as error:
+                raise UnsupportedNode(f"{shown} cannot be imported: {error}") from error
+            # TVM's converters raise whatever they meet.
+            except Exception as error:
+                raise UnsupportedNode(f"{shown} cannot be imported: {_line(error)}") from error
+            self._nodes.update({name: value for name, value in zip(node.output, values) if name})
+
+        def _node_values(self, node: Any, folder: Folder) -> Sequence[Any]:
+            """The values of a node's outputs."""
+            inputs = onnx_frontend.onnx_input()
+            inputs.extend(self._value(name) if name else None for name in node.input)
+            if node.op_type == "If":
+                return self._branches(node, inputs[0], folder)
+            if (folded := folder.fold(node, list(inputs))) is not None:
+                return folded
+            if is_better_expanded(node, inputs) or not self._is_known(node):
+                graph = expand_function(node, list(inputs), self.opset)
+                if graph is not None:
+                    found = iter(self._inlined(graph, folder))
+                    return [next(found) if name else None for name in node.output]
+            _check_types(inputs)
+            attributes = self._parse_attr(node.attribute)
+            attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+            result = self._converted(node.op_type, inputs, attributes)
+            values = self._unpacked(node, result)
+            _check_types(values)
+            return values
+
+        def _value(self, name: str) -> Any:
+            """A value by its name. A shape becomes a tensor, as it is to ONNX."""
+            value = self._nodes[name]
+            if isinstance(value, relax.ShapeExpr) and (array := as_array(value)) is not None:
+                return relax.const(array, "int64")
+            return value
+
+        def _is_known(self, node: Any) -> bool:
+            """Whether there is a converter. Some of TVM's are for operators of ONNX Runtime."""
+            if node.op_type in _OF_ONNX_RUNTIME and node.domain != "com.microsoft":
+                return False
+            return node.op_type in converters() or node.op_type in tvms()
+
+        def _converted(self, name: str, inputs: Any, attributes: dict[str, Any]) -> Any:
+            convert = converters().get(name) or tvms().get(name)
+            if convert is None:
+                raise UnsupportedNode("the operator is not supported")
+            function = convert.get_converter(self.opset)
+            result = function(self.bb, inputs, attributes, [self._nodes, self._params])
+            return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
+
+        def _convert_operator(
+            self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
+        ) -> Any:
+            """For the branches of an ``If``, which TVM converts."""
+            return self._converted(op_name, inputs, attrs)
+
+        def _unpacked(self, node: Any, result: Any) -> Sequence[Any]:
+            if node.op_type in _OF_SEQUENCES:
+                return [result]
+            if not isinstance(result, relax.Tuple) and isinstance(
+                getattr(result, "ty", None), relax.TupleType
+            ):
+                count = len(result.ty.fields)
+                result = relax.Tuple(
+                    [self.bb.emit(relax.TupleGetItem(result, n)) for n in range(count)]
+                )
+            if not isinstance(result, relax.Tuple):
+                values = [result]
+            else:
+                # Each operator's own name is that of a value, and not that of a tuple's field.
+                values = [self.bb.normalize(each) for each in result.fields]
+            if len(values) < len(node.output) and any(node.output[len(values) :]):
+                raise UnsupportedNode(f"its output {node.output[len(values)]!r} is not supported")
+            return values
+
+        def _branches(self, node: Any, condition: Any, folder: Folder) -> Sequence[Any]:
+            """The outputs of an ``If``; of a known condition, those of one branch."""
+            graphs = {each.name: each.g for each in node.attribute}
+            if isinstance(condition, tvm.ir.GenericConst):
+                taken = "then_branch" if bool(condition.value.numpy().all()) else "else_branch"
+                return self._inlined(graphs[taken], folder)
+            branches = [
+                relax.SeqExpr(blocks=[], body=self._convert_subgraph(self.bb, graphs[name]))
+                for name in ("then_branch", "else_branch")
+            ]
+            result = self.bb.emit(relax.If(condition, *branches))
+            if len(node.output) == 1:
+                return [result]
+            count = len(node.output)
+            return [self.bb.emit(relax.TupleGetItem(result, n)) for n in range(count)]
+
+        def _inlined(self, graph: Any, folder: Folder) -> Sequence[Any]:
+            """The outputs of a graph inside another one. Its names are not seen outside."""
+            outer = dict(self._nodes)
+            self._parse_graph_initializers(graph)
+            for node in graph.node:
+                self._convert_node(node, folder)
+            values = [self._nodes[output.name] for output in graph.output]
+            self._nodes.clear()
+            self._nodes.update(outer)
+            return values
+
+        def _parse_attr(self, attributes: Any) -> dict[str, Any]:
+            """The attributes of a node. TVM's function stops at an empty list."""
+            empty = [each.name for each in attributes if _is_empty_list(each)]
+            found = super()._parse_attr([each for each in attributes if each.name not in empty])
+            return {**found, **{name: () for name in empty}}
+
+    return Importer
+
+
+def _check_types(values: Sequence[Any]) -> None:
+    """Refuse the types that TVM's kernels compute other values in than ONNX, or none."""
+    for value in values:
+        kind = getattr(value, "ty", None)
+        if isinstance(kind, relax.TensorType) and str(kind.dtype).startswith(_TYPES):
+            raise UnsupportedNode(f"it has a tensor of type {kind.dtype}, which is not supported")
+
+
+def _shown(node: Any) -> str:
+    """A node in words. One without a name goes by its output."""
+    if node.name:
+        return f"node {node.name!r} ({node.op_type})"
+    return f"the node that computes {next(iter(node.output), '')!r} ({node.op_type})"
+
+
+def _is_empty_list(attribute: Any) -> bool:
+    """Whether an attribute is a list without elements."""
+    kind = type(attribute)
+    lists = {kind.FLOATS: "floats", kind.INTS: "ints", kind.STRINGS: "strings"}
+    return attribute.type in lists and not getattr(attribute, lists[attribute.type])
+
+
+def _line(error: Exception) -> str:
+    """The last line of a message: TVM's begin with a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[-1][:300]

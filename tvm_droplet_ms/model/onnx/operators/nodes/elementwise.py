@@ -1,0 +1,122 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Converters for operators on elements."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+
+from ..folding import as_array
+from ..operands import dtype_of, shape_of, text
+from ..refusal import UnsupportedNode
+
+
+class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``IsInf``; TVM's does not ask for the sign."""
+
+    @classmethod
+    def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, dtype = inputs[0], dtype_of(inputs[0])
+        positive, negative = attr.get("detect_positive", 1), attr.get("detect_negative", 1)
+        if positive and negative:
+            return relax.op.isinf(data)
+        if not positive and not negative:
+            return relax.op.zeros(relax.ShapeExpr(shape_of(data)), "bool")
+        return relax.op.equal(data, relax.const(np.inf if positive else -np.inf, dtype))
+
+
+class Mod(onnx_frontend.Mod):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``Mod``; of floats, with the sign of the divisor or the dividend."""
+
+    @classmethod
+    def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        dtype = dtype_of(inputs[0])
+        if attr.get("fmod", 0) or not dtype.startswith("float"):
+            return super()._impl_v10(bb, inputs, attr, params)
+        # As Python and NumPy have it: fmod is exact, and a quotient that is rounded down is not.
+        dividend, divisor = inputs
+        zero = relax.const(0, dtype)
+        rest = bb.emit(relax.op.mod(dividend, divisor))
+        other_sign = relax.op.less(relax.op.multiply(rest, divisor), zero)
+        return relax.op.where(other_sign, relax.op.add(rest, divisor), rest)
+
+
+class Pow(onnx_frontend.Pow):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``Pow`` of any types; TVM has powers of floats alone, of one type."""
+
+    @classmethod
+    def _impl_v7(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        kinds = [dtype_of(each) for each in inputs[:2]]
+        if kinds[0] == kinds[1] and kinds[0].startswith("float"):
+            return super()._impl_v7(bb, inputs, attr, params)
+        floats = [kind for kind in kinds if kind.startswith("float")]
+        kind = max(floats, key=lambda name: int(name.removeprefix("float")), default="float64")
+        base, exponent = (bb.emit(relax.op.astype(each, kind)) for each in inputs[:2])
+        return relax.op.astype(relax.op.power(base, exponent), kinds[0])
+
+
+class BitShift(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``BitShift``; by the width of the type and more, nothing is left."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, count = inputs[:2]
+        dtype = dtype_of(data)
+        width, zero = relax.const(np.iinfo(dtype).bits, dtype), relax.const(0, dtype)
+        fits = bb.emit(relax.op.less(count, width))
+        if not dtype.startswith("u"):
+            fits = bb.emit(relax.op.logical_and(fits, relax.op.greater_equal(count, zero)))
+        safe = bb.emit(relax.op.where(fits, count, zero))
+        is_left = text(attr, "direction", "LEFT") == "LEFT"
+        shift = relax.op.left_shift if is_left else relax.op.right_shift
+        if not dtype.startswith("u") and not is_left:
+            beyond = bb.emit(
+                relax.op.where(relax.op.less(data, zero), relax.const(-1, dtype), zero)
+            )
+        else:
+            beyond = zero
+        return relax.op.where(fits, bb.emit(shift(data, safe)), beyond)
+
+
+class Dropout(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``Dropout`` of a model that is not trained: nothing, and a full mask."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        return cls._with_mask(inputs[0], dtype_of(inputs[0]))
+
+    @classmethod
+    def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        return cls._with_mask(inputs[0], "bool")
+
+    @classmethod
+    def _impl_v12(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        if inputs[2] is not None and as_array(inputs[2]) is None:
+            raise UnsupportedNode("its input 'training_mode' is not constant")
+        ratio = 0.5 if inputs[1] is None else as_array(inputs[1])
+        if inputs[2] is not None and np.any(as_array(inputs[2])) and (ratio is None or ratio != 0):
+            raise UnsupportedNode("it drops at random: its input 'training_mode' is set")
+        return cls._with_mask(inputs[0], "bool")
+
+    @classmethod
+    def _with_mask(cls, data: Any, dtype: str) -> Any:
+        return relax.Tuple([data, relax.op.ones(relax.ShapeExpr(shape_of(data)), dtype)])

@@ -1,0 +1,112 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Converters for normalisations and reductions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+
+from ..operands import constant_input, dtype_of, shape_of
+
+
+class BatchNormalization(onnx_frontend.BatchNormalization):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``BatchNormalization``.
+
+    The momentum of a running mean is the weight of the old one to ONNX, and of the new one to TVM.
+    """
+
+    @classmethod
+    def _impl_v15(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        attr = {**attr, "momentum": 1.0 - attr.get("momentum", 0.9)}
+        return super()._impl_v15(bb, inputs, attr, params)
+
+
+class LpNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``LpNormalization``; a norm of zero gives zeros."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, axis = inputs[0], attr.get("axis", -1)
+        if attr.get("p", 2) == 1:
+            norm = bb.emit(relax.op.sum(relax.op.abs(data), axis, keepdims=True))
+        else:
+            squares = bb.emit(relax.op.sum(relax.op.multiply(data, data), axis, keepdims=True))
+            norm = bb.emit(relax.op.sqrt(squares))
+        zero = relax.const(0, dtype_of(data))
+        quotient = bb.emit(relax.op.divide(data, norm))
+        return relax.op.where(relax.op.equal(norm, zero), zero, quotient)
+
+
+class _Extremum:
+    """A reduction whose value for no elements is infinite, and not the largest number."""
+
+    of_nothing: ClassVar[float]
+
+    @classmethod
+    def get_converter(cls, opset: int) -> Callable[..., Any]:
+        """The converter for a version of the operators."""
+        convert: Callable[..., Any] = super().get_converter(opset)  # type: ignore[misc]
+
+        def converted(bb: Any, inputs: Any, attr: dict[str, Any], params: Any) -> Any:
+            shape = shape_of(inputs[0])
+            if dtype_of(inputs[0]) == "bool":
+                inputs[0] = bb.emit(relax.op.astype(inputs[0], "int8"))
+                found = bb.emit(converted(bb, inputs, attr, params))
+                return relax.op.astype(found, "bool")
+            if 0 not in shape:
+                return cls._with_infinity(bb, bb.emit(convert(bb, inputs, attr, params)))
+            given = constant_input(inputs, 1, "axes")
+            axes = attr.get("axes", range(len(shape))) if given is None else given.tolist()
+            axes = {int(axis) % len(shape) for axis in axes}
+            kept = [1 if n in axes else extent for n, extent in enumerate(shape)]
+            if not attr.get("keepdims", 1):
+                kept = [extent for n, extent in enumerate(kept) if n not in axes]
+            dtype = dtype_of(inputs[0])
+            value = cls.of_nothing
+            if not dtype.startswith("float"):
+                limits = np.iinfo(dtype)
+                value = limits.min if value < 0 else limits.max
+            return relax.const(np.full(kept, value, dtype), dtype)
+
+        return converted
+
+    @classmethod
+    def _with_infinity(cls, bb: Any, found: Any) -> Any:
+        """Where all elements are infinite, TVM finds the largest finite number it begins with."""
+        dtype = dtype_of(found)
+        if not dtype.startswith("float"):
+            return found
+        infinity = relax.const(cls.of_nothing, dtype)
+        start = relax.const(np.copysign(np.finfo(dtype).max, cls.of_nothing), dtype)
+        return relax.op.where(relax.op.equal(found, start), infinity, found)
+
+
+class ReduceMax(_Extremum, onnx_frontend.ReduceMax):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``ReduceMax``."""
+
+    of_nothing = -np.inf
+
+
+class ReduceMin(_Extremum, onnx_frontend.ReduceMin):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``ReduceMin``."""
+
+    of_nothing = np.inf

@@ -1,0 +1,225 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Converters for operators that move elements."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm import relax, te, tirx, topi
+from tvm.relax.frontend.onnx import onnx_frontend
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+
+from ..operands import constant_input, dtype_of, shape_of, text
+from ..refusal import UnsupportedNode
+
+
+class Expand(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``Expand``. TVM's keeps an extent of 1 where the shape is not computed."""
+
+    @classmethod
+    def _impl_v8(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        wanted = constant_input(inputs, 1, "shape")
+        if wanted is None:
+            raise UnsupportedNode("it has no input 'shape'")
+        shape = shape_of(inputs[0])
+        try:
+            result = np.broadcast_shapes(tuple(shape), tuple(int(extent) for extent in wanted))
+        except ValueError as error:
+            raise UnsupportedNode(
+                f"its input {tuple(shape)} does not broadcast to {tuple(wanted.tolist())}"
+            ) from error
+        if list(result) == shape:
+            return inputs[0]
+        return relax.op.broadcast_to(inputs[0], relax.ShapeExpr(list(result)))
+
+
+class Slice(onnx_frontend.Slice):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``Slice`` of any operator set; before 10 its bounds were attributes."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        bounds = [relax.const(np.array(attr[name], np.int64)) for name in ("starts", "ends")]
+        axes = attr.get("axes", tuple(range(len(attr["starts"]))))
+        arguments = onnx_frontend.onnx_input()
+        arguments.extend([inputs[0], *bounds, relax.const(np.array(axes, np.int64))])
+        return cls._impl_v13(bb, arguments, attr, params)
+
+    @classmethod
+    def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        return cls._impl_v13(bb, inputs, attr, params)
+
+
+class Split(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``Split``, parts without elements and a shorter last part included."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, axis = inputs[0], attr.get("axis", 0)
+        extent = shape_of(data)[axis]
+        given = constant_input(inputs, 1, "split")
+        sizes = attr.get("split") if given is None else given.tolist()
+        if not sizes:
+            count = attr.get("num_outputs", attr["tvm_custom"]["num_outputs"])
+            size = -(-extent // count)
+            sizes = [min(size, max(extent - size * part, 0)) for part in range(count)]
+        ends = np.cumsum([int(size) for size in sizes])
+        if ends[-1] != extent:
+            raise UnsupportedNode(f"its parts {list(sizes)} are not the extent {extent}")
+        if all(sizes):
+            parts = relax.op.split(data, [int(end) for end in ends[:-1]], axis)
+            return parts if len(sizes) > 1 else data
+        return relax.Tuple(
+            [
+                bb.emit(relax.op.strided_slice(data, [axis], [int(end - size)], [int(end)]))
+                for size, end in zip(sizes, ends, strict=True)
+            ]
+        )
+
+
+class EyeLike(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``EyeLike``: a constant, as the extents are known."""
+
+    @classmethod
+    def _impl_v9(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        dtype = dtype_of(inputs[0])
+        if "dtype" in attr:
+            dtype = onnx_frontend.get_type(attr["dtype"])
+        rows, columns = shape_of(inputs[0])
+        return relax.const(np.eye(rows, columns, attr.get("k", 0)).astype(dtype), dtype)
+
+
+class SpaceToDepth(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``SpaceToDepth`` in either order of the blocks."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        size = int(attr["blocksize"])
+        n, c, h, w = shape_of(inputs[0])
+        split = relax.op.reshape(inputs[0], [n, c, h // size, size, w // size, size])
+        order = [0, 1, 3, 5, 2, 4] if text(attr, "mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+        moved = relax.op.permute_dims(split, order)
+        return relax.op.reshape(moved, [n, c * size * size, h // size, w // size])
+
+
+class ReverseSequence(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``ReverseSequence``."""
+
+    @classmethod
+    def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        time, batch = attr.get("time_axis", 0), attr.get("batch_axis", 1)
+
+        def reverse(data: te.Tensor, lengths: te.Tensor) -> te.Tensor:
+            def element(*place: Any) -> Any:
+                length = lengths[place[batch]].astype(place[time].ty.dtype)
+                back = tirx.Select(place[time] < length, length - 1 - place[time], place[time])
+                source = (*place[:time], back, *place[time + 1 :])
+                return data[source]
+
+            return te.compute(data.shape, element, name="reverse", tag=topi.tag.INJECTIVE)
+
+        return bb.emit_te(reverse, inputs[0], inputs[1], primfunc_name_hint="reverse_sequence")
+
+
+class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``TensorScatter``, which writes into a cache from an index on."""
+
+    @classmethod
+    def _impl_v24(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        shape, size = shape_of(inputs[0]), shape_of(inputs[1])
+        axis = attr.get("axis", -2) % len(shape)
+        is_circular = text(attr, "mode", "linear") == "circular"
+        starts = inputs[2]
+        if starts is None:
+            starts = relax.const(np.zeros(shape[0], np.int64), "int64")
+
+        def write(cache: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
+            def element(*place: Any) -> Any:
+                at = place[axis] - starts[place[0]].astype("int64")
+                if is_circular:
+                    at = tirx.floormod(at, shape[axis])
+                source = (*place[:axis], at, *place[axis + 1 :])
+                written = tirx.all(at >= 0, at < size[axis])
+                return tirx.if_then_else(written, update[source], cache(*place))
+
+            return te.compute(cache.shape, element, name="write", tag=topi.tag.INJECTIVE)
+
+        return bb.emit_te(write, *inputs[:2], starts, primfunc_name_hint="tensor_scatter")
+
+
+class BitCast(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``BitCast`` between types of one size."""
+
+    @classmethod
+    def _impl_v26(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        dtype = onnx_frontend.get_type(attr["to"])
+
+        def reinterpret(data: te.Tensor) -> te.Tensor:
+            return te.compute(
+                data.shape,
+                lambda *place: tirx.reinterpret(dtype, data(*place)),
+                name="bitcast",
+                tag=topi.tag.ELEMWISE,
+            )
+
+        return bb.emit_te(reinterpret, inputs[0], primfunc_name_hint="bitcast")
+
+
+class Col2Im(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``Col2Im``: blocks are added where they overlap."""
+
+    @classmethod
+    def _impl_v18(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        image = constant_input(inputs, 1, "image_shape")
+        block = constant_input(inputs, 2, "block_shape")
+        if image is None or block is None:
+            raise UnsupportedNode("it lacks an input")
+        extents, sizes = image.tolist(), block.tolist()
+        rank = len(extents)
+        strides = attr.get("strides", [1] * rank)
+        dilations = attr.get("dilations", [1] * rank)
+        pads = attr.get("pads", [0] * (2 * rank))
+        steps = [
+            (extents[n] + pads[n] + pads[rank + n] - dilations[n] * (sizes[n] - 1) - 1)
+            // strides[n]
+            + 1
+            for n in range(rank)
+        ]
+        batch, rows, _ = shape_of(inputs[0])
+        channels = rows // int(np.prod(sizes))
+        shape = [batch, channels, *sizes, *steps]
+        data = bb.emit(relax.op.reshape(inputs[0], shape))
+
+        def add_blocks(data: te.Tensor) -> te.Tensor:
+            inner = [te.reduce_axis((0, size), name=f"k{n}") for n, size in enumerate(sizes)]
+
+            def element(b: Any, c: Any, *place: Any) -> Any:
+                ats, inside = [], []
+                for n in range(rank):
+                    offset = place[n] + pads[n] - inner[n] * dilations[n]
+                    at = tirx.floordiv(offset, strides[n])
+                    ats.append(at)
+                    inside += [tirx.floormod(offset, strides[n]) == 0, at >= 0, at < steps[n]]
+                source = (b, c, *inner, *ats)
+                value = data[source]
+                zero = tirx.const(0, data.dtype)
+                return te.sum(tirx.if_then_else(tirx.all(*inside), value, zero), axis=inner)
+
+            return te.compute([batch, channels, *extents], element, name="col2im")
+
+        return bb.emit_te(add_blocks, data, primfunc_name_hint="col2im")

@@ -1,0 +1,83 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The converters of this package by operator."""
+
+import functools
+from typing import Any
+
+from . import (
+    deformable,
+    detection,
+    elementwise,
+    normalization,
+    pooling,
+    quantized,
+    resize,
+    scatter,
+    sequences,
+    shapes,
+    signal,
+)
+from .recurrence.converters import Gru, Lstm, Rnn
+
+
+@functools.cache
+def converters() -> dict[str, Any]:
+    """The converters, which go before TVM's."""
+    return {
+        "BatchNormalization": normalization.BatchNormalization,
+        "BitShift": elementwise.BitShift,
+        "BitCast": shapes.BitCast,
+        "Col2Im": shapes.Col2Im,
+        "ConvInteger": quantized.ConvInteger,
+        "ConvTranspose": pooling.ConvTranspose,
+        "DFT": signal.Dft,
+        "DeformConv": deformable.DeformConv,
+        "DequantizeLinear": quantized.DequantizeLinear,
+        "Dropout": elementwise.Dropout,
+        "DynamicQuantizeLinear": quantized.DynamicQuantizeLinear,
+        "Expand": shapes.Expand,
+        "EyeLike": shapes.EyeLike,
+        "GRU": Gru,
+        "IsInf": elementwise.IsInf,
+        "LSTM": Lstm,
+        "LpNormalization": normalization.LpNormalization,
+        "MatMulInteger": quantized.MatMulInteger,
+        "MaxUnpool": scatter.MaxUnpool,
+        "MaxPool": pooling.MaxPool,
+        "Mod": elementwise.Mod,
+        "NonMaxSuppression": detection.NonMaxSuppression,
+        "Pow": elementwise.Pow,
+        "QLinearConv": quantized.QLinearConv,
+        "QLinearMatMul": quantized.QLinearMatMul,
+        "QuantizeLinear": quantized.QuantizeLinear,
+        "RNN": Rnn,
+        "ReduceMax": normalization.ReduceMax,
+        "ReduceMin": normalization.ReduceMin,
+        "Resize": resize.Resize,
+        "ReverseSequence": shapes.ReverseSequence,
+        "STFT": signal.Stft,
+        "Scatter": scatter.ScatterElements,
+        "ScatterElements": scatter.ScatterElements,
+        "SequenceInsert": sequences.SequenceInsert,
+        "Slice": shapes.Slice,
+        "SpaceToDepth": shapes.SpaceToDepth,
+        "Split": shapes.Split,
+        "SplitToSequence": sequences.SplitToSequence,
+        "TensorScatter": shapes.TensorScatter,
+        "Upsample": resize.Upsample,
+    }

@@ -1,0 +1,71 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What converters ask of the inputs of a node."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .folding import as_array
+from .refusal import UnsupportedNode
+
+Array = np.ndarray[Any, Any]
+
+
+def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None:
+    """The values of an input that has to be constant. None if it is not given.
+
+    Raises
+    ------
+    UnsupportedNode
+        If it is not constant. Names it.
+    """
+    value = inputs[index] if index < len(inputs) else None
+    if value is None:
+        return None
+    array = as_array(value)
+    if array is None:
+        raise UnsupportedNode(
+            f"its input {name!r} is not constant, and the extents of the result depend on it"
+        )
+    return array
+
+
+def shape_of(value: Any) -> list[int]:
+    """The extents of a tensor.
+
+    Raises
+    ------
+    UnsupportedNode
+        If one is not known.
+    """
+    try:
+        return [int(extent) for extent in value.ty.shape]
+    except (AttributeError, TypeError) as error:
+        raise UnsupportedNode("the extents of an input are not known") from error
+
+
+def dtype_of(value: Any) -> str:
+    """The element type of a tensor."""
+    return str(value.ty.dtype)
+
+
+def text(attributes: dict[str, Any], name: str, default: str) -> str:
+    """An attribute that is a string."""
+    value = attributes.get(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)

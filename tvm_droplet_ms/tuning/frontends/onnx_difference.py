@@ -1,0 +1,89 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Finds the node of an ONNX model that TVM's import computes otherwise than ONNX Runtime."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tvm.ir import IRModule
+
+from ...deviation import deviation
+from ...model.onnx.order import named
+from .imported import Arrays
+from .onnx_reference import onnx_runtime
+
+if TYPE_CHECKING:
+    import onnx
+
+LIMIT = 1e-2
+"""The deviation of a node's output that is no rounding."""
+
+
+def first_different_node(
+    model: "onnx.ModelProto",
+    names: Sequence[str],
+    load: Callable[["onnx.ModelProto"], IRModule],
+    inputs: Sequence[np.ndarray],
+    compile_mod: Callable[[IRModule], Callable[[Sequence[np.ndarray]], Arrays]],
+) -> str:
+    """Run a model with every value of its graph as an output, in both.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        The model that was imported, its nodes in order.
+    names : Sequence[str]
+        The inputs, in the order in which they are given.
+    load : Callable[[onnx.ModelProto], IRModule]
+        The importer.
+    inputs : Sequence[np.ndarray]
+        The inputs.
+    compile_mod : Callable[[IRModule], Callable[[Sequence[np.ndarray]], list[np.ndarray]]]
+        Compiles a module, without any pass of ours and without schedules.
+
+    Returns
+    -------
+    node : str
+        The first node whose output differs, in words; empty where none does, or ONNX Runtime cannot
+        run the model.
+    """
+    import onnx
+
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    values = [*inferred.value_info, *inferred.output]
+    floats = {
+        value.name: value
+        for value in values
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    }
+    makers = [
+        (node, output) for node in model.graph.node for output in node.output if output in floats
+    ]
+    exposed = type(model)()
+    exposed.CopyFrom(model)
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(floats[output] for _, output in makers)
+    reference, _ = onnx_runtime(exposed, names, {}, 1)
+    if reference is None or not makers:
+        return ""
+    found = compile_mod(load(exposed))(inputs)
+    for (node, _), ours, theirs in zip(makers, found, reference.run(inputs), strict=True):
+        if deviation(ours, theirs) > LIMIT:
+            return named(node)
+    return ""

@@ -1,0 +1,136 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Operators of PyTorch that TVM's importer lacks, or takes for others."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+
+def _args(importer: Any, node: Any) -> tuple[Any, ...]:
+    return tuple(importer.retrieve_args(node))
+
+
+def _extreme(reduce: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """``amax`` and ``amin``."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        x, *rest = _args(importer, node)
+        axes = list(rest[0]) if rest and rest[0] else None
+        keep = bool(rest[1]) if len(rest) > 1 else False
+        return importer.block_builder.emit(reduce(x, axes, keep))
+
+    return convert
+
+
+def _extreme_with_place(
+    reduce: Callable[..., Any], place: Callable[..., Any]
+) -> Callable[[Any, Any], Any]:
+    """``max.dim`` and ``min.dim``: the values and where they are."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        x, axis, *rest = _args(importer, node)
+        keep = bool(rest[0]) if rest else False
+        emit = importer.block_builder.emit
+        return emit(relax.Tuple([emit(reduce(x, axis, keep)), emit(place(x, axis, keep))]))
+
+    return convert
+
+
+def _index(node: Any, importer: Any) -> Any:
+    """``x[:, :, i, j]``: TVM's importer takes it for each combination of i and j.
+
+    Where the indexed axes lie side by side, they are merged into one, and so are the indices.
+    """
+    x, indices = _args(importer, node)
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    emit = importer.block_builder.emit
+    if len(axes) == 1:
+        return emit(relax.op.take(x, indices[axes[0]], axis=axes[0], mode="wrap"))
+    shape = [int(extent) for extent in x.ty.shape]
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        order = [*axes, *(axis for axis in range(len(shape)) if axis not in axes)]
+        x = emit(relax.op.permute_dims(x, order))
+        indices = [indices[axis] for axis in axes]
+        shape = [shape[axis] for axis in order]
+        axes = list(range(len(axes)))
+    merged = None
+    for axis in axes:
+        extent = relax.const(shape[axis], str(indices[axis].ty.dtype))
+        # Negative numbers count from the end.
+        index = emit(relax.op.floor_mod(indices[axis], extent))
+        merged = (
+            index
+            if merged is None
+            else emit(relax.op.add(emit(relax.op.multiply(merged, extent)), index))
+        )
+    whole = [*shape[: axes[0]], -1, *shape[axes[-1] + 1 :]]
+    return emit(relax.op.take(emit(relax.op.reshape(x, whole)), merged, axis=axes[0]))
+
+
+def _grid_sample(node: Any, importer: Any) -> Any:
+    """``grid_sampler_2d``: TVM's kernel wants the coordinates before the places."""
+    x, grid, method, padding, corners = _args(importer, node)
+    emit = importer.block_builder.emit
+    return emit(
+        relax.op.image.grid_sample(
+            x,
+            emit(relax.op.permute_dims(grid, [0, 3, 1, 2])),
+            method=("bilinear", "nearest", "bicubic")[method],
+            layout="NCHW",
+            padding_mode=("zeros", "border", "reflection")[padding],
+            align_corners=corners,
+        )
+    )
+
+
+def _convolution(node: Any, importer: Any) -> Any:
+    """``convolution``, whose transposed form over volumes TVM's importer lacks."""
+    x, weight, bias, stride, padding, dilation, transposed, more, groups = _args(importer, node)
+    if not transposed or len(x.ty.shape) != 5:
+        return importer._convolution(node)
+    emit = importer.block_builder.emit
+    result = emit(
+        relax.op.nn.conv3d_transpose(
+            x, weight, stride, padding, more, dilation, groups, out_dtype="float32"
+        )
+    )
+    if bias is None:
+        return result
+    return emit(relax.op.add(result, emit(relax.op.reshape(bias, (1, -1, 1, 1, 1)))))
+
+
+def _select(node: Any, importer: Any) -> Any:
+    """``x[:, i]``: TVM's kernel reads before the buffer where i counts from the end."""
+    x, axis, index = _args(importer, node)
+    extent = int(x.ty.shape[axis % len(x.ty.shape)])
+    place = relax.const(index % extent, "int64")
+    return importer.block_builder.emit(relax.op.take(x, place, axis=axis, mode="fast"))
+
+
+CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
+    "amax.default": _extreme(relax.op.max),
+    "amin.default": _extreme(relax.op.min),
+    "convolution.default": _convolution,
+    "grid_sampler_2d.default": _grid_sample,
+    "max.dim": _extreme_with_place(relax.op.max, relax.op.argmax),
+    "min.dim": _extreme_with_place(relax.op.min, relax.op.argmin),
+    "index.Tensor": _index,
+    "select.int": _select,
+}
+"""By the name of the overload: called with the node and the importer; returns a Relax variable."""

@@ -1,0 +1,100 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""An exported program in fewer, simpler operators."""
+
+import functools
+from typing import Any
+
+from ...errors import ModelError
+from .loading import line_of
+from .rules import RULES
+
+
+def decompose(torch: Any, program: Any) -> Any:
+    """Decompose a program by PyTorch's own rules, into operators that TVM has.
+
+    Parameters
+    ----------
+    torch : module
+        PyTorch.
+    program : torch.export.ExportedProgram
+        The program.
+
+    Returns
+    -------
+    program : torch.export.ExportedProgram
+        Another program of the same inputs and outputs.
+    """
+    table = torch.export.default_decompositions()
+    for name, rule in RULES.items():
+        packet, overload = name.split(".")
+        table[getattr(getattr(torch.ops.aten, packet), overload)] = functools.partial(rule, torch)
+    with torch.no_grad():
+        return program.run_decompositions(table)
+
+
+def drop_what_computes_nothing(torch: Any, program: Any) -> None:
+    """Remove assertions, and inputs that are no tensors (None, numbers, flags).
+
+    Parameters
+    ----------
+    torch : module
+        PyTorch.
+    program : torch.export.ExportedProgram
+        A decomposed program, which is changed.
+    """
+    graph = program.graph_module.graph
+    for node in reversed(list(graph.nodes)):
+        name = getattr(node.target, "__name__", "")
+        if name.startswith(("_assert", "sym_constrain_range")) and not node.users:
+            graph.erase_node(node)
+    signature = program.graph_signature
+    constant = torch.export.graph_signature.ConstantArgument
+    fixed = {
+        spec.arg.name: spec.arg.value
+        for spec in signature.input_specs
+        if isinstance(spec.arg, constant)
+    }
+    for node in list(graph.nodes):
+        if node.op == "placeholder" and node.name in fixed:
+            node.users and node.replace_all_uses_with(fixed[node.name])
+            graph.erase_node(node)
+    signature.input_specs[:] = [s for s in signature.input_specs if s.arg.name not in fixed]
+
+
+def refuse_random_numbers(torch: Any, program: Any) -> None:
+    """Refuse a program that draws random numbers where TVM would take constants.
+
+    Raises
+    ------
+    ModelError
+        If it does. Names the operator.
+    """
+    for node in program.graph_module.graph.nodes:
+        tags = getattr(node.target, "tags", ())
+        if node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags:
+            if _is_idle_dropout(node):
+                continue
+            raise ModelError(
+                f"the model draws random numbers, {node.target.__name__}{line_of(node)}: a "
+                "compiled model gives the same outputs for the same inputs; pass the numbers as an "
+                "input"
+            )
+
+
+def _is_idle_dropout(node: Any) -> bool:
+    return "dropout" in node.target.__name__ and node.args[-1] is False

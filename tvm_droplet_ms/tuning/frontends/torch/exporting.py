@@ -1,0 +1,117 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A module of PyTorch as an exported program."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...errors import ModelError
+from .loading import first_line
+
+CACHE_NOTE = (
+    "the module returns a cache of keys and values (transformers), which is left out of the "
+    "outputs: it was exported with config.use_cache = False"
+)
+
+
+def export_module(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, list[str]]:
+    """Export a module.
+
+    Parameters
+    ----------
+    torch : module
+        PyTorch.
+    module : torch.nn.Module
+        The module, in inference mode.
+    example_inputs : torch.Tensor | Sequence[Any] | Mapping[str, Any]
+        Its inputs: one, several by position, or several by keyword (as tokenizers return them).
+
+    Returns
+    -------
+    program : torch.export.ExportedProgram
+        The program.
+    notes : list[str]
+        What a user should know, in sentences.
+
+    Raises
+    ------
+    ModelError
+        If inputs are missing, the module is in training mode, or PyTorch cannot export it.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(
+            f"model is a {type(module).__qualname__}: expected a torch.export.ExportedProgram or "
+            "(torch.nn.Module, example inputs)"
+        )
+    if example_inputs is None:
+        raise ModelError(
+            "a torch.nn.Module needs example inputs: pass (module, (input, ...)), or a "
+            "torch.export.ExportedProgram"
+        )
+    if module.training:
+        raise ModelError("the torch.nn.Module is in training mode: call model.eval() before")
+    arguments, keywords = _arguments(torch, example_inputs)
+    notes = []
+    with contextlib.ExitStack() as stack:
+        if _without_caches(module, stack):
+            notes.append(CACHE_NOTE)
+        try:
+            with torch.no_grad():
+                program = torch.export.export(module, arguments, keywords, strict=False)
+        except Exception as error:
+            raise ModelError(
+                f"torch.export cannot export the model: {first_line(error)}"
+            ) from error
+    return program, notes
+
+
+def _arguments(torch: Any, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    try:
+        return tuple(inputs), {}
+    except TypeError as error:
+        raise ModelError(
+            f"the example inputs are a {type(inputs).__qualname__}: expected a tensor, a tuple of "
+            "inputs, or a dict of inputs by keyword"
+        ) from error
+
+
+def _without_caches(module: Any, stack: contextlib.ExitStack) -> bool:
+    """Ask models of transformers for no caches; says whether one would have returned some."""
+    configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
+    asked = [config for config in configs.values() if getattr(config, "use_cache", False) is True]
+    for config in asked:
+        stack.enter_context(_use_no_cache(config))
+    # Encoders have the option, too, and no cache.
+    is_decoder = any(
+        hasattr(module, "prepare_inputs_for_generation") or getattr(config, "is_decoder", False)
+        for config in asked
+    )
+    return bool(asked) and is_decoder
+
+
+@contextlib.contextmanager
+def _use_no_cache(config: Any) -> Iterator[None]:
+    config.use_cache = False
+    try:
+        yield
+    finally:
+        config.use_cache = True

@@ -1,0 +1,168 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""From an exported program to Relax."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import ModelError
+from ..imported import Arrays, ImportedModel, Reference, check_inputs
+from ..relax import bind_shapes
+from .arrays import as_array, as_tensor
+from .constant_folding import fold_constants
+from .decomposition import decompose, drop_what_computes_nothing, refuse_random_numbers
+from .explicit_types import write_out_types
+from .exporting import export_module
+from .loading import first_line, import_pytorch
+from .retracing import retrace
+
+
+def import_torch(
+    model: Any,
+    example_inputs: Any = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int = 1,
+) -> ImportedModel:
+    """Import an exported program, or export a module and import that.
+
+    Parameters
+    ----------
+    model : torch.export.ExportedProgram | torch.nn.Module
+        The model. A module must be in inference mode (``eval()``).
+    example_inputs : torch.Tensor | tuple[Any, ...] | Mapping[str, Any] | None
+        Inputs to export a module with: one, several, or several by keyword. Their shapes are those
+        that are tuned for.
+    shapes : Mapping[str, Sequence[int]] | None
+        Extents of inputs that the program leaves open.
+    threads : int
+        Threads that PyTorch may use while it runs as the reference.
+
+    Returns
+    -------
+    model : ImportedModel
+        The model. PyTorch is the reference.
+
+    Raises
+    ------
+    ModelError
+        If example inputs are missing, the module cannot be exported, the model draws random
+        numbers, or the frontend lacks an operator.
+    """
+    torch = import_pytorch()
+    notes: list[str] = []
+    program = model
+    if not isinstance(model, torch.export.ExportedProgram):
+        program, notes = export_module(torch, model, example_inputs)
+    try:
+        simple = decompose(torch, program)
+        half = _half_types(torch, simple)
+        if half or _has_complex(torch, simple):
+            program = retrace(torch, simple)
+            simple = decompose(torch, program)
+    except ModelError as error:
+        # The interpreter of PyTorch has added lines.
+        raise ModelError(first_line(error)) from error
+    except Exception as error:
+        raise ModelError(f"PyTorch cannot decompose the model: {first_line(error)}") from error
+    if half:
+        notes.append(
+            f"the model is of {' and '.join(half)}: it is computed in float32, its weights are "
+            "converted, its inputs and outputs have the types that it declares"
+        )
+    mod = bind_shapes(_relax_of(torch, simple), shapes or {})
+    return ImportedModel(
+        mod, check_inputs(mod), _reference(torch, program, threads), notes=tuple(notes)
+    )
+
+
+def _half_types(torch: Any, program: Any) -> list[str]:
+    """The narrow floating-point types that a program has."""
+    types = {value.dtype for value in _values(torch, program)}
+    return [name for name in ("float16", "bfloat16") if getattr(torch, name) in types]
+
+
+def _has_complex(torch: Any, program: Any) -> bool:
+    return any(value.is_complex() for value in _values(torch, program))
+
+
+def _values(torch: Any, program: Any) -> list[Any]:
+    """A tensor without data for each result in a program."""
+    nodes = program.graph_module.graph.nodes
+    found = (torch.utils._pytree.tree_leaves(node.meta.get("val")) for node in nodes)
+    return [value for leaves in found for value in leaves if isinstance(value, torch.Tensor)]
+
+
+def _relax_of(torch: Any, program: Any) -> Any:
+    from .importer import CheckedImporter
+
+    drop_what_computes_nothing(torch, program)
+    constants = fold_constants(torch, program)
+    refuse_random_numbers(torch, program)
+    write_out_types(torch, program)
+    importer = CheckedImporter(torch, constants)
+    importer.refuse_unknown(program)
+    try:
+        return importer.from_exported_program(
+            program,
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=True,
+            no_bind_return_tuple=False,
+            custom_convert_map=None,
+        )
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"TVM's PyTorch frontend cannot import the model: {first_line(error)}"
+        ) from error
+
+
+def _reference(torch: Any, program: Any, threads: int) -> Reference:
+    module = program.module(check_guards=False)
+    tree = torch.utils._pytree
+    signature = program.graph_signature
+    constant_argument = torch.export.graph_signature.ConstantArgument
+    kind = torch.export.graph_signature.InputKind.USER_INPUT
+    fixed = [
+        (isinstance(spec.arg, constant_argument), getattr(spec.arg, "value", None))
+        for spec in signature.input_specs
+        if spec.kind is kind
+    ]
+
+    def run(inputs: Sequence[np.ndarray]) -> Arrays:
+        tensors = iter([as_tensor(torch, array) for array in inputs])
+        flat = [value if is_fixed else next(tensors) for is_fixed, value in fixed]
+        args, kwargs = tree.tree_unflatten(flat, program.call_spec.in_spec)
+        with _threads(torch, threads), torch.no_grad():
+            outputs = module(*args, **kwargs)
+        leaves = tree.tree_leaves(outputs)
+        return [as_array(torch, leaf) for leaf in leaves if leaf is not None]
+
+    return Reference("PyTorch", run)
+
+
+@contextlib.contextmanager
+def _threads(torch: Any, count: int) -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,67 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""PyTorch itself, and its files."""
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load_exported_program(path: str) -> "torch.export.ExportedProgram":
+    """Read a file of ``torch.export.save``.
+
+    Raises
+    ------
+    ModelError
+        If PyTorch is missing, or the file holds no exported program.
+    """
+    torch = import_pytorch()
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise ModelError(
+            f"model {path!r} is no file of torch.export.save: {first_line(error)}"
+        ) from error
+
+
+def import_pytorch() -> Any:
+    """The package ``torch``.
+
+    Raises
+    ------
+    ModelError
+        If it is missing.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise ModelError("a PyTorch model needs the package torch: pip install torch") from error
+    return torch
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].strip()
+
+
+def line_of(node: Any) -> str:
+    """Where in a model's code a node comes from, for a sentence."""
+    lines = (node.meta.get("stack_trace") or "").strip().splitlines()
+    return f" ({lines[-1].strip()})" if lines else ""

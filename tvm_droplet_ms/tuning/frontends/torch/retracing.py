@@ -1,0 +1,116 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""An exported program traced again with other numbers: float32 for half, pairs for complex.
+
+PyTorch's own export does the work: a module interprets the program, and that is exported.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import complex_pairs
+
+
+def retrace(torch: Any, program: Any) -> Any:
+    """Export a program again, in real float32 numbers.
+
+    Parameters
+    ----------
+    torch : module
+        PyTorch.
+    program : torch.export.ExportedProgram
+        A decomposed program.
+
+    Returns
+    -------
+    program : torch.export.ExportedProgram
+        One that takes the tensors of the program by keyword, in their types, and returns
+        its outputs one after the other, in theirs. In between it computes in float32 where the
+        program computes in float16 or bfloat16, and with a real and an imaginary part where that
+        computes with complex numbers.
+    """
+    inner = program.module(check_guards=False)
+    placeholders = {
+        node.name: node.meta.get("val")
+        for node in program.graph_module.graph.nodes
+        if node.op == "placeholder"
+    }
+    kind = torch.export.graph_signature.InputKind.USER_INPUT
+    specs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is kind]
+    names = [spec.name for spec in specs]
+    # By keyword, for the names.
+    examples = {
+        name: torch.zeros(noted.shape, dtype=noted.dtype)
+        for name in names
+        if isinstance(noted := placeholders[name], torch.Tensor)
+    }
+    fixed = {spec.name: getattr(spec, "value", None) for spec in specs if spec.name not in examples}
+    module = _interpreting(torch, inner, names, fixed)
+    with torch.no_grad():
+        return torch.export.export(module, (), examples, strict=False)
+
+
+def _interpreting(torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[str, Any]) -> Any:
+    """A module that runs a program. ``fixed`` has the inputs that are no tensors."""
+    half = (torch.float16, torch.bfloat16)
+
+    def widened(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype in half:
+            return value.float()
+        return value
+
+    def narrowed(value: Any, declared: Any) -> Any:
+        if isinstance(value, complex_pairs.Pair):
+            return value.parts
+        if isinstance(declared, torch.Tensor) and declared.dtype in half:
+            return value.to(declared.dtype)
+        return value
+
+    class Interpreter(torch.fx.Interpreter):  # type: ignore[misc]
+        def get_attr(self, target: str, args: Any, kwargs: Any) -> Any:
+            return widened(super().get_attr(target, args, kwargs))
+
+        def placeholder(self, target: str, args: Any, kwargs: Any) -> Any:
+            return widened(super().placeholder(target, args, kwargs))
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if any(kwargs.get("dtype") is each for each in half):
+                kwargs = {**kwargs, "dtype": torch.float32}
+            return complex_pairs.call(torch, target, args, kwargs)
+
+    class Interpreting(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, **inputs: Any) -> Any:
+            values = [fixed[name] if name in fixed else inputs[name] for name in names]
+            outputs = Interpreter(self.inner).run(*values, enable_io_processing=False)
+            flat: Sequence[Any] = torch.utils._pytree.tree_leaves(
+                outputs, is_leaf=lambda each: isinstance(each, complex_pairs.Pair)
+            )
+            return tuple(map(narrowed, flat, declared))
+
+    output = next(node for node in inner.graph.nodes if node.op == "output")
+    declared = [
+        node.meta.get("val") if isinstance(node, torch.fx.Node) else node
+        for node in torch.utils._pytree.tree_leaves(output.args[0])
+    ]
+    module = Interpreting()
+    # ``eval()`` would ask the same of the program, which refuses.
+    module.training = False
+    return module

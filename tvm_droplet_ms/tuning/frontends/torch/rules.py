@@ -1,0 +1,137 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Rules of decomposition: operators of PyTorch in terms of others that TVM has."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def _unfold(torch: Any, x: Any, axis: int, size: int, step: int) -> Any:
+    """Windows along an axis. PyTorch's own rule is a view with strides, which TVM has not."""
+    axis = axis % x.dim()
+    count = (x.shape[axis] - size) // step + 1
+    if size == step:
+        whole = x.narrow(axis, 0, count * size).unflatten(axis, (count, size))
+    else:
+        places = torch.arange(count)[:, None] * step + torch.arange(size)
+        whole = x.index_select(axis, places.flatten()).unflatten(axis, (count, size))
+    return whole.movedim(axis + 1, -1)
+
+
+def _bounds(extent: int, count: int) -> list[tuple[int, int]]:
+    """The windows of an adaptive pooling (``AdaptiveMaxPooling2d.cpp``)."""
+    return [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
+
+
+def _adaptive_max_pool(torch: Any, x: Any, sizes: Sequence[int]) -> Any:
+    """Maxima of windows of several sizes, and their places in the flat image."""
+    spatial = x.shape[-len(sizes) :]
+    flat = torch.arange(spatial.numel()).reshape(spatial)
+    values, places = x, flat.expand(x.shape)
+    for offset, count in enumerate(sizes):
+        axis = x.dim() - len(sizes) + offset
+        parts = []
+        for low, high in _bounds(x.shape[axis], count):
+            window = values.narrow(axis, low, high - low)
+            best, where = window.max(axis, keepdim=True)
+            parts.append((best, places.narrow(axis, low, high - low).gather(axis, where)))
+        values = torch.cat([best for best, _ in parts], axis)
+        places = torch.cat([place for _, place in parts], axis)
+    return values, places
+
+
+def _fold(
+    torch: Any,
+    x: Any,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Any:
+    """``col2im``: the sum of overlapping windows, where PyTorch's own rule adds one by one."""
+    windows = kernel[0] * kernel[1]
+    counts = [
+        (size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        for i in range(2)
+    ]
+    channels = x.shape[-2] // windows
+    batch = x.shape[:-2]
+    if list(stride) == list(kernel) and not any(padding) and set(dilation) == {1}:
+        if all(counts[i] * kernel[i] == size[i] for i in range(2)):
+            places = x.reshape(*batch, channels, *kernel, *counts)
+            rank = len(batch)
+            order = [rank, rank + 3, rank + 1, rank + 4, rank + 2]
+            return places.permute(*range(rank), *order).reshape(*batch, channels, *size)
+    # A transposed convolution puts each number of a window in its place.
+    weight = torch.eye(windows, dtype=x.dtype).reshape(windows, 1, *kernel)
+    spread = [(counts[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 for i in range(2)]
+    whole = torch.nn.functional.conv_transpose2d(
+        x.reshape(-1, windows, *counts), weight, stride=list(stride), dilation=list(dilation)
+    )
+    more = [size[i] + 2 * padding[i] - spread[i] for i in range(2)]
+    whole = torch.nn.functional.pad(whole, (0, more[1], 0, more[0]))
+    inner = whole.narrow(-2, padding[0], size[0]).narrow(-1, padding[1], size[1])
+    return inner.reshape(*batch, channels, *size)
+
+
+def _attention(
+    torch: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Attention, whose result is zero where everything is masked.
+
+    PyTorch's own rule looks for such rows in the scores; this one looks in the mask, which is
+    smaller, and often constant. The other one's strides fit batches of one only.
+    """
+    if dropout > 0.0:
+        return NotImplemented
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = (each.repeat_interleave(repeats, -3) for each in (key, value))
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.mT
+    if is_causal:
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    if mask is None:
+        return scores.softmax(-1) @ value
+    if mask.dtype is torch.bool:
+        scores = scores.masked_fill(~mask, -math.inf)
+        is_seen = mask.any(-1, keepdim=True)
+    else:
+        scores = scores + mask
+        is_seen = (mask != -math.inf).any(-1, keepdim=True)
+    product = scores.softmax(-1) @ value
+    return product if is_causal else torch.where(is_seen, product, 0.0)
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "adaptive_max_pool2d.default": _adaptive_max_pool,
+    "adaptive_max_pool3d.default": _adaptive_max_pool,
+    "col2im.default": _fold,
+    "scaled_dot_product_attention.default": _attention,
+    "unfold.default": _unfold,
+}
+"""By the name of the overload; called with PyTorch before the operands."""
