@@ -32,7 +32,14 @@ from ..model.prepare import prepare_graph
 from .agreement import Agreement, Executable, NamedPass
 from .alternatives import MOST
 from .compiled_model import CompiledModel
-from .ending import FirstCosts, timed_runs
+from .ending import (
+    CHOICE_SHARE,
+    LEAST_BUILD_SECS,
+    MEASURED_SHARE,
+    MEASURED_SHARE_ALONE,
+    FirstCosts,
+    timed_runs,
+)
 from .errors import TooLateError
 from .experience import Experience
 from .frontends.imported import ImportedModel
@@ -48,21 +55,11 @@ from .stop import StopRequest
 from .torn_database import mend_torn_end
 from .watch import Watch
 from .winograd_tuning import with_winograd
-from .wrong_schedules import by_workload
 
 logger = logging.getLogger(__name__)
 
 EXECUTABLE = "model.so"
 """The file of the work directory that holds the best complete executable."""
-
-MEASURED_SHARE, MEASURED_SHARE_ALONE = 0.25, 0.5
-"""The share of the time in which first picks are measured: before a search, and without one."""
-
-LEAST_BUILD_SECS = 0.05
-"""The least seconds that a kernel is taken to compile in: objects may have been there already."""
-
-CHOICE_SHARE = 0.15
-"""The share of the time that near-best schedules may take to be told apart inside the model."""
 
 
 def graph_passes() -> list[NamedPass]:
@@ -190,7 +187,7 @@ class ModelTuning:
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
-        of_first = by_workload(kernels)
+        of_first = kernels.schedules()
         measured_picks = self._measure_picks(made, tuning, share)
         chosen, choice, unmeasured = kernels, "", "nothing to measure"
         if tuning.is_due:
@@ -215,7 +212,8 @@ class ModelTuning:
                 if has_time_to_choose and not stop.is_due:
                     self._choose_inside(chosen, last)
             except TooLateError as error:
-                chosen, kernels.chosen = kernels, of_first
+                chosen = kernels
+                kernels.choose(of_first)
                 self._note(f"{error}; what was written before is kept")
         runs = timed_runs(run_secs, stop.left)
         return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
