@@ -165,34 +165,47 @@ def test_slow_pick_is_replaced_and_kept_for_the_next_run(tmp_path):
     mod = task.dispatched[0]
     table = Table({applied(mod, split(mod, 8)): 0.25})
     picks = picked(task)
-    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest()) == 1
+    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest(), 0.1) == 1
     pick = picks.find(mod, TARGET)
     assert pick.secs == 0.25 and applied(mod, pick.trace) == applied(mod, split(mod, 8))
     assert pick.points == ((0, (2,)),)
     stored = restore(mod, PickFile(tmp_path).read()[task_key(mod, TARGET)], True)
     assert stored.secs == 0.25 and applied(mod, stored.trace) == applied(mod, pick.trace)
     # It is not measured again.
-    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest()) == 0
+    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest(), 0.1) == 0
 
 
-def test_heaviest_is_first_and_the_clock_ends_it(tmp_path):
-    tasks = [relu(8 * size) for size in range(1, AT_ONCE + 4)]
+@pytest.mark.parametrize(
+    ("build_secs", "left", "batches"),
+    [
+        # 60 builds for four kernels, and 30 for starting: 9 s at first. Each batch takes 20 s.
+        (0.1, 14.0, [4]),
+        (0.1, 60.0, [4, 3]),
+        (0.1, 8.0, [3]),
+        (0.1, 4.0, []),
+        (1.0, 60.0, [2, 4, 1]),
+    ],
+)
+def test_heaviest_are_first_and_as_many_as_there_is_time_for(build_secs, left, batches, tmp_path):
+    tasks = [relu(8 * size) for size in range(1, AT_ONCE + 4) if size != 3]
+    tasks.append(relu(8 * 9))
     secs = {str(task.task_name): 1.0 + place for place, task in enumerate(tasks)}
     now = [0.0]
 
-    def clock():
-        now[0] += 5.0
-        return now[0]
+    class Slow(Table):
+        def build(self, inputs):
+            now[0] += 20.0
+            return super().build(inputs)
 
-    table = Table({})
+    table = Slow({})
     picks = picked(*tasks)
-    # A batch takes 5 s by this clock: there are 9 for the first one, and 4 are not enough.
-    count = contest(table, tmp_path, clock).run(
-        tasks, picks, secs, StopRequest(14.0, lambda: now[0])
-    )
-    assert count == AT_ONCE and len(table.built) == 1
+    stop = StopRequest(left, lambda: now[0])
+    measuring = contest(table, tmp_path, lambda: now[0])
+    count = measuring.run(tasks, picks, secs, stop, build_secs)
+    # Two sampled schedules of each kernel, that which it has, and the unscheduled one.
+    assert [len(built) // 4 for built in table.built] == batches
     measured = [t for t in tasks if picks.find(t.dispatched[0], TARGET).secs is not None]
-    assert measured == tasks[-AT_ONCE:]
+    assert count == sum(batches) and measured == tasks[len(tasks) - count :]
 
 
 def test_task_whose_sampling_fails_is_measured_with_what_it_has(tmp_path):
@@ -200,7 +213,7 @@ def test_task_whose_sampling_fails_is_measured_with_what_it_has(tmp_path):
     mod = task.dispatched[0]
     picks = picked(task)
     table = Table({applied(mod, split(mod, 2)): 2.0, structural_hash(mod): 3.0})
-    contest(table, tmp_path).run([task], picks, {"relu24": 1.0}, StopRequest())
+    contest(table, tmp_path).run([task], picks, {"relu24": 1.0}, StopRequest(), 0.1)
     assert picks.find(mod, TARGET).secs == 2.0 and len(table.built[0]) == 2
 
 

@@ -29,8 +29,10 @@ import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
 from tvm_droplet_ms.tuning import ModelError, kernel_tuner, tune
+from tvm_droplet_ms.tuning.agreement import Agreement
 from tvm_droplet_ms.tuning.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.ending import timed_runs
+from tvm_droplet_ms.tuning.errors import TooLateError
 from tvm_droplet_ms.tuning.pick_file import PickFile
 from tvm_droplet_ms.tuning.picks import restore, task_key
 from tvm_droplet_ms.tuning.summary import summary
@@ -153,6 +155,19 @@ def test_time_that_is_too_short_for_any_executable_is_said(model, tmp_path, monk
     monkeypatch.setattr(kernel_tuner, "GRACE_SECS", -300.0)
     with pytest.raises(ModelError, match="the time is too short: .* pass a larger time_budget_s"):
         tune(model, time_budget_s=0.1, work_dir=tmp_path)
+
+
+def test_where_the_last_executable_is_too_late_the_first_one_is_described(
+    model, image, expected, tmp_path, monkeypatch
+):
+    def late(*_):
+        raise TooLateError("the time is too short: made up")
+
+    monkeypatch.setattr(Agreement, "last", late)
+    result = tune(model, time_budget_s=600, trials=2, work_dir=tmp_path)
+    np.testing.assert_allclose(result(image), expected, rtol=1e-4, atol=1e-4)
+    assert result.trials == 2 and "made up; what was written before is kept" in result.notes[0]
+    assert {row.schedule for row in result.kernels} == {"predicted"}
 
 
 class TestBadInput:

@@ -31,6 +31,11 @@ _UNMEASURED_SECS = 1.0
 """The time of a pick's record: TVM applies none without a time, and ranks by it."""
 
 
+def is_made_up(record: TuningRecord) -> bool:
+    """Whether the time of a record is that of a pick which was not measured."""
+    return valid_secs(record.run_secs) == (_UNMEASURED_SECS,)
+
+
 def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRecord, float]]:
     """The best valid record of each workload.
 

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""How much time the last steps of a run need. Imports no TVM."""
+"""How much time the steps after the first executable may take. Imports no TVM."""
 
 import math
 from dataclasses import dataclass
@@ -34,6 +34,15 @@ copies the constants several times when it loads them."""
 
 CHECKS = 10
 """Runs of the last executable that are not its latency: checks, and the times of its kernels."""
+
+MEASURED_SHARE, MEASURED_SHARE_ALONE = 0.25, 0.5
+"""The share of the time in which first picks are measured: before a search, and without one."""
+
+LEAST_BUILD_SECS = 0.05
+"""The least seconds that a kernel is taken to compile in: objects may have been there already."""
+
+CHOICE_SHARE = 0.15
+"""The share of the time that near-best schedules may take to be told apart inside the model."""
 
 
 @dataclass(frozen=True)

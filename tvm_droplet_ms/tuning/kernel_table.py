@@ -16,18 +16,19 @@
 # under the License.
 """The kernels of a tuned model, a row each."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tvm_ffi import get_global_func, structural_hash
 
 from tvm.ir import IRModule
-from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from ..search_strategy.history import is_for_target, valid_secs
+from ..search_strategy.history import is_for_target
+from .application import is_made_up
 from .convolution_kernels import implementation_of
 from .model_kernels import ModelKernels
 from .result import KernelRow
@@ -65,8 +66,8 @@ def kernel_rows(
         The kernels with the most seconds first.
     """
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
-    trials, measured = _count_trials(database, target)
-    scheduled = schedules_as_python(kernels)
+    trials = _count_trials(database, target)
+    schedules = kernels.schedules()
     rows = []
     for task in kernels.tasks:
         mod = task.dispatched[0]
@@ -81,12 +82,8 @@ def kernel_rows(
                 secs=secs,
                 gflops=weight * _written_flops(mod) / secs / 1e9 if secs else 0.0,
                 roofline_share=weight * bound / secs if secs else 0.0,
-                trials=trials.get(key, 0),
-                schedule=(
-                    _origin(kernels, task, key in measured, target)
-                    if str(task.task_name) in scheduled
-                    else "untouched"
-                ),
+                trials=trials[key],
+                schedule=_origin(schedules, mod),
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.secs))
@@ -172,20 +169,17 @@ def _written_flops(mod: IRModule) -> float:
         return 0.0
 
 
-def _count_trials(database: Database, target: Target) -> tuple[dict[int, int], set[int]]:
-    """Records of each workload, and the workloads that have a valid one."""
-    trials: dict[int, int] = {}
-    measured: set[int] = set()
-    for record in database.get_all_tuning_records():
-        if is_for_target(record, target):
-            key = structural_hash(record.workload.mod)
-            trials[key] = trials.get(key, 0) + 1
-            if valid_secs(record.run_secs):
-                measured.add(key)
-    return trials, measured
+def _count_trials(database: Database, target: Target) -> Counter[int]:
+    """Records of each workload."""
+    return Counter(
+        structural_hash(record.workload.mod)
+        for record in database.get_all_tuning_records()
+        if is_for_target(record, target)
+    )
 
 
-def _origin(kernels: ModelKernels, task: ExtractedTask, is_measured: bool, target: Target) -> str:
-    """Where the schedule of a kernel that has one comes from."""
-    pick = kernels.picks.find(task.dispatched[0], target)
-    return "measured" if is_measured or (pick is not None and pick.secs) else "predicted"
+def _origin(schedules: Database, mod: IRModule) -> str:
+    """Where the schedule of a kernel comes from. TVM finds no record of an empty trace."""
+    for record in schedules.get_top_k(schedules.commit_workload(mod), 1):
+        return "predicted" if is_made_up(record) else "measured"
+    return "untouched"

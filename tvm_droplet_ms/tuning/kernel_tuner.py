@@ -198,7 +198,7 @@ class KernelTuner:
             self._note(note)
 
     def measure_picks(
-        self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest
+        self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest, build_secs: float
     ) -> int:
         """Measure the first picks of the kernels that weigh; see ``PickContest.run``."""
         tasks = [t for t in kernels.tasks if is_tunable(t) and t.task_name not in kernels.untouched]
@@ -214,11 +214,10 @@ class KernelTuner:
                 self._measure["builder"],
                 self._measure["runner"],
                 PickFile(self._directory),
-                # Other schedules than those that the first pick was chosen from.
-                self._seed + 1,
+                self._seed + 1,  # Other schedules than those that the pick was chosen from.
                 self._picking.known,
             )
-            return contest.run(tasks, kernels.picks, secs, stop)
+            return contest.run(tasks, kernels.picks, secs, stop, build_secs)
 
     def best_secs(self, task: ExtractedTask) -> float:
         """The best measured time of a task in seconds; infinity where it has none."""
@@ -296,7 +295,6 @@ class KernelTuner:
             if not self._keep_measuring:
                 self._stop_measuring()
         self.trials += count
-        self.why_ended = why
-        if why == "stopped":
-            self.why_ended = "interrupt" if stop.is_asked else "patience"
+        stopped = "interrupt" if stop.is_asked else "patience"
+        self.why_ended = stopped if why == "stopped" else why
         logger.info("%d trials, ended by: %s", count, self.why_ended)

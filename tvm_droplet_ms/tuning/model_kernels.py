@@ -129,6 +129,15 @@ class ModelKernels:
                 records.pop(structural_hash(task.dispatched[0]), None)
         return database_of(records.values())
 
+    def choose(self, schedules: Database) -> None:
+        """Take the schedules of an earlier call of ``schedules``, whatever has been measured."""
+        self.chosen = by_workload(schedules)
+        self.untouched |= {
+            str(task.task_name)
+            for task in self.tasks
+            if structural_hash(task.dispatched[0]) not in self.chosen
+        }
+
     def compile(self, schedules: Database | None = None) -> CompiledModel:
         """Compile the model with some schedules; None for the best that are known."""
         schedules = self.schedules() if schedules is None else schedules

@@ -29,10 +29,17 @@ from tvm.target import Target
 from ..database import open_database
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
-from .agreement import Agreement, NamedPass
+from .agreement import Agreement, Executable, NamedPass
 from .alternatives import MOST
 from .compiled_model import CompiledModel
-from .ending import FirstCosts, timed_runs
+from .ending import (
+    CHOICE_SHARE,
+    LEAST_BUILD_SECS,
+    MEASURED_SHARE,
+    MEASURED_SHARE_ALONE,
+    FirstCosts,
+    timed_runs,
+)
 from .errors import TooLateError
 from .experience import Experience
 from .frontends.imported import ImportedModel
@@ -53,12 +60,6 @@ logger = logging.getLogger(__name__)
 
 EXECUTABLE = "model.so"
 """The file of the work directory that holds the best complete executable."""
-
-MEASURED_SHARE, MEASURED_SHARE_ALONE = 0.25, 0.5
-"""The share of the time in which first picks are measured: before a search, and without one."""
-
-CHOICE_SHARE = 0.15
-"""The share of the time that near-best schedules may take to be told apart inside the model."""
 
 
 def graph_passes() -> list[NamedPass]:
@@ -186,9 +187,9 @@ class ModelTuning:
         has_time_to_choose = choosing < CHOICE_SHARE * stop.left
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
-        measured_picks = self._measure_picks(kernels, first, tuning, share)
-        chosen, choice = kernels, ""
-        unmeasured = "nothing to measure"
+        of_first = kernels.schedules()
+        measured_picks = self._measure_picks(made, tuning, share)
+        chosen, choice, unmeasured = kernels, "", "nothing to measure"
         if tuning.is_due:
             unmeasured = "interrupt" if tuning.is_asked else "time"
         if not self._exact and kernels.tasks and not tuning.is_due:
@@ -199,7 +200,7 @@ class ModelTuning:
                 self._note(choice)
         if trials != 0 and kernels.tasks and not tuning.is_due:
             left = None if trials is None else max(0, trials - self._tuner.trials)
-            if left != 0 and not tuning.is_due:
+            if left != 0:
                 self._tuner.tune(chosen.tasks, chosen, tuning, left)
         if self._tuner.trials or measured_picks or chosen is not kernels:
             try:
@@ -211,6 +212,8 @@ class ModelTuning:
                 if has_time_to_choose and not stop.is_due:
                     self._choose_inside(chosen, last)
             except TooLateError as error:
+                chosen = kernels
+                kernels.choose(of_first)
                 self._note(f"{error}; what was written before is kept")
         runs = timed_runs(run_secs, stop.left)
         return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
@@ -224,16 +227,16 @@ class ModelTuning:
         self._tuner.pick(kernels, stop)
         return graph, kernels
 
-    def _measure_picks(
-        self, kernels: ModelKernels, first: CompiledModel, tuning: StopRequest, share: float
-    ) -> int:
+    def _measure_picks(self, made: Executable, tuning: StopRequest, share: float) -> int:
         """Measure the picks of what weighs inside the first executable; returns their number."""
-        if tuning.is_due:
+        kernels = made.kernels
+        if tuning.is_due or not kernels.tasks:
             return 0
         stop = tuning.earlier((1 - share) * tuning.left)
         with self._parts("check"):
-            found = first.kernel_secs(self._check.inputs[0], 1)
-        return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop)
+            found = made.compiled.kernel_secs(self._check.inputs[0], 1)
+        build_secs = max(LEAST_BUILD_SECS, made.build_secs / len(kernels.tasks))
+        return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
 
     def _choose_inside(self, kernels: ModelKernels, last: CompiledModel) -> None:
         with self._parts("choice inside the model"):

@@ -48,8 +48,9 @@ SPACE = "post-order-apply"
 AT_ONCE = 4
 """The kernels whose schedules are built before the first is timed: builds disturb what is timed."""
 
-FIRST_BATCH_SECS = 4.0
-"""What a batch is expected to take before one was measured, seen on two CPUs."""
+START_BUILDS, TASK_BUILDS = 30, 15
+"""What starting processes takes, and what a kernel takes, before one was measured: in times of
+compiling a kernel, seen on two CPUs."""
 
 GAIN_SHARE = 0.98
 """The kernels that hold this share of the seconds above the roofline are measured."""
@@ -102,6 +103,7 @@ class PickContest:
         picks: FirstPicks,
         secs: Mapping[str, float],
         stop: StopRequest,
+        build_secs: float,
     ) -> int:
         """Measure while there is time; the kernels with the most to gain first.
 
@@ -114,7 +116,10 @@ class PickContest:
         secs : Mapping[str, float]
             The seconds of each task in a run of the model as it is, by its name.
         stop : StopRequest
-            When to end. A batch that is expected to take longer is not begun.
+            When to end. A batch that is expected to take longer is made smaller, or not begun.
+        build_secs : float
+            The seconds that a kernel of the model took to compile, all processes together: how
+            fast the machine is now.
 
         Returns
         -------
@@ -122,17 +127,20 @@ class PickContest:
             The tasks that have been measured.
         """
         waiting = self._waiting(tasks, picks, secs)
-        longest, count = FIRST_BATCH_SECS, 0
-        while waiting and not stop.is_asked and stop.left > longest:
+        start, each, count = START_BUILDS * build_secs, TASK_BUILDS * build_secs, 0
+        while waiting and not stop.is_asked:
+            size = int(min(AT_ONCE, (stop.left - start) / each))
+            if size < 1:
+                break
             began = self.clock()
-            batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            batch, waiting = waiting[:size], waiting[size:]
             finalists = self._finalists(batch, picks)
             found = measure_finalists(finalists, self.target, self.builder, self.runner)
             for task, fastest in zip(batch, found, strict=True):
                 if fastest is not None:
                     self._keep(task, picks, fastest)
                     count += 1
-            longest = max(longest, self.clock() - began)
+            start, each = 0.0, (self.clock() - began) / len(batch)
         return count
 
     def _waiting(
