@@ -146,4 +146,4 @@ def test_a_tracker_without_a_key_and_a_model_are_refused(capsys, tmp_path):
     with pytest.raises(KernelError, match="key is None: expected both, or neither"):
         tune_kernel(MATMUL, tracker="127.0.0.1:9190", work_dir=tmp_path)
     assert main(["tune", "model.onnx", "--tracker", "127.0.0.1:9190", "--key", "k"]) == 1
-    assert "--tracker is for kernels: models are tuned on this machine" in capsys.readouterr().err
+    assert "--tracker does not apply to a model, which 'model.onnx' is" in capsys.readouterr().err

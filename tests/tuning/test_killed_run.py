@@ -128,8 +128,9 @@ def check(directory, model):
     assert lines(directory) == before
     assert len(tvm_droplet_ms.open_database(directory).get_all_tuning_records()) == before
     assert sum(row.trials for row in result.kernels) == before
-    assert {row.schedule for row in result.kernels} <= {"measured", "predicted"}
-    assert any(row.schedule == "measured" for row in result.kernels) == (before > 0)
+    # Without a schedule where that was measured as the fastest.
+    assert {row.schedule for row in result.kernels} <= {"measured", "predicted", "untouched"}
+    assert all(row.schedule != "predicted" for row in result.kernels if row.trials)
     np.testing.assert_allclose(result(image), expected, rtol=1e-4, atol=1e-4)
     return result
 

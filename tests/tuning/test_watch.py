@@ -20,6 +20,8 @@ import math
 
 import numpy as np
 
+import tvm
+from tvm import relax
 from tvm_droplet_ms.display import RunState, TaskState
 from tvm_droplet_ms.tuning.frontends.imported import ImportedModel, InputSpec, Reference
 from tvm_droplet_ms.tuning.output_check import make_check
@@ -79,7 +81,10 @@ class Sum:
 
 def test_given_inputs_are_in_every_set():
     specs = (InputSpec("x", (2,), "float32"), InputSpec("rows", (2,), "int64"))
-    imported = ImportedModel(None, specs, Reference("the sum", Sum()))
+    inputs = [relax.Var(spec.name, relax.TensorType(spec.shape, spec.dtype)) for spec in specs]
+    function = relax.Function(inputs, inputs[0])
+    mod = tvm.IRModule({"main": function})
+    imported = ImportedModel(mod, specs, Reference("the sum", Sum()))
     check = make_check(imported, None, 1e-4, 0, {"rows": np.array([7, 9])})
     assert len(check.inputs) > 1
     for (x, rows), (expected,) in zip(check.inputs, check.expected, strict=True):

@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..one_writer import LOCK, SecondWriterError, only_writer
 from .arguments import minutes, positive, seed, trials
 from .interruption import ending_at_once
@@ -38,6 +36,8 @@ from .manifest import ManifestError, run_kept
 from .tune_options import OptionError, check_options, read_inputs
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..tuning.result import Latency, TuneResult
 
 
@@ -268,7 +268,7 @@ def _tune_model(
     options: argparse.Namespace,
     minutes_left: float,
     spent_trials: int,
-    inputs: Mapping[str, np.ndarray[Any, Any]] | None,
+    inputs: "Mapping[str, np.ndarray[Any, Any]] | None",
 ) -> int:
     from ..tuning import tune
     from ..tuning.summary import summary

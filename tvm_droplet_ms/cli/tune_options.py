@@ -20,12 +20,12 @@ import argparse
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..cost_model.archive import READ_ERRORS, load_arrays
 from .kernel import is_kernel
+
+if TYPE_CHECKING:
+    import numpy as np
 
 OF_MODELS = ("shape", "dim", "allow_winograd", "tolerance", "against")
 """Options that say nothing about a kernel."""
@@ -92,7 +92,7 @@ def _check_out(out: Path) -> None:
         )
 
 
-def read_inputs(path: str | None) -> dict[str, np.ndarray[Any, Any]] | None:
+def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
     """The arrays of a file of inputs, by name; None for none.
 
     Parameters
@@ -107,6 +107,8 @@ def read_inputs(path: str | None) -> dict[str, np.ndarray[Any, Any]] | None:
     """
     if path is None:
         return None
+    from ..cost_model.archive import READ_ERRORS, load_arrays  # NumPy is not for --help.
+
     try:
         with open(path, "rb") as file:
             arrays = load_arrays(file)

@@ -45,6 +45,8 @@ from tvm.target import Target
 from tvm.target.codegen import llvm_get_system_triple
 from tvm.tirx.script.parser import entry
 
+from .patch import Attribute, Patch, lock
+
 _PACKAGE = "tvm.s_tir.tensor_intrin"
 
 # The modules of the package in the order in which they must be loaded: rocm and arm_cpu import
@@ -72,44 +74,8 @@ _BY_NAME: tuple[tuple[type, str], ...] = (
 )
 _UNREGISTERED = re.compile(r"TensorIntrin '.+' is not registered")  # src/tirx/ir/function.cc
 
-_lock = threading.RLock()
 _loaded: dict[str, ModuleType] = {}
 _process_wide = threading.Event()  # Set from `fast_start` to `restore`.
-
-_Attribute = tuple[Any, str, Any]
-"""The owner of an attribute, the attribute's name and a value for it."""
-
-
-class _Patch:
-    """A set of attributes that are replaced while anyone holds the patch.
-
-    Holders may nest and may be threads: the first one replaces the attributes, the last one to
-    leave puts back the objects that were there.
-    """
-
-    def __init__(self, replacements: Callable[[], list[_Attribute]]) -> None:
-        self._replacements = replacements
-        self._originals: list[_Attribute] = []
-        self._holders = 0
-
-    def __enter__(self) -> None:
-        with _lock:
-            if self._holders == 0:
-                replacements = self._replacements()
-                # From vars(), because getattr() would unwrap a static method.
-                self._originals = [
-                    (owner, name, vars(owner)[name]) for owner, name, _ in replacements
-                ]
-                for owner, name, value in replacements:
-                    setattr(owner, name, value)
-            self._holders += 1
-
-    def __exit__(self, *_: object) -> None:
-        with _lock:
-            self._holders -= 1
-            if self._holders == 0:
-                for owner, name, value in self._originals:
-                    setattr(owner, name, value)
 
 
 def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
@@ -136,7 +102,7 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
     names = _modules_of(target)
     with _quick_parsing:
         if names:
-            with _lock:
+            with lock:
                 if _PACKAGE not in sys.modules:
                     if not any(isinstance(finder, _LoadedFinder) for finder in sys.meta_path):
                         sys.meta_path.insert(0, _LoadedFinder())
@@ -191,7 +157,7 @@ def fast_start() -> None:
     --------
     restore : Undoes the call.
     """
-    with _lock:
+    with lock:
         if not _process_wide.is_set():
             _process_wide.set()
             _quick_parsing.__enter__()
@@ -203,18 +169,18 @@ def restore() -> None:
 
     Registered intrinsics stay registered. An open `fast_tune_contexts` context stays in effect.
     """
-    with _lock:
+    with lock:
         if _process_wide.is_set():
             _process_wide.clear()
             _own_intrinsics.__exit__()
             _quick_parsing.__exit__()
 
 
-def _lazy_attributes() -> list[_Attribute]:
+def _lazy_attributes() -> list[Attribute]:
     """Attributes that `fast_tune_contexts` replaces; none if all intrinsics are imported."""
     if _PACKAGE in sys.modules:
         return []
-    replaced: list[_Attribute] = [
+    replaced: list[Attribute] = [
         (TuneContext, "__init__", _with_own_intrinsics(TuneContext.__init__))
     ]
     for owner, name in _BY_NAME:
@@ -306,8 +272,8 @@ def _quick_stack() -> list[inspect.FrameInfo]:
 _quick_inspect = ModuleType(inspect.__name__, inspect.__doc__)
 vars(_quick_inspect).update({**vars(inspect), "stack": _quick_stack})
 
-_quick_parsing = _Patch(lambda: [(entry, "inspect", _quick_inspect)])
-_own_intrinsics = _Patch(_lazy_attributes)
+_quick_parsing = Patch(lambda: [(entry, "inspect", _quick_inspect)])
+_own_intrinsics = Patch(_lazy_attributes)
 
 
 def _with_own_intrinsics(init: Any) -> Callable[..., None]:

@@ -30,6 +30,9 @@ from .base import Exploration, SearchContext
 LEAST_RANDOM = 16
 """The least that TVM draws, where it draws any: they tell which values decisions have."""
 
+SPARE = 8
+"""Drafted schedules beyond those that are asked for, for those that do not replay."""
+
 
 class DraftedSampling(Exploration):
     """Samples schedules that a draft expects to be fast, after some that TVM draws.
@@ -87,10 +90,16 @@ class DraftedSampling(Exploration):
 
         seen = [search.spaces.find(candidate.trace) for candidate in drawn]
         points = [point for point in seen if point is not None]
-        best = LatentDraft(search.spaces, search.generator).best(points, [], score, count)
-        best = best[: round(count * float(np.concatenate(known).mean()))]
-        replayed = search.replayer.replay_all(map(search.spaces.trace, best))
-        return [one for one in replayed if one is not None and one not in search.history]
+        best = LatentDraft(search.spaces, search.generator).best(points, [], score, count + SPARE)
+        wanted = min(len(best), round(count * float(np.concatenate(known).mean())))
+        found: list[Candidate] = []
+        # The next best ones are for those that do not replay, or were measured.
+        while best and len(found) < wanted:
+            missing = wanted - len(found)
+            replayed = search.replayer.replay_all(map(search.spaces.trace, best[:missing]))
+            best = best[missing:]
+            found += [one for one in replayed if one is not None and one not in search.history]
+        return found
 
     def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
         """Samples do not depend on results."""

@@ -31,7 +31,7 @@ from tvm.ir import IRModule
 
 from ...compat.quiet import without_lines
 from ...model.onnx.binding import true_inputs
-from ...model.onnx.operators import UnsupportedNode, register_operators
+from ...model.onnx.operators import UnsupportedNode, more_operators
 from ...model.onnx.order import named
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ..errors import ModelError
@@ -143,10 +143,10 @@ def import_onnx(
 def _from_onnx(model: "onnx.ModelProto") -> IRModule:
     from tvm.relax.frontend.onnx import from_onnx
 
-    register_operators()
     message = ""
     # The frontend prints its inputs and TVM the state of its builder; what matters is in the error.
     with (
+        more_operators,
         without_lines("BlockBuilder destroyed"),
         contextlib.redirect_stdout(io.StringIO()),
         warnings.catch_warnings(),

@@ -17,6 +17,6 @@
 """Operators that TVM's ONNX importer lacks, or gets wrong."""
 
 from .refusal import UnsupportedNode
-from .registration import register_operators
+from .registration import more_operators
 
-__all__ = ["UnsupportedNode", "register_operators"]
+__all__ = ["UnsupportedNode", "more_operators"]

@@ -70,8 +70,6 @@ def derive_importer(base: Any) -> Any:
     class Importer(base):  # type: ignore[misc, unused-ignore]
         """TVM's importer, with more converters."""
 
-        has_more_operators = True
-
         def from_onnx(self, graph: Any, opset: int) -> Any:
             """Import a graph. Refuse constants that TVM writes and cannot load (``tensor.h``).
 

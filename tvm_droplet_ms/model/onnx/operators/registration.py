@@ -18,14 +18,19 @@
 
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from ....compat.patch import Attribute, Patch
 from .importer import derive_importer
 
 
-def register_operators() -> None:
-    """Make TVM's ``from_onnx`` use the converters of this package. It may be called again.
+def _importer() -> list[Attribute]:
+    base = onnx_frontend.ONNXGraphImporter
+    return [(onnx_frontend, "ONNXGraphImporter", derive_importer(base))]
 
-    ``from_onnx`` looks up the class of its importer by name when it is called. A node that cannot
-    be converted then raises ``UnsupportedNode``, with its name and operator.
-    """
-    if not getattr(onnx_frontend.ONNXGraphImporter, "has_more_operators", False):
-        onnx_frontend.ONNXGraphImporter = derive_importer(onnx_frontend.ONNXGraphImporter)
+
+more_operators = Patch(_importer)
+"""A context in which TVM's ``from_onnx`` uses the converters of this package.
+
+``from_onnx`` looks up the class of its importer by name when it is called. A node that cannot be
+converted raises ``UnsupportedNode``, with its name and operator. Outside of the context,
+``from_onnx`` is TVM's.
+"""

@@ -1,0 +1,59 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Attributes of other modules that are replaced for a while."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Attribute = tuple[Any, str, Any]
+"""The owner of an attribute, the attribute's name and a value for it."""
+
+lock = threading.RLock()
+"""Held while attributes are replaced or put back."""
+
+
+class Patch:
+    """A set of attributes that are replaced while anyone holds the patch.
+
+    Holders may nest and may be threads: the first one replaces the attributes, the last one to
+    leave puts back the objects that were there.
+    """
+
+    def __init__(self, replacements: Callable[[], list[Attribute]]) -> None:
+        self._replacements = replacements
+        self._originals: list[Attribute] = []
+        self._holders = 0
+
+    def __enter__(self) -> None:
+        with lock:
+            if self._holders == 0:
+                replacements = self._replacements()
+                # From vars(), because getattr() would unwrap a static method.
+                self._originals = [
+                    (owner, name, vars(owner)[name]) for owner, name, _ in replacements
+                ]
+                for owner, name, value in replacements:
+                    setattr(owner, name, value)
+            self._holders += 1
+
+    def __exit__(self, *_: object) -> None:
+        with lock:
+            self._holders -= 1
+            if self._holders == 0:
+                for owner, name, value in self._originals:
+                    setattr(owner, name, value)
