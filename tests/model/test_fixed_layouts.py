@@ -16,16 +16,23 @@
 # under the License.
 """Weights whose layout TVM must not choose."""
 
+import random
+
 import numpy as np
 import pytest
 from tvm_ffi import structural_equal
 
 import tvm
 from tvm import relax
+from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
+from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.model.kernels.fixed_layouts import FREE, keep_layouts
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
+from tvm_droplet_ms.search_strategy.history import History
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.roofline import MachineRates
@@ -134,3 +141,35 @@ def test_kernels_of_symbolic_shapes_are_left_alone(is_pipeline, tmp_path):
         assert len(free_weights(tune(mod))) == 1
     else:
         assert free_weights(lower(mod, TARGET)) == [[1, 2]]
+
+
+def turned(emit, x):
+    """A transposed convolution: a block of its kernel turns the weight's axes."""
+    weight = relax.const(np.array([[[-1.5], [2.5]]], "float32"))
+    return emit(relax.op.nn.conv1d_transpose(x, weight, strides=2))
+
+
+def wrong_schedules(function, draws=24):
+    """How many random schedules of the turned kernel, by their postprocessors, are wrong."""
+    mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    with fast_tune_contexts():
+        context = TuneContext(mod, target=TARGET, space_generator="post-order-apply", rand_state=1)
+        schedules = list(context.generate_design_space())
+        replayer = Replayer(mod, list(context.space_generator.postprocs), random.Random(0))
+    found = RandomExploration(replayer, schedules, History(mod, TARGET)).ask(draws)
+    arrays = [np.array([[[2.0]]], "float32"), np.array([[[-1.5], [2.5]]], "float32")]
+    wrong = 0
+    for candidate in found:
+        result = tvm.runtime.tensor(np.zeros((1, 2, 1), "float32"))
+        run = tvm.compile(candidate.schedule.mod, TARGET)["main"]
+        run(*map(tvm.runtime.tensor, arrays), result)
+        wrong += not np.allclose(result.numpy().ravel(), [-3.0, 5.0])
+    return wrong
+
+
+def test_a_weight_that_a_block_turns_is_not_packed_by_the_turned_index():
+    lowered = lower(module((1, 1, 1), turned), TARGET)
+    assert free_weights(lowered) == [[]]
+    (kernel,) = (f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    assert wrong_schedules(kernel) == 0
+    assert wrong_schedules(kernel.with_attr(FREE, [1])) > 0

@@ -17,6 +17,7 @@
 """What the explorer takes of what evolution proposes: by rank, and a share at random."""
 
 import random
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -70,7 +71,8 @@ def test_a_share_of_every_batch_is_random(candidates, measured, count, expected)
     history = History(mod, LLVM)
     for place in measured:
         history.add(proposed[place], (1e-3,))
-    search = SimpleNamespace(schedules=[], history=history)
+    replayer = SimpleNamespace(dropped=Counter())
+    search = SimpleNamespace(schedules=[], history=history, replayer=replayer)
     exploration = EvolutionaryExploration(Proposes(proposed), search, None)
     modules = [candidate.module for candidate in proposed]
     batch = exploration.ask(count)

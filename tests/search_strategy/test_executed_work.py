@@ -75,3 +75,14 @@ def test_limit_drops_what_executes_many_times_the_work(axis):
 def test_limit_goes_by_the_least_sample_where_all_execute_more():
     assert WorkLimit(spread_mean(), [moved(1).mod]).apply(moved(1))
     assert not WorkLimit(spread_mean(), [moved(1).mod, moved(0).mod]).apply(moved(1))
+
+
+def test_a_kernel_of_few_elements_is_not_refused():
+    """Eight elements in a vectorized loop of 64 with a predicate are 64 stores."""
+    x = te.placeholder((8,), name="x")
+    copy = te.create_prim_func([x, te.compute((8,), lambda i: x[i], name="y")])
+    schedule = Schedule(copy)
+    (loop,) = schedule.get_loops(schedule.get_sblock("y"))
+    schedule.split(loop, [2, 64])
+    assert executed_operations(schedule.mod) >= 64
+    assert WorkLimit(tvm.IRModule({"main": copy})).apply(schedule)

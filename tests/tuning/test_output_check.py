@@ -91,6 +91,13 @@ class TestNoise:
             )
         assert len({floats.tobytes() for floats, _ in seen}) > 1
 
+    def test_inputs_of_a_quantized_model_move_by_half_a_step(self):
+        inputs, seen = (np.array([0.0, 1.0, -4.0], "float32"), np.array([3])), []
+        moved_runs(Reference("", lambda arrays: seen.append(arrays), rounding=0.25), inputs, 4)
+        for floats, integers in seen:
+            assert floats.dtype == np.float32 and integers.tolist() == [3]
+            assert floats[0] == 0 and floats[1] in (0.75, 1.25) and floats[2] in (-3, -5)
+
     def test_integers_alone_are_not_moved(self):
         assert moved_runs(Reference("", lambda _: pytest.fail("ran")), (np.array([1]),)) == []
 

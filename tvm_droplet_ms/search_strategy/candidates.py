@@ -32,6 +32,11 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from .soundness import repeated_sum
+
+REPEATED_SUM = "a sum that its postprocessors repeat"
+"""Why a candidate was dropped that computes something else than its workload."""
+
 
 class Check(Protocol):
     """A postprocessor, or what may be applied like one."""
@@ -117,7 +122,8 @@ class Replayer:
         Returns
         -------
         candidate : Candidate | None
-            None if the trace or a postprocessor fails; the reason is counted in ``dropped``.
+            None if the trace or a postprocessor fails, or the postprocessors have made another
+            function of it (``repeated_sum``); the reason is counted in ``dropped``.
         """
         (candidate,) = self.replay_all([trace])
         return candidate
@@ -149,6 +155,8 @@ class Replayer:
                     return culprit
         except Exception as error:
             return f"{culprit}: {type(error).__name__}"
+        if repeated_sum(schedule.mod) is not None:
+            return REPEATED_SUM
         return Candidate.from_schedule(schedule)
 
     def restore(self, trace: Trace) -> Candidate:

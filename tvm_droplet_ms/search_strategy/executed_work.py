@@ -32,6 +32,10 @@ from tvm.ir.expr import TensorLoad
 from tvm.ir.prim.expr import Add, Cast, Div, Max, Min, Mul, Select, Sub
 from tvm.s_tir import Schedule
 
+FEW_OPERATIONS = 10_000
+"""Operations that are never refused: a vectorized loop over a few elements may execute 64 of them
+for each, most of them masked, in no time at all."""
+
 MOST_TIMES = 4.0
 """The operations that a schedule may execute, in times of the unscheduled kernel's. Padded tiles
 and halos of a convolution at most double them."""
@@ -76,7 +80,7 @@ class WorkLimit:
 
     def __init__(self, mod: IRModule, samples: Iterable[IRModule] = ()) -> None:
         least = min(map(executed_operations, samples), default=0.0)
-        self._most = MOST_TIMES * max(executed_operations(mod), least)
+        self._most = max(FEW_OPERATIONS, MOST_TIMES * max(executed_operations(mod), least))
 
     def apply(self, schedule: Schedule) -> bool:
         """Whether a schedule is within the limit."""

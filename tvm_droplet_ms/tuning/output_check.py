@@ -194,7 +194,8 @@ def moved_runs(
     """Run the reference on inputs that are moved by a rounding error.
 
     Each number of a floating-point input becomes one of its neighbours, by chance. All that is
-    computed of them is rounded otherwise.
+    computed of them is rounded otherwise. Inside a quantized model a difference in the last place
+    may become a whole step of the quantization: there an input is moved by half a step.
 
     Parameters
     ----------
@@ -213,7 +214,10 @@ def moved_runs(
     if not any(is_float(array) for array in inputs):
         return []
     generator = np.random.default_rng(0)
-    return [reference.run([_moved(array, generator) for array in inputs]) for _ in range(runs)]
+    return [
+        reference.run([_moved(array, generator, reference.rounding) for array in inputs])
+        for _ in range(runs)
+    ]
 
 
 def is_float(array: np.ndarray[Any, Any]) -> bool:
@@ -221,9 +225,12 @@ def is_float(array: np.ndarray[Any, Any]) -> bool:
     return str(array.dtype.kind) == "f"
 
 
-def _moved(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def _moved(array: np.ndarray, generator: np.random.Generator, rounding: float = 0.0) -> np.ndarray:
     if not is_float(array):
         return array
+    if rounding:
+        signs = np.where(generator.random(array.shape) < 0.5, -rounding, rounding)
+        return np.asarray(array + array * signs.astype(array.dtype))
     towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
     # The neighbours of 0 are denormals.
     moved = np.nextafter(array, towards.astype(array.dtype))

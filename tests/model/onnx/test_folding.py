@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
-from small_models import branch, copy, kinds, model, node, run, value
+from onnx_models import branch, copy, kinds, model, node, run, value
 
 from tvm_droplet_ms.model.onnx import folding
 from tvm_droplet_ms.model.onnx.folding import fold_constants
@@ -168,3 +168,30 @@ def test_nodes_of_other_domains_are_not_folded():
 def test_a_shape_that_depends_on_data_stays():
     nodes = [node("NonZero", "x", "n"), node("Shape", "n")]
     assert kinds(folded(model(nodes, [X], ["y"]))) == ["NonZero", "Shape"]
+
+
+def test_outputs_that_nobody_asks_for_are_left_out():
+    """Of the two outputs of MaxPool or GRU the first may have no name."""
+    nodes = [node("TopK", "c two", " i"), node("Cast", "i", "f", to=1), node("Add", "x f")]
+    made = model(nodes, [X], ["y"], c=np.array([3, 9, 5, 7], "float32"), two=np.array([2]))
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
+    fold_constants(made)
+    assert kinds(made) == ["Add"]
+    (constant,) = made.graph.initializer
+    assert numpy_helper.to_array(constant).tolist() == [1, 3]
+
+
+def test_a_training_dropout_is_random_and_stays():
+    nodes = [node("Dropout", "c half yes", "d"), node("Add", "x d")]
+    constants = {"c": np.ones(6, "float32"), "half": np.float32(0.5), "yes": np.array(True)}
+    made = model(nodes, [X], ["y"], **constants)
+    fold_constants(made)
+    assert kinds(made) == ["Dropout", "Add"]
+
+
+def test_an_output_that_is_two_outputs_of_a_branch_is_copied():
+    then = branch("then", [node("Exp", "x", "t")], "t", "t", "x")
+    other = branch("other", [node("Neg", "x", "t")], "t", "t", "t")
+    nodes = [node("If", "yes", "y z w", then_branch=then, else_branch=other)]
+    small = folded(model(nodes, [X], ["y", "z", "w"], yes=np.array(True)))
+    assert kinds(small) == ["Exp", "Identity", "Identity"]

@@ -22,7 +22,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, numpy_helper  # noqa: E402
-from small_models import branch, model, node, run, value  # noqa: E402
+from onnx_models import branch, model, node, run, value  # noqa: E402
 
 from tvm_droplet_ms.model.onnx.halves import half_types, to_float32  # noqa: E402
 

@@ -26,8 +26,8 @@ from tvm_droplet_ms.model.onnx.operators.nodes.interpolation import Axis, Method
 
 pytest.importorskip("onnxruntime")
 
+from onnx_models import model, value
 from operator_runs import assert_same, run_there
-from small_models import model, value
 
 LINE = np.arange(7, dtype=np.float32) ** 2 + 3
 

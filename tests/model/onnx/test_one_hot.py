@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper
-from small_models import kinds, model, node, run, run_imported, value
+from onnx_models import kinds, model, node, run, run_imported, value
 
 from tvm_droplet_ms.model.onnx.nodes import prepare_onnx
 

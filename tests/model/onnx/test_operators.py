@@ -22,8 +22,8 @@ from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime")
 
+from onnx_models import branch, model, node, value
 from operator_runs import assert_same, run_here
-from small_models import branch, model, node, value
 
 from tvm_droplet_ms.model.onnx.operators.nodes.signal import fourier_matrices
 from tvm_droplet_ms.tuning.errors import ModelError
@@ -272,6 +272,18 @@ def test_types_that_tvm_rounds_in_another_way_are_refused():
     )
     text = refusal(made, {"x": x})
     assert "'narrow' (Cast) cannot be imported: it has a tensor of type float8" in text
+
+
+def test_a_constant_without_elements_is_refused():
+    """TVM writes it into a library that it cannot load."""
+    x = normal(4)
+    made = model(
+        [node("Relu", "x"), node("Identity", "none", "z")],
+        [value("x", x.shape)],
+        ["y", "z"],
+        none=np.zeros((2, 0), np.float32),
+    )
+    assert "a constant of the shape (2, 0), and TVM cannot load" in refusal(made, {"x": x})
 
 
 def test_a_dropout_that_trains_is_refused():

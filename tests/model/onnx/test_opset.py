@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import numpy_helper
-from small_models import kinds, model, node, run, value
+from onnx_models import kinds, model, node, run, value
 
 from tvm_droplet_ms.model.onnx.opset import opset_of, with_new_opset
 from tvm_droplet_ms.model.onnx.weights import put_weights_back, without_weights
@@ -85,3 +85,15 @@ def test_a_model_without_weights_is_small_and_gets_them_back():
     put_weights_back(light, weights)
     assert [each.name for each in light.graph.input] == ["x"]
     np.testing.assert_array_equal(run(light, x=INPUT)[0], run(made, x=INPUT)[0])
+
+
+def test_a_scan_of_version_8_is_not_taken_for_a_later_one():
+    with pytest.raises(RuntimeError, match="a Scan of version 8"):
+        with_new_opset(model([node("Scan", "x")], [X], ["y"], opset=8))
+
+
+def test_a_model_without_standard_operators_is_left_as_it_is():
+    made = model([node("Binarizer", "x", domain="ai.onnx.ml")], [X], ["y"])
+    made.opset_import[0].domain = "ai.onnx.ml"
+    made.opset_import[0].version = 1
+    assert with_new_opset(made) is made

@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import TensorProto
-from small_models import branch, copy, kinds, model, node, run, value
+from onnx_models import branch, copy, kinds, model, node, run, value
 
 from tvm_droplet_ms.model.onnx.order import reads, sort_nodes
 

@@ -22,8 +22,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("onnxruntime")
 
+from onnx_models import value
 from operator_runs import assert_same, run_here
-from small_models import value
 
 from tvm_droplet_ms.tuning.errors import ModelError
 

@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
-from small_models import copy, kinds, model, node, run, value
+from onnx_models import copy, kinds, model, node, run, value
 
 from tvm_droplet_ms.model.onnx import unrolling
 from tvm_droplet_ms.model.onnx.folding import fold_constants

@@ -20,6 +20,11 @@
 expression reads it. Where that place is not all of the weight, the index is no permutation: the
 kernel of an LSTM's cell, an ``add`` and four slices inlined into one expression, packed a bias of
 1,024 values into 256, ``packed[i % 256] = bias[i]``, and its outputs were wrong.
+
+A block that makes another tensor of one weight alone passes for its copy there, and the weight is
+packed by the index that the other one is read by. Where a transposed convolution turns the axes of
+its kernel, that was a permutation of the turned shape and none of the weight's: of 2 output
+channels, the second one's weights were lost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -77,6 +82,8 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
         for load in loads:
             if load.source not in inlined:
                 continue
+            if _is_taken_for_copy(block) and _shape(block.writes[0]) != _shape(block.reads[0]):
+                return False
             iterations = _product(axis.dom.extent for axis in block.iter_vars)
             size = _product(load.source.shape)
             if iterations is None or size is None:
@@ -90,6 +97,15 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
             if all(axis.iter_type == IterVar.DataPar for axis in block.iter_vars):
                 inlined.add(block.writes[0].source)
     return True
+
+
+def _is_taken_for_copy(block: Any) -> bool:
+    """Whether TVM sees a copy in a block, because it reads one tensor and sums nothing."""
+    return block.init is None and len(block.reads) == len(block.writes) == 1
+
+
+def _shape(region: Any) -> list[Any]:
+    return [int(n) if isinstance(n, IntImm) else n for n in region.source.shape]
 
 
 def _product(extents: Iterable[Any]) -> int | None:

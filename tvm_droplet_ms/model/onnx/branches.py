@@ -44,7 +44,8 @@ def take_branch(
     Returns
     -------
     nodes : list[NodeProto]
-        Those of the branch under new names, and one ``Identity`` for each output of the ``If``.
+        Those of the branch under new names. An output of the ``If`` is the branch's value, or an
+        ``Identity`` of it where no node of the branch makes it.
     initializers : list[TensorProto]
         Those of the branch under new names.
     """
@@ -55,18 +56,24 @@ def take_branch(
     copy = type(branch)()
     copy.CopyFrom(branch)
     made = [name for inner in copy.node for name in inner.output if name]
-    made += [tensor.name for tensor in copy.initializer]
-    names = {name: new_name(name) for name in dict.fromkeys(made)}
+    constants = [tensor.name for tensor in copy.initializer]
+    names = {name: new_name(name) for name in dict.fromkeys(made + constants)}
+    ends = []
+    results = [(value.name, output) for value, output in zip(copy.output, node.output) if output]
+    direct: set[str] = set()
+    for name, output in results:
+        # A node of the branch makes the output itself; of all else, a copy is made.
+        if name in made and name not in direct:
+            names[name] = output
+            direct.add(name)
+        else:
+            source = names.get(name, name)
+            ends.append(onnx.helper.make_node("Identity", [source], [output]))
     for inner in copy.node:
         rename(inner, names)
         inner.name = new_name(inner.name) if inner.name else ""
     for tensor in copy.initializer:
         tensor.name = names[tensor.name]
-    ends = [
-        onnx.helper.make_node("Identity", [names.get(value.name, value.name)], [output])
-        for value, output in zip(copy.output, node.output)
-        if output
-    ]
     return [*copy.node, *ends], list(copy.initializer)
 
 

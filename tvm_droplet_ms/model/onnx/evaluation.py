@@ -31,8 +31,11 @@ Array = np.ndarray[Any, Any]
 
 def evaluate_node(
     node: NodeProto, inputs: Mapping[str, Array], opsets: Mapping[str, int]
-) -> list[Array] | None:
-    """Compute the outputs of a node by ONNX's reference implementation, or by ONNX Runtime.
+) -> dict[str, Array] | None:
+    """Compute the outputs of a node by ONNX Runtime, or by ONNX's reference implementation.
+
+    ONNX Runtime is what models are compared with, and the two differ here and there (``Resize``,
+    ``MaxUnpool``, masks of ``Attention``).
 
     Parameters
     ----------
@@ -45,32 +48,44 @@ def evaluate_node(
 
     Returns
     -------
-    outputs : list[ndarray] or None
-        The outputs. None where neither can compute them, or one is not a tensor.
+    outputs : dict[str, ndarray] or None
+        The outputs by name. None where neither can compute them, or one is not a tensor.
     """
-    for evaluate in (_reference, _onnx_runtime):
+    names = [name for name in node.output if name]
+    for evaluate in (_onnx_runtime, _reference):
         # Either lacks operators, and raises errors of many kinds for them.
         try:
-            outputs = evaluate(node, inputs, opsets)
+            values = evaluate(node, names, inputs, opsets)
         except Exception:
             continue
-        arrays = [np.asarray(each) for each in outputs if isinstance(each, np.ndarray | np.generic)]
-        if len(arrays) == len(outputs) and all(each.dtype != object for each in arrays):
-            return arrays
+        found = {
+            name: np.asarray(value)
+            for name, value in zip(names, values, strict=True)
+            if isinstance(value, np.ndarray | np.generic)
+        }
+        if len(found) == len(names) and all(each.dtype != object for each in found.values()):
+            return found
     return None
 
 
 def _reference(
-    node: NodeProto, inputs: Mapping[str, Array], opsets: Mapping[str, int]
+    node: NodeProto,
+    names: Sequence[str],
+    inputs: Mapping[str, Array],
+    opsets: Mapping[str, int],
 ) -> Sequence[Any]:
     from onnx.reference import ReferenceEvaluator
 
-    outputs: Sequence[Any] = ReferenceEvaluator(node, opsets=dict(opsets)).run(None, dict(inputs))
-    return outputs
+    evaluator = ReferenceEvaluator(node, opsets=dict(opsets))
+    values: Sequence[Any] = evaluator.run(list(names), dict(inputs))
+    return values
 
 
 def _onnx_runtime(
-    node: NodeProto, inputs: Mapping[str, Array], opsets: Mapping[str, int]
+    node: NodeProto,
+    names: Sequence[str],
+    inputs: Mapping[str, Array],
+    opsets: Mapping[str, int],
 ) -> Sequence[Any]:
     import onnx
     import onnxruntime
@@ -80,15 +95,17 @@ def _onnx_runtime(
         [node],
         "node",
         [],
-        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        [onnx.ValueInfoProto(name=name) for name in names],
         [onnx.numpy_helper.from_array(value, name) for name, value in inputs.items()],
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=8)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    outputs: Sequence[Any] = session.run(None, {})
-    return outputs
+    values: Sequence[Any] = session.run(list(names), {})
+    return values

@@ -31,6 +31,7 @@ import numpy as np
 
 from .branches import rename, take_branch
 from .evaluation import evaluate_node
+from .opset import OLDEST_SCAN
 from .order import reads, subgraphs
 from .static_types import StaticTypes
 from .unrolling import Steps, UnknownLength, Unroller
@@ -42,15 +43,13 @@ Array = np.ndarray[Any, Any]
 
 RANDOM = {
     "Bernoulli",
+    "Dropout",
     "Multinomial",
     "RandomNormal",
     "RandomNormalLike",
     "RandomUniform",
     "RandomUniformLike",
 }
-
-OLDEST_SCAN = 9
-"""The version from which on a ``Scan`` has no batch of its own."""
 
 GROWTH_BYTES = 1 << 24
 """A constant that is so much larger than what it is computed from stays computed."""
@@ -212,17 +211,16 @@ class _Folding:
         outputs = self._values(node)
         if outputs is None:
             return False
-        for name, value in zip(node.output, outputs):
-            if name:
-                self._arrays[name] = value
-                self._add_constant(self._onnx.numpy_helper.from_array(value, name))
+        for name, value in outputs.items():
+            self._arrays[name] = value
+            self._add_constant(self._onnx.numpy_helper.from_array(value, name))
         return True
 
-    def _values(self, node: NodeProto) -> Sequence[Array] | None:
+    def _values(self, node: NodeProto) -> dict[str, Array] | None:
         if not _is_standard(node) or node.op_type in RANDOM or any(True for _ in subgraphs(node)):
             return None
         if node.op_type in ("Shape", "Size") and (extents := self._types.shape(node.input[0])):
-            return [self._extents(node, extents)]
+            return {node.output[0]: self._extents(node, extents)}
         names = [name for name in node.input if name]
         if any(name not in self._constants for name in names):
             return None

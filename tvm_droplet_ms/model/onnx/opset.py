@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 OLDEST = 13
 """The version from which on TVM's importer knows all forms of its operators."""
 
+OLDEST_SCAN = 9
+"""The version from which on a ``Scan`` has no batch of its own."""
+
 FORMAT = 8
 """The version of the file format: from 4 on, initializers need not be inputs too."""
 
@@ -67,8 +70,12 @@ def with_new_opset(model: ModelProto) -> ModelProto:
     RuntimeError
         If ONNX cannot convert it.
     """
-    if opset_of(model) >= OLDEST or not model.opset_import:
+    standard = [each for each in model.opset_import if each.domain in ("", "ai.onnx")]
+    if not standard or opset_of(model) >= OLDEST:
         return model
+    # ONNX has no adapter for it, and leaves it as it is: version 8 has a batch of its own.
+    if opset_of(model) < OLDEST_SCAN and any(node.op_type == "Scan" for node in model.graph.node):
+        raise RuntimeError("a Scan of version 8 is another operator than a later one")
     import onnx
 
     light, weights = without_weights(model)

@@ -28,7 +28,8 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate
 
-from ..candidates import Candidate
+from ..candidates import REPEATED_SUM, Candidate
+from ..soundness import repeated_sum
 from .base import Exploration, Explorer, SearchContext
 
 _UNBOUNDED = 2**30
@@ -105,6 +106,7 @@ class EvolutionaryExploration(Exploration):
         self._evolution = evolution
         self._schedules = list(search.schedules)
         self._history = search.history
+        self._dropped = search.replayer.dropped
         self._cost_model = cost_model
         self._active = False
         self._surplus: list[Candidate] = []
@@ -147,7 +149,9 @@ class EvolutionaryExploration(Exploration):
                 break
             for proposal in proposed:
                 candidate = Candidate.from_schedule(proposal.sch)
-                if candidate not in self._history:
+                if repeated_sum(proposal.sch.mod) is not None:
+                    self._dropped[REPEATED_SUM] += 1
+                elif candidate not in self._history:
                     chosen.setdefault(candidate.module, candidate)
             if chosen:
                 break

@@ -76,11 +76,15 @@ class Reference:
         Maps the inputs to the outputs.
     fastest : Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None
         The same at its fastest, to be timed; it may round in another way. None for `run`.
+    rounding : float
+        What values inside are rounded to, relative to them: 2**-9 where they are of eight bits. 0
+        for what their types are.
     """
 
     name: str
     run: Callable[[Sequence[np.ndarray]], Arrays]
     fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
+    rounding: float = 0.0
 
 
 Run = Callable[[Sequence[np.ndarray]], Arrays]

@@ -30,6 +30,12 @@ from .imported import Arrays, Reference
 if TYPE_CHECKING:
     import onnx
 
+QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
+"""Operators that round values to steps."""
+
+EIGHT_BITS = 2.0**-9
+"""Half a step of eight bits, relative to the largest value."""
+
 
 def onnx_runtime(
     model: "onnx.ModelProto",
@@ -114,10 +120,10 @@ def onnx_runtime(
         )
         return outputs
 
-    differs = "float16" in halves.anywhere or any(
-        node.op_type == "DequantizeLinear" for node in model.graph.node
-    )
-    return Reference("ONNX Runtime", run, fastest if differs else None), None
+    is_quantized = any(node.op_type in QUANTIZED for node in model.graph.node)
+    differs = is_quantized or "float16" in halves.anywhere
+    rounding = EIGHT_BITS if is_quantized else 0.0
+    return Reference("ONNX Runtime", run, fastest if differs else None, rounding), None
 
 
 def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:

@@ -99,9 +99,10 @@ class Folder:
             name: array for name, array in zip(node.input, arrays, strict=True) if array is not None
         }
         found = evaluate_node(node, values, {"": self._opset})
-        if found is None or not all(each.dtype.kind in "fiub" for each in found):
+        if found is None or any(name not in found for name in node.output):
             return None
-        return found
+        outputs = [found[name] for name in node.output]
+        return outputs if all(each.dtype.kind in "fiub" for each in outputs) else None
 
 
 def as_array(value: Any) -> Array | None:

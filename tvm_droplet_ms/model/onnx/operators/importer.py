@@ -72,6 +72,25 @@ def derive_importer(base: Any) -> Any:
 
         has_more_operators = True
 
+        def from_onnx(self, graph: Any, opset: int) -> Any:
+            """Import a graph. Refuse constants that TVM writes and cannot load (``tensor.h``).
+
+            They have no elements, and a first extent that is not 0.
+            """
+            module = super().from_onnx(graph, opset)
+            found: list[Any] = []
+            relax.analysis.post_order_visit(module["main"].body, found.append)
+            for value in found:
+                if not isinstance(value, tvm.ir.GenericConst):
+                    continue
+                shape = tuple(int(extent) for extent in value.value.shape)
+                if 0 in shape[1:] and shape[0]:
+                    raise UnsupportedNode(
+                        f"the model has a constant of the shape {shape}, and TVM cannot load one "
+                        "that has no elements"
+                    )
+            return module
+
         def _check_for_unsupported_ops(self, graph: Any) -> None:
             """Nothing: nodes are refused one by one, by name."""
 

@@ -1,0 +1,135 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Runs graphs in forked processes: a crash of LLVM costs one graph."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Job = tuple[Any, Callable[[], dict[str, Any]]]
+"""A key, and what to run in a process of its own."""
+
+
+@dataclass
+class _Child:
+    key: Any
+    pid: int
+    pipe: int
+    deadline: float
+    data: bytes = b""
+
+
+def run_forked(
+    jobs: Iterable[Job], processes: int, timeout_s: float, niceness: int = 10
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Run jobs in forked processes, some at a time.
+
+    This process must not have run a kernel: threads do not survive a fork.
+
+    Parameters
+    ----------
+    jobs : Iterable[Job]
+        The jobs; taken as processes become free.
+    processes : int
+        How many at a time.
+    timeout_s : float
+        Seconds after which one is ended.
+    niceness : int
+        Added to that of the processes.
+
+    Yields
+    ------
+    key, row : tuple[Any, dict[str, Any]]
+        What a job returned. Of one that was ended, or ended otherwise, ``{"status": "timeout"}``
+        or ``{"status": "crash", "why": ...}``.
+    """
+    waiting = iter(jobs)
+    children: list[_Child] = []
+    try:
+        more = True
+        while more or children:
+            while more and len(children) < processes:
+                job = next(waiting, None)
+                if job is None:
+                    more = False
+                else:
+                    children.append(_fork(job, timeout_s, niceness))
+            if not children:
+                continue
+            now = time.monotonic()
+            first = min(child.deadline for child in children)
+            ready, _, _ = select.select([c.pipe for c in children], [], [], max(0.0, first - now))
+            for child in list(children):
+                if child.pipe in ready:
+                    part = os.read(child.pipe, 1 << 16)
+                    child.data += part
+                    if part:
+                        continue
+                elif time.monotonic() < child.deadline:
+                    continue
+                else:
+                    os.kill(child.pid, signal.SIGKILL)
+                children.remove(child)
+                yield child.key, _ended(child)
+    finally:
+        for child in children:
+            os.kill(child.pid, signal.SIGKILL)
+            _ended(child)
+
+
+def _fork(job: Job, timeout_s: float, niceness: int) -> _Child:
+    key, run = job
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(reading)
+            os.nice(niceness)
+            data = json.dumps(run()).encode()
+            while data:
+                data = data[os.write(writing, data) :]
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            # Exit handlers are those of the parent.
+            os._exit(code)
+    os.close(writing)
+    return _Child(key, pid, reading, time.monotonic() + timeout_s)
+
+
+def _ended(child: _Child) -> dict[str, Any]:
+    os.close(child.pipe)
+    _, status = os.waitpid(child.pid, 0)
+    if child.data and os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
+        row: dict[str, Any] = json.loads(child.data)
+        return row
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number == signal.SIGKILL and time.monotonic() >= child.deadline:
+            return {"status": "timeout", "why": "it was ended for its time"}
+        return {"status": "crash", "why": f"signal {signal.Signals(number).name}"}
+    return {"status": "crash", "why": f"exit status {os.WEXITSTATUS(status)}"}

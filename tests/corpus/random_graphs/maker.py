@@ -1,0 +1,162 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""What random graphs are made of: choices, values and nodes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+T = TypeVar("T")
+
+OPSET = 18
+MOST_ELEMENTS = 12_000
+"""The largest value of a graph: a naive kernel of it takes milliseconds."""
+
+
+class Chooser(Protocol):
+    """Makes the choices of a graph."""
+
+    def integer(self, low: int, high: int) -> int:
+        """An integer from `low` to `high`."""
+
+
+class RandomChooser:
+    """Choices by a seed; they are the same whatever version of hypothesis there is."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        return self._random.randint(low, high)
+
+
+class Value(NamedTuple):
+    """A float32 tensor of a graph."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+
+class GraphMaker:
+    """A graph that grows.
+
+    Parameters
+    ----------
+    chooser : Chooser
+        Makes all choices. What is not drawn from it (the weights) follows from a seed that is.
+    """
+
+    def __init__(self, chooser: Chooser) -> None:
+        self._chooser = chooser
+        self._weights = np.random.default_rng(chooser.integer(0, 2**16))
+        self.inputs: list[Value] = []
+        self.values: list[Value] = []
+        self.used: set[str] = set()
+        self._nodes: list[Any] = []
+        self._initializers: list[Any] = []
+
+    def integer(self, low: int, high: int) -> int:
+        return self._chooser.integer(low, high)
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self.integer(0, len(options) - 1)]
+
+    def chance(self, percent: int) -> bool:
+        return self.integer(1, 100) <= percent
+
+    def input(self, shape: tuple[int, ...]) -> Value:
+        value = Value(f"in{len(self.inputs)}", shape)
+        self.inputs.append(value)
+        self.values.append(value)
+        return value
+
+    def weight(self, shape: Sequence[int], fan_in: int = 1) -> str:
+        """Normally distributed weights, by which sums of `fan_in` products keep their scale."""
+        array = self._weights.standard_normal(tuple(shape)) / np.sqrt(fan_in)
+        return self.constant(array.astype("float32"))
+
+    def positive(self, shape: Sequence[int]) -> str:
+        return self.constant(self._weights.uniform(0.5, 1.5, tuple(shape)).astype("float32"))
+
+    def booleans(self, shape: Sequence[int]) -> str:
+        return self.constant(self._weights.random(tuple(shape)) < 0.5)
+
+    def constant(self, array: Any) -> str:
+        name = f"w{len(self._initializers)}"
+        self._initializers.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def integers(self, values: Sequence[int]) -> str:
+        return self.constant(np.array(values, "int64"))
+
+    def node(
+        self, kind: str, inputs: Sequence[str], shape: Sequence[int], **attributes: Any
+    ) -> Value:
+        """Add a node of one output, whose shape is known."""
+        value = Value(f"v{len(self._nodes)}", tuple(int(extent) for extent in shape))
+        self._nodes.append(helper.make_node(kind, list(inputs), [value.name], **attributes))
+        self.used.update(inputs)
+        return value
+
+    def attempt(self, step: Callable[[], Value | None]) -> None:
+        """Take a step that may add nodes, unless its value is none or of an unwanted size."""
+        count, used = len(self._nodes), set(self.used)
+        value = step()
+        if value is not None and 0 < value.size <= MOST_ELEMENTS and 1 <= value.rank <= 5:
+            self.values.append(value)
+        else:
+            del self._nodes[count:]
+            self.used = used
+
+    @property
+    def count(self) -> int:
+        return len(self._nodes)
+
+    def model(self) -> onnx.ModelProto:
+        """The model; its outputs are the values that nothing reads."""
+        outputs = [v for v in self.values if v.name not in self.used and v not in self.inputs]
+
+        def info(value: Value) -> Any:
+            return helper.make_tensor_value_info(value.name, TensorProto.FLOAT, value.shape)
+
+        inputs = [value for value in self.inputs if value.name in self.used]
+        graph = helper.make_graph(
+            self._nodes,
+            "random",
+            [info(value) for value in inputs],
+            [info(value) for value in outputs],
+            self._initializers,
+        )
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9
+        )
+        onnx.checker.check_model(model)
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True)

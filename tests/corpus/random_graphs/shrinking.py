@@ -1,0 +1,114 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Makes a failing graph smaller: nodes are dropped while it fails alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx
+from onnx import TensorProto, helper
+
+
+def shrink(
+    model: onnx.ModelProto, fails: Callable[[onnx.ModelProto], bool], most: int = 60
+) -> onnx.ModelProto:
+    """Drop nodes while a graph fails.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        A failing graph, with the shapes of its values.
+    fails : Callable[[onnx.ModelProto], bool]
+        Whether a graph fails in the same way.
+    most : int
+        The most graphs to try.
+
+    Returns
+    -------
+    model : onnx.ModelProto
+        One that fails; smaller if any was.
+    """
+    changed = True
+    while changed and most > 0:
+        changed = False
+        for smaller in _smaller(model):
+            if most <= 0:
+                break
+            most -= 1
+            if fails(smaller):
+                model, changed = smaller, True
+                break
+    return model
+
+
+def _smaller(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    """Graphs with fewer nodes, the smallest first."""
+    graph = model.graph
+    shapes = _shapes(model)
+    outputs = [value.name for value in graph.output]
+    # One output of several; then one value as the only output; then a value as an input.
+    if len(outputs) > 1:
+        for name in outputs:
+            yield _cut(model, [name], None)
+    for node in graph.node:
+        name = node.output[0]
+        if name in shapes and [name] != outputs:
+            yield _cut(model, [name], None)
+    for node in reversed(graph.node):
+        name = node.output[0]
+        if name in shapes and name not in outputs:
+            yield _cut(model, outputs, name)
+
+
+def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shapes of float32 values."""
+    found = {}
+    graph = model.graph
+    for value in (*graph.value_info, *graph.output, *graph.input):
+        kind = value.type.tensor_type
+        if kind.elem_type == TensorProto.FLOAT:
+            found[value.name] = tuple(extent.dim_value for extent in kind.shape.dim)
+    return found
+
+
+def _cut(model: onnx.ModelProto, outputs: list[str], given: str | None) -> onnx.ModelProto:
+    """The part of a graph that some outputs need, with one value as an input."""
+    shapes = _shapes(model)
+    needed, kept = set(outputs), []
+    for node in reversed(model.graph.node):
+        if node.output[0] in needed and node.output[0] != given:
+            kept.append(node)
+            needed.update(node.input)
+    inputs = [value.name for value in model.graph.input if value.name in needed]
+    if given in needed:
+        inputs.append(str(given))
+
+    def info(name: str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name])
+
+    graph = helper.make_graph(
+        kept[::-1],
+        "smaller",
+        list(map(info, inputs)),
+        list(map(info, outputs)),
+        [tensor for tensor in model.graph.initializer if tensor.name in needed],
+    )
+    smaller = helper.make_model(
+        graph, opset_imports=model.opset_import, ir_version=model.ir_version
+    )
+    return onnx.shape_inference.infer_shapes(smaller)
