@@ -264,6 +264,26 @@ def test_operations_on_constants_are_folded():
     assert_same(before, after)
 
 
+def test_slices_concatenations_and_paddings_of_constants_are_folded():
+    """Weights of recurrent layers are packed so; TVM compiles a function for each step."""
+
+    def body(emit, x):
+        weight = Values().normal(6, 4)
+        parts = [
+            emit(op.strided_slice(weight, [0, 1], [low, 0], [low + 2, 4], [1, 2])) for low in (4, 0)
+        ]
+        both = emit(op.concat([*parts, emit(op.zeros((1, 2), "float32"))], 0))
+        return emit(op.add(x, emit(op.nn.pad(both, [0, 1, 2, 0], "constant", 3.0))))
+
+    before = build((6, 4), body)
+    after = apply(fold_constants(), before)
+    assert operators(after) == {"relax.add": 1}
+    weight = Values().normal(6, 4).value.numpy()
+    expected = np.full((6, 4), 3.0, "float32")
+    expected[:2, 2:], expected[2:4, 2:], expected[4, 2:] = weight[4:6, ::2], weight[:2, ::2], 0
+    np.testing.assert_array_equal(evaluate(after, np.zeros((6, 4), "float32")), expected)
+
+
 def test_products_larger_than_their_factors_and_unknown_operations_stay():
     def body(emit, x):
         values = Values()

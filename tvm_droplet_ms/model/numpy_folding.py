@@ -29,6 +29,7 @@ import tvm
 from tvm import relax
 
 from .bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
+from .numpy_movement import moved, tensor_operands
 from .rewriting import Emit, Rewrite, binding_pass
 
 Array = np.ndarray[Any, Any]
@@ -88,7 +89,7 @@ def _evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> 
             return None
         with np.errstate(all="ignore"):
             return ARITHMETIC[name](*arrays)
-    return None
+    return moved(call, arrays)
 
 
 def _rewrite(bindings: Bindings) -> Rewrite:
@@ -99,10 +100,10 @@ def _rewrite(bindings: Bindings) -> Rewrite:
         shape = static_shape(value) if operator_name(value) else None
         if shape is None:
             return None
-        tensors = [a for a in value.args if not isinstance(a, relax.ShapeExpr)]
+        tensors = [a for a in tensor_operands(value) if not isinstance(a, relax.ShapeExpr)]
         arrays = [array(tensor) for tensor in tensors]
         known = [a for a in arrays if a is not None]
-        if not known or len(known) < len(arrays):
+        if len(known) < len(arrays):
             return None
         result = _evaluate(value, known, shape)
         if result is None or result.shape != shape or str(result.dtype) != str(value.ty.dtype):
@@ -115,9 +116,9 @@ def _rewrite(bindings: Bindings) -> Rewrite:
 def fold_constants() -> tvm.transform.Pass:
     """Make a pass that evaluates operations on constants with NumPy.
 
-    It knows the operations that change only a shape, transposes, and float32 arithmetic. What it
-    does not know it leaves as it is. Constants stay bound to variables:
-    ``relax.transform.CanonicalizeBindings`` puts them in place.
+    It knows the operations that change only a shape, transposes, slices, concatenations, paddings
+    and float32 arithmetic. What it does not know it leaves as it is. Constants stay bound to
+    variables: ``relax.transform.CanonicalizeBindings`` puts them in place.
 
     Returns
     -------

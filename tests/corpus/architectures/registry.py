@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import blocks, recurrent, series, sound, text, transformers_sound, vision
+from . import blocks, recurrent, series, sound, text, transformers_sound, vision, vision_tasks
 
 Built = tuple[torch.nn.Module, Any]
 """A module in inference mode, and its example inputs: a tuple, or a dict of keyword inputs."""
@@ -30,6 +30,7 @@ Built = tuple[torch.nn.Module, Any]
 BUILDERS: dict[str, Callable[[], Built]] = {
     **text.BUILDERS,
     **vision.BUILDERS,
+    **vision_tasks.BUILDERS,
     **transformers_sound.BUILDERS,
     **series.BUILDERS,
     **blocks.BUILDERS,
@@ -85,7 +86,7 @@ def spread_weights(module: torch.nn.Module) -> None:
 def leaves(inputs: Any) -> list[np.ndarray]:
     """The tensors of example inputs as arrays, in order."""
     flat = torch.utils._pytree.tree_leaves(inputs)
-    return [leaf.numpy() for leaf in flat if isinstance(leaf, torch.Tensor)]
+    return [leaf.detach().numpy() for leaf in flat if isinstance(leaf, torch.Tensor)]
 
 
 def outputs_of(module: torch.nn.Module, inputs: Any) -> list[np.ndarray]:
@@ -101,4 +102,4 @@ def outputs_of(module: torch.nn.Module, inputs: Any) -> list[np.ndarray]:
         else:
             outputs = module(inputs)
     flat = torch.utils._pytree.tree_leaves(outputs)
-    return [leaf.numpy() for leaf in flat if isinstance(leaf, torch.Tensor)]
+    return [leaf.detach().numpy() for leaf in flat if isinstance(leaf, torch.Tensor)]

@@ -23,7 +23,7 @@ import torch
 
 from .from_config import ids, image, model
 
-_VIT = dict(
+VIT = dict(
     hidden_size=64,
     num_hidden_layers=2,
     num_attention_heads=4,
@@ -39,7 +39,7 @@ _TEXT = dict(
     intermediate_size=128,
     max_position_embeddings=16,
 )
-_DINO = {k: v for k, v in _VIT.items() if k != "intermediate_size"}
+DINO = {k: v for k, v in VIT.items() if k != "intermediate_size"}
 
 
 def _pair() -> dict[str, torch.Tensor]:
@@ -48,118 +48,17 @@ def _pair() -> dict[str, torch.Tensor]:
     return {"input_ids": tokens, "pixel_values": pixels}
 
 
-def _depth_anything() -> Any:
-    import transformers
-
-    backbone = transformers.Dinov2Config(
-        **_DINO, out_features=["stage1", "stage2"], reshape_hidden_states=False
-    )
-    config = transformers.DepthAnythingConfig(
-        backbone_config=backbone,
-        reassemble_hidden_size=64,
-        patch_size=16,
-        reassemble_factors=[2, 1],
-        neck_hidden_sizes=[16, 32],
-        fusion_hidden_size=16,
-        head_in_index=-1,
-    )
-    return transformers.DepthAnythingForDepthEstimation(config), image()()
-
-
-def _detr() -> Any:
-    import transformers
-
-    backbone = transformers.ResNetConfig(
-        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], out_features=["stage2"]
-    )
-    config = transformers.DetrConfig(
-        backbone_config=backbone,
-        use_timm_backbone=False,
-        d_model=32,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        num_queries=10,
-    )
-    return transformers.DetrForObjectDetection(config), image()()
-
-
-def _upernet() -> Any:
-    import transformers
-
-    backbone = transformers.ConvNextConfig(
-        hidden_sizes=[16, 32, 48, 64],
-        depths=[1, 1, 1, 1],
-        out_features=["stage1", "stage2", "stage3", "stage4"],
-    )
-    config = transformers.UperNetConfig(
-        backbone_config=backbone, hidden_size=32, use_auxiliary_head=False, num_labels=5
-    )
-    return transformers.UperNetForSemanticSegmentation(config), image()()
-
-
-def _rt_detr() -> Any:
-    import transformers
-
-    backbone = transformers.RTDetrResNetConfig(
-        embedding_size=16,
-        hidden_sizes=[16, 32, 48, 64],
-        depths=[1, 1, 1, 1],
-        layer_type="basic",
-        out_features=["stage2", "stage3", "stage4"],
-    )
-    config = transformers.RTDetrConfig(
-        backbone_config=backbone,
-        encoder_hidden_dim=32,
-        encoder_in_channels=[32, 48, 64],
-        feat_strides=[8, 16, 32],
-        encoder_ffn_dim=64,
-        encoder_attention_heads=4,
-        d_model=32,
-        num_queries=10,
-        decoder_in_channels=[32, 32, 32],
-        decoder_ffn_dim=64,
-        decoder_layers=1,
-        decoder_attention_heads=4,
-        anchor_image_size=None,
-    )
-    return transformers.RTDetrForObjectDetection(config), image()()
-
-
-def _trocr_like() -> Any:
-    import transformers
-
-    encoder = transformers.ViTConfig(**_VIT)
-    decoder = transformers.TrOCRConfig(
-        vocab_size=100,
-        d_model=64,
-        decoder_layers=1,
-        decoder_attention_heads=4,
-        decoder_ffn_dim=64,
-        max_position_embeddings=32,
-    )
-    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
-    (tokens,), (pixels,) = ids(8)(), image()()
-    return transformers.VisionEncoderDecoderModel(config), {
-        "pixel_values": pixels,
-        "decoder_input_ids": tokens,
-    }
-
-
 _STAGES = dict(hidden_sizes=[16, 32], depths=[1, 1])
 
 BUILDERS: dict[str, Callable[[], Any]] = {
-    "vit": model("ViTForImageClassification", image(), **_VIT),
-    "deit": model("DeiTModel", image(), **_VIT),
-    "beit": model("BeitModel", image(), **_VIT, use_relative_position_bias=True),
-    "data2vec_vision": model("Data2VecVisionModel", image(), **_VIT),
-    "dinov2": model("Dinov2Model", image(), **_DINO),
-    "dinov2_resized": model("Dinov2Model", image(96), **_DINO),
-    "dinov2_with_registers": model("Dinov2WithRegistersModel", image(), **_DINO),
-    "dinov3_vit": model("DINOv3ViTModel", image(), **_VIT, num_register_tokens=2),
+    "vit": model("ViTForImageClassification", image(), **VIT),
+    "deit": model("DeiTModel", image(), **VIT),
+    "beit": model("BeitModel", image(), **VIT, use_relative_position_bias=True),
+    "data2vec_vision": model("Data2VecVisionModel", image(), **VIT),
+    "dinov2": model("Dinov2Model", image(), **DINO),
+    "dinov2_resized": model("Dinov2Model", image(96), **DINO),
+    "dinov2_with_registers": model("Dinov2WithRegistersModel", image(), **DINO),
+    "dinov3_vit": model("DINOv3ViTModel", image(), **VIT, num_register_tokens=2),
     "swin": model(
         "SwinModel",
         image(),
@@ -215,15 +114,6 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         depth_coefficient=0.25,
         hidden_dim=320,
     ),
-    "segformer": model(
-        "SegformerForSemanticSegmentation",
-        image(),
-        hidden_sizes=[8, 16, 24, 32],
-        depths=[1, 1, 1, 1],
-        num_attention_heads=[1, 2, 2, 4],
-        decoder_hidden_size=32,
-        num_labels=5,
-    ),
     "poolformer": model(
         "PoolFormerModel", image(), hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]
     ),
@@ -269,25 +159,7 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "vit_mae": model(
         "ViTMAEModel",
         lambda: {"pixel_values": torch.randn(1, 3, 64, 64), "noise": torch.rand(1, 16)},
-        **_VIT,
-    ),
-    "yolos": model(
-        "YolosForObjectDetection",
-        image(),
-        **{**_VIT, "image_size": [64, 64]},
-        num_detection_tokens=10,
-    ),
-    "detr": _detr,
-    "rt_detr": _rt_detr,
-    "upernet": _upernet,
-    "depth_anything": _depth_anything,
-    "glpn": model(
-        "GLPNForDepthEstimation",
-        image(),
-        hidden_sizes=[8, 16, 24, 32],
-        depths=[1, 1, 1, 1],
-        num_attention_heads=[1, 2, 2, 4],
-        decoder_hidden_size=16,
+        **VIT,
     ),
     "vitdet": model(
         "VitDetModel",
@@ -306,13 +178,12 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         "CLIPModel",
         _pair,
         text_config={**_TEXT, "eos_token_id": 99},
-        vision_config=_VIT,
+        vision_config=VIT,
         projection_dim=32,
     ),
-    "clip_vision": model("CLIPVisionModel", image(), **_VIT),
-    "siglip": model("SiglipModel", _pair, text_config=_TEXT, vision_config=_VIT),
-    "trocr": _trocr_like,
-    "blip_vision": model("BlipVisionModel", image(), **_VIT),
+    "clip_vision": model("CLIPVisionModel", image(), **VIT),
+    "siglip": model("SiglipModel", _pair, text_config=_TEXT, vision_config=VIT),
+    "blip_vision": model("BlipVisionModel", image(), **VIT),
     "sam_vision": model(
         "SamVisionModel",
         image(64),

@@ -19,7 +19,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
+
+from ...errors import ModelError
+from . import recurrent
 
 
 def _args(importer: Any, node: Any) -> tuple[Any, ...]:
@@ -61,6 +64,7 @@ def _index(node: Any, importer: Any) -> Any:
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     emit = importer.block_builder.emit
     if len(axes) == 1:
+        # Negative numbers count from the end.
         return emit(relax.op.take(x, indices[axes[0]], axis=axes[0], mode="wrap"))
     shape = [int(extent) for extent in x.ty.shape]
     if axes != list(range(axes[0], axes[-1] + 1)):
@@ -72,7 +76,6 @@ def _index(node: Any, importer: Any) -> Any:
     merged = None
     for axis in axes:
         extent = relax.const(shape[axis], str(indices[axis].ty.dtype))
-        # Negative numbers count from the end.
         index = emit(relax.op.floor_mod(indices[axis], extent))
         merged = (
             index
@@ -118,8 +121,14 @@ def _convolution(node: Any, importer: Any) -> Any:
 def _select(node: Any, importer: Any) -> Any:
     """``x[:, i]``: TVM's kernel reads before the buffer where i counts from the end."""
     x, axis, index = _args(importer, node)
-    extent = int(x.ty.shape[axis % len(x.ty.shape)])
-    place = relax.const(index % extent, "int64")
+    if index < 0:
+        extent = x.ty.shape[axis % len(x.ty.shape)]
+        if not isinstance(extent, tirx.IntImm):
+            raise ModelError(
+                f"the model takes number {index} of an open extent: pass the extents to tune for"
+            )
+        index += int(extent)
+    place = relax.const(index, "int64")
     return importer.block_builder.emit(relax.op.take(x, place, axis=axis, mode="fast"))
 
 
@@ -132,5 +141,6 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "min.dim": _extreme_with_place(relax.op.min, relax.op.argmin),
     "index.Tensor": _index,
     "select.int": _select,
+    **{f"{kind}.input": recurrent.convert(kind) for kind in recurrent.KINDS},
 }
 """By the name of the overload: called with the node and the importer; returns a Relax variable."""

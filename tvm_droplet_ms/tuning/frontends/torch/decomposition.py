@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import ModelError
 from .loading import line_of
+from .recurrent import KEPT, has_projections
 from .rules import RULES
 
 
@@ -43,6 +44,11 @@ def decompose(torch: Any, program: Any) -> Any:
     for name, rule in RULES.items():
         packet, overload = name.split(".")
         table[getattr(getattr(torch.ops.aten, packet), overload)] = functools.partial(rule, torch)
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    recurrent = [node for node in nodes if node.target.__name__ in KEPT]
+    if not any(map(has_projections, recurrent)):
+        for node in recurrent:
+            table.pop(node.target, None)
     with torch.no_grad():
         return program.run_decompositions(table)
 
@@ -89,12 +95,16 @@ def refuse_random_numbers(torch: Any, program: Any) -> None:
         if node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags:
             if _is_idle_dropout(node):
                 continue
+            name = node.target.__name__
             raise ModelError(
-                f"the model draws random numbers, {node.target.__name__}{line_of(node)}: a "
-                "compiled model gives the same outputs for the same inputs; pass the numbers as an "
-                "input"
+                f"the model draws random numbers, {name}{line_of(node)}: a compiled model gives "
+                "the same outputs for the same inputs; pass the numbers as an input"
             )
 
 
 def _is_idle_dropout(node: Any) -> bool:
-    return "dropout" in node.target.__name__ and node.args[-1] is False
+    name = node.target.__name__
+    if name in KEPT:
+        dropout, is_training = node.args[5:7]
+        return dropout == 0.0 or not is_training
+    return "dropout" in name and node.args[-1] is False

@@ -95,17 +95,16 @@ def _arguments(torch: Any, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]
 
 
 def _without_caches(module: Any, stack: contextlib.ExitStack) -> bool:
-    """Ask models of transformers for no caches; says whether one would have returned some."""
+    """Ask models of transformers for no caches; says whether the module would have returned one."""
     configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
-    asked = [config for config in configs.values() if getattr(config, "use_cache", False) is True]
-    for config in asked:
-        stack.enter_context(_use_no_cache(config))
-    # Encoders have the option, too, and no cache.
-    is_decoder = any(
-        hasattr(module, "prepare_inputs_for_generation") or getattr(config, "is_decoder", False)
-        for config in asked
-    )
-    return bool(asked) and is_decoder
+    for config in configs.values():
+        if getattr(config, "use_cache", False) is True:
+            stack.enter_context(_use_no_cache(config))
+    whole = getattr(module, "config", None)
+    if getattr(whole, "use_cache", None) is not False:
+        return False
+    # Encoders have the option, too: their configuration says that they are no decoders.
+    return bool(getattr(whole, "is_encoder_decoder", False) or getattr(whole, "is_decoder", True))
 
 
 @contextlib.contextmanager

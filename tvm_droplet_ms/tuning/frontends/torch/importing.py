@@ -30,8 +30,8 @@ from .constant_folding import fold_constants
 from .decomposition import decompose, drop_what_computes_nothing, refuse_random_numbers
 from .explicit_types import write_out_types
 from .exporting import export_module
-from .loading import first_line, import_pytorch
-from .retracing import retrace
+from .loading import first_line, import_pytorch, unlifted
+from .retracing import leaves_open, retrace
 
 
 def import_torch(
@@ -73,8 +73,8 @@ def import_torch(
     try:
         simple = decompose(torch, program)
         half = _half_types(torch, simple)
-        if half or _has_complex(torch, simple):
-            program = retrace(torch, simple)
+        if half or _has_complex(torch, simple) or leaves_open(torch, simple, shapes or {}):
+            program = retrace(torch, simple, shapes or {})
             simple = decompose(torch, program)
     except ModelError as error:
         # The interpreter of PyTorch has added lines.
@@ -135,7 +135,7 @@ def _relax_of(torch: Any, program: Any) -> Any:
 
 
 def _reference(torch: Any, program: Any, threads: int) -> Reference:
-    module = program.module(check_guards=False)
+    module = unlifted(program)
     tree = torch.utils._pytree
     signature = program.graph_signature
     constant_argument = torch.export.graph_signature.ConstantArgument

@@ -65,3 +65,12 @@ def line_of(node: Any) -> str:
     """Where in a model's code a node comes from, for a sentence."""
     lines = (node.meta.get("stack_trace") or "").strip().splitlines()
     return f" ({lines[-1].strip()})" if lines else ""
+
+
+def unlifted(program: Any) -> Any:
+    """The module of an exported program, without the checks of its inputs' extents."""
+    try:
+        return program.module(check_guards=False)
+    except TypeError:
+        # Before PyTorch 2.9 there was nothing to leave out.
+        return program.module()

@@ -23,10 +23,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import complex_pairs
+from .loading import unlifted
+
+Shapes = Mapping[str, Sequence[int]]
 
 
-def retrace(torch: Any, program: Any) -> Any:
-    """Export a program again, in real float32 numbers.
+def leaves_open(torch: Any, program: Any, shapes: Shapes) -> bool:
+    """Whether a program leaves extents open, and ``shapes`` has all of them, and fits."""
+    kind = torch.export.graph_signature.InputKind.USER_INPUT
+    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is kind}
+    is_open = False
+    for node in program.graph_module.graph.nodes:
+        noted = node.meta.get("val")
+        if node.op != "placeholder" or node.name not in names or noted is None:
+            continue
+        for number, extent in enumerate(getattr(noted, "shape", ())):
+            if isinstance(extent, int):
+                continue
+            is_open = True
+            if len(shapes.get(node.name, ())) != len(noted.shape):
+                return False
+            if int(shapes[node.name][number]) < 1:
+                return False
+    return is_open
+
+
+def retrace(torch: Any, program: Any, shapes: Shapes) -> Any:
+    """Export a program again, in real float32 numbers and of static shapes.
 
     Parameters
     ----------
@@ -34,6 +57,8 @@ def retrace(torch: Any, program: Any) -> Any:
         PyTorch.
     program : torch.export.ExportedProgram
         A decomposed program.
+    shapes : Mapping[str, Sequence[int]]
+        Shapes of the inputs by name, where the program leaves them open.
 
     Returns
     -------
@@ -43,7 +68,7 @@ def retrace(torch: Any, program: Any) -> Any:
         program computes in float16 or bfloat16, and with a real and an imaginary part where that
         computes with complex numbers.
     """
-    inner = program.module(check_guards=False)
+    inner = unlifted(program)
     placeholders = {
         node.name: node.meta.get("val")
         for node in program.graph_module.graph.nodes
@@ -54,7 +79,7 @@ def retrace(torch: Any, program: Any) -> Any:
     names = [spec.name for spec in specs]
     # By keyword, for the names.
     examples = {
-        name: torch.zeros(noted.shape, dtype=noted.dtype)
+        name: torch.zeros(tuple(_extents(noted, shapes.get(name))), dtype=noted.dtype)
         for name in names
         if isinstance(noted := placeholders[name], torch.Tensor)
     }
@@ -62,6 +87,13 @@ def retrace(torch: Any, program: Any) -> Any:
     module = _interpreting(torch, inner, names, fixed)
     with torch.no_grad():
         return torch.export.export(module, (), examples, strict=False)
+
+
+def _extents(noted: Any, given: Sequence[int] | None) -> list[int]:
+    """The shape of an input: what the program says, else what is given, else an example."""
+    given = given if given is not None and len(given) == len(noted.shape) else noted.shape
+    pairs = zip(noted.shape, given, strict=True)
+    return [int(extent if isinstance(extent, int) else other) for extent, other in pairs]
 
 
 def _interpreting(torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[str, Any]) -> Any:
@@ -88,6 +120,9 @@ def _interpreting(torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[s
             return widened(super().placeholder(target, args, kwargs))
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if getattr(target, "__name__", "").startswith("_assert"):
+                # Of types that are other ones here, or of extents.
+                return None
             if any(kwargs.get("dtype") is each for each in half):
                 kwargs = {**kwargs, "dtype": torch.float32}
             return complex_pairs.call(torch, target, args, kwargs)
