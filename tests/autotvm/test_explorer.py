@@ -28,6 +28,8 @@ from conformance.workloads import make_context
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.autotvm import AnnealingExplorer
+from tvm_droplet_ms.autotvm import explorer as explorer_module
+from tvm_droplet_ms.autotvm.diversity import submodular_pick
 
 
 @derived_object
@@ -201,3 +203,17 @@ def test_option_out_of_range_is_rejected(options, message):
 def test_clone_keeps_the_options():
     options = dict(chains=3, steps=4, early_stop=5, plan_size=6, diversity=0.7, epsilon=0.8)
     assert vars(AnnealingExplorer(**options).clone()) == options
+
+
+def test_a_batch_is_chosen_from_more_than_it_needs(monkeypatch):
+    """From as many as it needs all are chosen, whatever their diversity."""
+    planned = []
+
+    def watched(scores, covers, count, alpha):
+        planned.append((len(scores), count))
+        return submodular_pick(scores, covers, count, alpha)
+
+    monkeypatch.setattr(explorer_module, "submodular_pick", watched)
+    explorer = AnnealingExplorer(chains=8, steps=6, plan_size=8, epsilon=0.0)
+    explore(explorer, 16, strategy={"prior": Model()})
+    assert planned and all(size == 2 * count for size, count in planned)

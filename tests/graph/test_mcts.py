@@ -25,6 +25,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from tvm_droplet_ms.graph.tree_search import mcts
 from tvm_droplet_ms.graph.tree_search.mcts import TreeSearch
 from tvm_droplet_ms.graph.tree_search.settings import PAPER, SWITCHES, Settings
 
@@ -166,3 +167,31 @@ def test_ends_where_everything_was_seen():
 
     result = TreeSearch(Line()).run(0)
     assert (result.best, result.cost) == (3, 0.0)
+
+
+def test_the_first_roll_out_looks_at_the_clock(monkeypatch):
+    """Of a large graph it may take as long as the whole limit, many times over."""
+
+    class Endless:
+        """A thousand steps of a second each."""
+
+        now = 0.0
+
+        def actions(self, state):
+            return ["on"]
+
+        def step(self, state, action):
+            self.now += 1.0
+            return state + 1 if state < 1000 else None
+
+        def filled(self, state, actions, parts=1, generator=None):
+            return state
+
+        def cost(self, state):
+            return 1000.0 - state
+
+    line = Endless()
+    monkeypatch.setattr(mcts.time, "perf_counter", lambda: line.now)
+    result = TreeSearch(line).run(0, time_limit=5.0)
+    assert line.now <= 10.0
+    assert result.best >= 5

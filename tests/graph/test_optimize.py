@@ -31,7 +31,8 @@ from tvm.ir import GenericConst
 from tvm.script import relax as R
 from tvm.target import Target
 from tvm_droplet_ms.bench.graph_models.recurrent import lstm
-from tvm_droplet_ms.graph import RooflinePrice, optimize, rules_of
+from tvm_droplet_ms.graph import RooflinePrice, function_search, optimize, rules_of
+from tvm_droplet_ms.graph.extraction.extract import GAP, extract
 from tvm_droplet_ms.model.bindings import array_of
 from tvm_droplet_ms.tuning.lowering import lower
 from tvm_droplet_ms.tuning.roofline import MachineRates
@@ -441,3 +442,21 @@ def test_repeated_layers_get_one_form():
     # The steps share their weights, also those that were folded for each.
     weights = [constant_bytes(constant) for constant in constants_of(found.mod)]
     assert len(weights) == len(set(weights))
+
+
+@pytest.mark.parametrize("search", ["auto", "saturate", "mcts"])
+def test_the_last_extraction_is_within_the_time(search, monkeypatch):
+    """A quarter of the time is kept for it; each had 20 s of its own, after the time was over."""
+    limits = []
+
+    def timed_extract(problem, time_limit=20.0, gap=GAP):
+        limits.append(time_limit)
+        return extract(problem, time_limit, gap)
+
+    monkeypatch.setattr(function_search, "extract", timed_extract)
+    mod = small_models.attention()
+    result = optimized(mod, search=search, max_nodes=120, time_budget_s=2.0)
+    last = [limit for limit in limits if limit != function_search.REWARD_SECS]
+    assert 0 < len(last) <= 2
+    assert sum(last) <= 2.0 + function_search.LEAST_FINAL_SECS
+    check_outputs(mod, result.mod)
