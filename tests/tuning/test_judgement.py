@@ -68,6 +68,19 @@ class Absorbing:
         return result
 
 
+@I.ir_module
+class Summing:
+    """Adds up so many numbers, one after the other, that the sums in float32 are off by 1e-5."""
+
+    @R.function
+    def main(x: R.Tensor((16, 16384), "float32")) -> R.Tensor((16,), "float32"):
+        with R.dataflow():
+            total = R.sum(x, axis=[1])
+            result = R.subtract(total, R.const(8192.0, "float32"))
+            R.output(result)
+        return result
+
+
 def compiled(mod):
     return CompiledModel(build(lower(mod, TARGET, is_reference=True), MemoryDatabase(), TARGET))
 
@@ -96,16 +109,30 @@ def test_a_module_of_kernels_has_no_form_in_float64():
 
 class TestJudgement:
     x = np.random.default_rng(0).standard_normal(64).astype("float32")
+    long = np.random.default_rng(0).random((16, 1 << 14)).astype("float32")
 
-    def ask(self, mod, right, found, stop=None):
+    def ask(self, mod, right, found, stop=None, inputs=(x,)):
         """What the check says after the question, where it refused before."""
-        check = OutputCheck(
-            Reference("NumPy", lambda arrays: [right]), ((self.x,),), ([right],), 1e-4
-        )
+        check = OutputCheck(Reference("NumPy", lambda arrays: [right]), (inputs,), ([right],), 1e-4)
         assert not check.agrees(lambda _: [found])
         kernels = ModelKernels(mod, TARGET, MemoryDatabase())
         Judgement(mod, check).ask(kernels, lambda _: [found], stop or StopRequest())
         return check.agrees(lambda _: [found])
+
+    def hurried(self):
+        """A request that never ends, and never has time for another run."""
+        return StopRequest(1e-6, lambda: 0.0)
+
+    def summed(self, is_off_by):
+        """The true outputs of ``Summing``, off by so much of their scale in either direction."""
+        truth = self.long.astype("f8").sum(1) - 8192
+        signs = np.where(np.arange(len(truth)) % 2, 1.0, -1.0)
+        return (truth * (1 + is_off_by * signs)).astype("float32")
+
+    def ask_of_sums(self, is_off_by, stop=None):
+        return self.ask(
+            Summing, self.summed(3e-5), self.summed(is_off_by), stop, inputs=(self.long,)
+        )
 
     def absorbed(self):
         return (self.x + np.float32(1e4)) - np.float32(1e4)
@@ -122,3 +149,13 @@ class TestJudgement:
     def test_an_import_of_another_function_is_said(self):
         with pytest.raises(ModelError, match="TVM's import of the model computes something else"):
             self.ask(Absorbing, 2 * self.x, self.x)
+
+    def test_a_right_import_whose_sums_round_more_than_the_reference_is_not_refused(self):
+        plain = CompiledModel(build(lower(Summing, TARGET), MemoryDatabase(), TARGET))
+        (found,) = plain((self.long,))
+        assert np.abs(found / self.summed(0.0) - 1).max() > 1e-4
+        assert self.ask_of_sums(2e-4, self.hurried())
+        assert not self.ask_of_sums(2e-2, self.hurried())
+
+    def test_without_time_for_both_runs_nothing_is_said_of_a_wrong_import(self):
+        assert not self.ask(Absorbing, 2 * self.x, self.x, self.hurried())
