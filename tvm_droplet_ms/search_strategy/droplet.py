@@ -54,6 +54,7 @@ from .logger import logger
 from .prior import CostModelPrior, check_prior, find_prior
 from .probing import Prober
 from .search import DropletSearch
+from .straight_code import CodeLimit
 
 EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
     "random": RandomExplorer,
@@ -217,7 +218,7 @@ class DropletStrategy(StrategyLifecycle):
         traces = [schedule.trace for schedule in args.design_spaces]
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
-        replayer = Replayer(task.mod, [*task.postprocs, limit], generator, task.num_threads)
+        replayer = Replayer(task.mod, [*task.postprocs, limit, CodeLimit()], generator, task.num_threads)
         spaces = DesignSpaces(traces)
         context = SearchContext(
             replayer=replayer,
