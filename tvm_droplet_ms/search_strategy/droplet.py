@@ -51,6 +51,7 @@ from .lifecycle import (
 )
 from .log import SearchLogger
 from .logger import logger
+from .native_vectors import with_native_vectors
 from .prior import CostModelPrior, check_prior, find_prior
 from .probing import Prober
 from .search import DropletSearch
@@ -218,7 +219,9 @@ class DropletStrategy(StrategyLifecycle):
         traces = [schedule.trace for schedule in args.design_spaces]
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
-        replayer = Replayer(task.mod, [*task.postprocs, limit, CodeLimit()], generator, task.num_threads)
+        postprocs = with_native_vectors(task.postprocs, task.target)
+        checks = [*postprocs, limit, CodeLimit()]
+        replayer = Replayer(task.mod, checks, generator, task.num_threads)
         spaces = DesignSpaces(traces)
         context = SearchContext(
             replayer=replayer,

@@ -35,6 +35,7 @@ from ..search_strategy.explorers.random_sampling import RandomExploration
 from ..search_strategy.history import History
 from ..search_strategy.known_schedules import KnownLike, find_schedules
 from ..search_strategy.logger import logger
+from ..search_strategy.native_vectors import with_native_vectors
 from ..search_strategy.prior import CostModelPrior
 from ..search_strategy.straight_code import CodeLimit
 from ..search_strategy.tuned_task import nearest_points
@@ -187,7 +188,8 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     )
     schedules = context.generate_design_space()
     limit = WorkLimit(request.mod, (schedule.mod for schedule in schedules))
-    checks = [*(context.space_generator.postprocs or []), limit, CodeLimit()]
+    postprocs = with_native_vectors(context.space_generator.postprocs or [], request.target)
+    checks = [*postprocs, limit, CodeLimit()]
     replayer = Replayer(request.mod, checks, random.Random(request.seed))
     history = History(request.mod, request.target)
     spaces = DesignSpaces([schedule.trace for schedule in schedules])
