@@ -218,7 +218,9 @@ class DropletStrategy(StrategyLifecycle):
         traces = [schedule.trace for schedule in args.design_spaces]
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
-        replayer = Replayer(task.mod, [*task.postprocs, limit, CodeLimit()], generator, task.num_threads)
+        replayer = Replayer(
+            task.mod, [*task.postprocs, limit, CodeLimit()], generator, task.num_threads
+        )
         spaces = DesignSpaces(traces)
         context = SearchContext(
             replayer=replayer,
