@@ -37,6 +37,7 @@ import pytest
 from measuring import PATIENCE_SECS, Surroundings, eventually, outcome, outcomes
 
 from tvm_droplet_ms.measure import TaskFailed, WorkerPool
+from tvm_droplet_ms.measure.build import prepare_to_build
 from tvm_droplet_ms.measure.pool import program
 
 MEMORY_LIMIT = 1 << 30
@@ -702,3 +703,21 @@ def test_no_worker_starts_while_the_interpreter_ends(tmp_path):
         "no worker process can be started: the interpreter is ending",
     ]
     assert not list(tmp_path.iterdir())
+
+
+def test_pytorch_is_imported_only_by_tasks_that_need_it(tmp_path_factory, monkeypatch, make_pool):
+    folder = tmp_path_factory.mktemp("pytorch")
+    (folder / "torch.py").write_text("name = 'PyTorch'\n")
+    monkeypatch.syspath_prepend(str(folder))
+    pool = make_pool(1, prepare=prepare_to_build)
+
+    def imported() -> list[str]:
+        return [name for name in ("tvm", "torch") if name in sys.modules]
+
+    def import_it() -> str:
+        import torch
+
+        return str(torch.name)
+
+    assert outcome(pool.submit(PATIENCE_SECS, imported)) == ("value", ["tvm"])
+    assert outcome(pool.submit(PATIENCE_SECS, import_it)) == ("value", "PyTorch")

@@ -27,7 +27,6 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 from tvm.tirx import ForKind
-
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.native_vectors import (
     NativeVectors,

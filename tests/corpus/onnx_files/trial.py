@@ -41,8 +41,8 @@ RIGHT = 1e-3
 """The largest difference from ONNX Runtime, relative to the row's largest element."""
 
 OF_PROBABILITIES = 3e-7
-"""The difference that outputs between 0 and 1 may have in any case: ONNX Runtime's sigmoid is off by
-1.3e-7, seen on outputs of 1e-6."""
+"""The difference that outputs between 0 and 1 may have in any case: ONNX Runtime's sigmoid is off
+by 1.3e-7, seen on outputs of 1e-6."""
 
 NAIVE_SHARE, NAIVE_TIME = 0.05, 0.05
 """A kernel below this share of its roofline, with more than this share of the time, is naive."""

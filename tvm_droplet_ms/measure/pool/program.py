@@ -26,6 +26,8 @@ from multiprocessing.connection import Connection
 
 import psutil
 
+from .pytorch import KEEP_OUT
+
 _POLL_SECS = 0.005
 """Seconds between two checks whether the program has ended."""
 
@@ -57,7 +59,7 @@ class Program:
         # `-c` leaves the program without a main module for Python to import anywhere again.
         code = (
             f"import sys; sys.path[:] = {[str(entry) for entry in sys.path]!r}; "
-            f"from {__package__}.server import main; "
+            f"{KEEP_OUT}from {__package__}.server import main; "
             f"main({connection.fileno()}, {os.getpid()}, {directory!r})"
         )
         # A file in memory, because a full disk may be the reason of the end.

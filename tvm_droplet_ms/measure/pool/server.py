@@ -40,6 +40,7 @@ import cloudpickle
 
 from ..failures import TIME_LIMIT, Failure
 from .protocol import PoolConfig, Reply, Task, WorkerConfig
+from .pytorch import let_pytorch_in
 from .worker import serve_tasks
 
 _PARENT_SECS = 1.0
@@ -77,6 +78,7 @@ def main(descriptor: int, parent: int, directory: str) -> None:
         config: PoolConfig = cloudpickle.loads(connection.recv_bytes())
         if config.prepare is not None:
             config.prepare()
+        let_pytorch_in()
         _Server(connection, config, parent, directory).serve()
         is_done = True
     finally:
