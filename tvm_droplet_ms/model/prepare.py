@@ -31,6 +31,7 @@ from .pads import fold_pads
 from .shared_constants import share_constants
 from .shuffle_sinking import sink_shuffles
 from .stacks import concatenate_stacks, unstack_reductions
+from .transposed_convolution import split_transposed
 
 
 def prepare_graph() -> tvm.transform.Pass:
@@ -66,6 +67,7 @@ def prepare_graph() -> tvm.transform.Pass:
             shuffle_innermost(),
             relax.transform.DeadCodeElimination(),
             fold_affine(),
+            split_transposed(),
             canonicalize(),
             relax.transform.DeadCodeElimination(),
             convert_layout(),

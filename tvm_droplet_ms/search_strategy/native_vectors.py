@@ -119,4 +119,4 @@ def with_native_vectors(postprocs: Sequence[Check], target: Target) -> list[Chec
 
 def _itemsize(schedule: Schedule, block: SBlockRV) -> int:
     writes: Sequence[Any] = schedule.get(block).writes
-    return max(DataType(str(region.source.dtype)).itemsize for region in writes)
+    return max(int(DataType(str(region.source.dtype)).itemsize) for region in writes)
