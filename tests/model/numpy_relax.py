@@ -64,6 +64,22 @@ def conv2d(attrs, data, weight):
     return result.transpose(axes_to("NHWC", attrs.out_layout))
 
 
+def conv1d(attrs, data, weight):
+    data = data.transpose(axes_to(attrs.data_layout, "NCW"))
+    weight = weight.transpose(axes_to(attrs.kernel_layout, "OIW"))
+    data = np.pad(data, [(0, 0), (0, 0), tuple(ints(attrs.padding))])
+    (step,), (dilation,), groups = ints(attrs.strides), ints(attrs.dilation), int(attrs.groups)
+    reach = (weight.shape[2] - 1) * dilation + 1
+    per_group, width = weight.shape[0] // groups, weight.shape[1]
+    result = np.zeros((len(data), len(weight), (data.shape[2] - reach) // step + 1))
+    for out in range(len(weight)):
+        first = out // per_group * width
+        for place in range(result.shape[2]):
+            part = data[:, first : first + width, place * step :][:, :, :reach:dilation]
+            result[:, out, place] = (part * weight[out]).sum((1, 2))
+    return result.transpose(axes_to("NCW", attrs.out_layout))
+
+
 def pool2d(attrs, data, reduce_windows, padding_value):
     data = data.transpose(axes_to(attrs.layout, "NCHW"))
     kernel, strides, dilation = (
@@ -147,6 +163,7 @@ def plain(function):
 
 
 OPERATORS = {
+    "relax.nn.conv1d": conv1d,
     "relax.nn.conv2d": conv2d,
     "relax.nn.max_pool2d": lambda attrs, x: pool2d(attrs, x, lambda v: v.max(axis=(4, 5)), -np.inf),
     "relax.nn.avg_pool2d": average,
@@ -167,6 +184,7 @@ OPERATORS = {
     "relax.nn.leakyrelu": lambda attrs, x: np.where(x > 0, x, float(attrs.alpha) * x),
     "relax.negative": plain(np.negative),
     "relax.sqrt": plain(np.sqrt),
+    "relax.tanh": plain(np.tanh),
     "relax.sigmoid": plain(lambda x: 1 / (1 + np.exp(-x))),
     "relax.clip": plain(np.clip),
     "relax.matmul": plain(np.matmul),

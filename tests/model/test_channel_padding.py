@@ -162,3 +162,37 @@ def test_a_slice_of_the_model_is_left_where_it_is():
         return emit(op.nn.relu(emit(op.strided_slice(y, axes=[3], begin=[0], end=[125]))))
 
     check(body, [128], [[1, 6, 6, 125]])
+
+
+def test_columns_of_a_matmul_are_padded():
+    values = Values()
+
+    def body(emit, x):
+        y = emit(op.matmul(x, values.normal(64, 257)))
+        return emit(op.nn.relu(emit(op.add(y, values.normal(257)))))
+
+    before = build((2, 20, 64), body)
+    after = apply(pad_channels(), before)
+    shapes = [
+        [int(extent) for extent in binding.var.ty.shape]
+        for binding in after["main"].body.blocks[0].bindings
+    ]
+    # The slice is the last: the sum and the ReLU are computed of all columns.
+    assert shapes[0] == [2, 20, 272]
+    assert operators(after)["relax.strided_slice"] == 1
+    assert shapes[-2] == [2, 20, 272]
+    assert_same(before, after)
+
+
+def test_a_matmul_of_few_rows_or_of_a_matrix_that_is_no_constant_is_left():
+    values = Values()
+
+    def few_rows(emit, x):
+        return emit(op.matmul(x, values.normal(64, 257)))
+
+    def both_vary(emit, x):
+        return emit(op.matmul(x, emit(op.permute_dims(x, [1, 0]))))
+
+    for shape, body in (((2, 64), few_rows), ((257, 64), both_vary)):
+        before = build(shape, body)
+        assert operators(apply(pad_channels(), before)) == operators(before)

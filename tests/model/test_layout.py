@@ -308,3 +308,40 @@ def test_a_transpose_moves_data_as_numpy_does(shape, axes, moves):
     array = np.arange(np.prod(shape)).reshape(shape)
     moved = not np.array_equal(array.transpose(axes).ravel(), array.ravel())
     assert moved == moves
+
+
+@pytest.mark.parametrize("activation", [op.nn.relu, op.nn.leakyrelu, op.tanh])
+def test_convolutions_of_one_axis_are_in_nwc_without_transposes_between_them(activation):
+    values = Values()
+
+    def body(emit, x):
+        y = emit(op.nn.conv1d(x, values.normal(16, 8, 3), padding=1))
+        y = emit(activation(emit(op.add(y, values.normal(1, 16, 1)))))
+        depthwise = emit(op.nn.conv1d(y, values.normal(16, 1, 5), padding=2, groups=16))
+        y = emit(activation(emit(op.add(y, depthwise))))
+        return emit(op.nn.conv1d(y, values.normal(4, 16, 3), strides=2))
+
+    before = build((2, 8, 21), body)
+    after = apply(convert_layout(), before)
+    assert operators(after)["relax.permute_dims"] == 2
+    layouts = {
+        (binding.value.attrs.data_layout, binding.value.attrs.kernel_layout)
+        for binding in after["main"].body.blocks[0].bindings
+        if getattr(getattr(binding.value, "op", None), "name", "") == "relax.nn.conv1d"
+    }
+    assert layouts == {("NWC", "WIO")}
+    assert_same(before, after)
+
+
+def test_three_axes_are_broadcast_to_four():
+    """A transpose of three axes is not one of four, though its operand is part of the same sum."""
+    values = Values()
+
+    def body(emit, x):
+        y = convolution(emit, values, x, 4)
+        row = emit(op.reshape(y, (4, 6, 6)))
+        row = emit(op.nn.leakyrelu(emit(op.nn.conv1d(row, values.normal(6, 6, 1)))))
+        return convolution(emit, values, emit(op.nn.leakyrelu(emit(op.add(row, y)))), 4)
+
+    before = build((1, 4, 6, 6), body)
+    assert_same(before, apply(convert_layout(), before))

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Conversion of convolutions to NHWC with HWIO weights."""
+"""Conversion of convolutions to NHWC with HWIO weights, and to NWC with WIO weights."""
 
 import tvm
 from tvm import relax
@@ -26,12 +26,13 @@ from .numpy_folding import fold_constants
 from .transpose_sinking import sink_transposes
 from .transposes import merge_transposes
 
-CONVOLUTION = "relax.nn.conv2d"
+CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d")
 
 # LegalizeOps knows transposed convolutions in NCHW only. Without an entry of their own they would
 # follow their input.
 LAYOUTS = {
-    CONVOLUTION: ["NHWC", "HWIO"],
+    "relax.nn.conv1d": ["NWC", "WIO"],
+    "relax.nn.conv2d": ["NHWC", "HWIO"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
 }
 
@@ -53,12 +54,12 @@ def _can_convert(mod: IRModule) -> bool:
         if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr)
         for value in values_of(func)
     ]
-    has_convolutions = any(operator_name(value) == CONVOLUTION for value in values)
+    has_convolutions = any(operator_name(value) in CONVOLUTIONS for value in values)
     return has_convolutions and not any(_forbids_conversion(value) for value in values)
 
 
 def convert_layout() -> tvm.transform.Pass:
-    """Make a pass that computes 2-D convolutions in NHWC, with HWIO weights.
+    """Make a pass that computes 2-D convolutions in NHWC with HWIO weights, and 1-D ones in NWC.
 
     Output channels are innermost in both, so that every kernel can vectorise over them. The
     weights are transposed by NumPy. Activations are transposed where the network enters and leaves

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Transposes back to NCHW, moved behind elementwise operations, splits and concatenations."""
+"""Transposes back to NCHW and NCW, moved behind elementwise operations, splits and concatenations."""
 
 import numpy as np
 
@@ -26,8 +26,9 @@ from .rewriting import Emit, binding_pass
 from .transposes import NAME, axes_of
 
 SPLIT = "relax.split"
-TO_NCHW = (0, 3, 1, 2)
-TO_NHWC = (0, 2, 3, 1)
+CHANNELS_FIRST = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
+CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
+"""The axes of the transposes between layouts, by the number of axes."""
 
 ELEMENTWISE = {
     f"relax.{name}"
@@ -58,24 +59,26 @@ class _Sinking:
         None if it is not transposed from there, or if something else needs the transpose.
         """
         call = self._bindings.call_of(operand, NAME)
-        if call is None or len(call.ty.shape) != 4 or axes_of(call, 4) != TO_NCHW:
+        rank = 0 if call is None else len(call.ty.shape)
+        if call is None or axes_of(call, rank) != CHANNELS_FIRST.get(rank):
             return None
         users = self._bindings.users.get(operand, [])
         return call.args[0] if self._passes_on.issuperset(users) else None
 
-    def _operand(self, operand: Expr) -> Expr | None:
+    def _operand(self, operand: Expr, rank: int) -> Expr | None:
         """Return an operand in NHWC. None if it cannot be had without a transpose at run time."""
         if not isinstance(operand.ty, relax.TensorType) or len(operand.ty.shape or ()) == 0:
             return None if isinstance(operand, relax.Var) else operand
         values = array_of(operand)
         if values is None:
-            return self._source(operand)
-        return constant(np.transpose(values, TO_NHWC)) if values.ndim == 4 else None
+            # Of fewer axes than the result, it is broadcast along the first ones.
+            return self._source(operand) if len(operand.ty.shape) == rank else None
+        return constant(np.transpose(values, CHANNELS_LAST[rank])) if values.ndim == rank else None
 
-    def _operands(self, operands: list[Expr]) -> list[Expr] | None:
+    def _operands(self, operands: list[Expr], rank: int) -> list[Expr] | None:
         if all(self._source(operand) is None for operand in operands):
             return None
-        moved = [self._operand(operand) for operand in operands]
+        moved = [self._operand(operand, rank) for operand in operands]
         found = [operand for operand in moved if operand is not None]
         return found if len(found) == len(moved) else None
 
@@ -89,7 +92,8 @@ class _Sinking:
             sections = split.attrs.indices_or_sections
             if isinstance(sections, tvm.tirx.IntImm):
                 sections = int(sections)
-            moved = relax.op.split(source, sections, axis=TO_NCHW[int(split.attrs.axis)])
+            axes = CHANNELS_FIRST[len(source.ty.shape)]
+            moved = relax.op.split(source, sections, axis=axes[int(split.attrs.axis)])
             self._splits[part.tuple_value] = emit(moved)
         return emit(relax.TupleGetItem(self._splits[part.tuple_value], part.index))
 
@@ -98,20 +102,23 @@ class _Sinking:
         name = operator_name(value)
         if isinstance(value, relax.TupleGetItem):
             part = self._split_part(value, emit)
-            return None if part is None else relax.op.permute_dims(part, TO_NCHW)
+            if part is None:
+                return None
+            return relax.op.permute_dims(part, CHANNELS_FIRST[len(part.ty.shape)])
         if name in ELEMENTWISE:
-            operands = self._operands(list(value.args))
+            operands = self._operands(list(value.args), len(value.ty.shape))
             if operands is None:
                 return None
             moved = relax.Call(value.op, operands, value.attrs)
         elif name == "relax.concat" and isinstance(value.args[0], relax.Tuple):
-            operands = self._operands(list(value.args[0].fields))
-            if operands is None or len(value.ty.shape) != 4 or value.attrs.axis is None:
+            rank = len(value.ty.shape)
+            operands = self._operands(list(value.args[0].fields), rank)
+            if operands is None or value.attrs.axis is None:
                 return None
-            moved = relax.op.concat(operands, axis=TO_NCHW[int(value.attrs.axis)])
+            moved = relax.op.concat(operands, axis=CHANNELS_FIRST[rank][int(value.attrs.axis)])
         else:
             return None
-        return relax.op.permute_dims(emit(moved), TO_NCHW)
+        return relax.op.permute_dims(emit(moved), CHANNELS_FIRST[len(value.ty.shape)])
 
 
 def sink_transposes() -> tvm.transform.Pass:
