@@ -148,7 +148,7 @@ def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
     """All combinations of tiles and categories; the other decisions as generated."""
     present = space.start(sketch)
     values: list[list[Point]] = []
-    layouts = space.layout(sketch).decisions
+    layouts = space.layout(sketch)
     for decision, layout in zip(space.sketches[sketch].decisions, layouts, strict=True):
         own = decision.value(present)
         if decision.kind == PERFECT_TILE:

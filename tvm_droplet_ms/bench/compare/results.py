@@ -28,7 +28,7 @@ from typing import Any
 from ..table import Trial
 
 FORMAT = "tvm-droplet-ms run"
-VERSION = 1
+VERSION = 2
 
 
 class CompareError(Exception):
@@ -59,8 +59,8 @@ class RunSettings:
         Versions of TVM and of this package.
     code : str
         ``source_digest`` of the code that ran.
-    model : str | None
-        The SHA-256 of the file of the model that the strategy starts with; None without one.
+    learned : str
+        The SHA-256 of the files that the strategy begins with, one after the other.
     """
 
     space: str
@@ -72,7 +72,7 @@ class RunSettings:
     noisy: bool
     versions: Mapping[str, str]
     code: str
-    model: str | None = None
+    learned: str = ""
 
     def file(self, directory: Path) -> Path:
         """File of the result: ``runs/<code>/<space>/<strategy>/<seed>.json``."""
@@ -104,22 +104,13 @@ class RunResult:
         Settings of the run.
     trials : tuple[Trial, ...]
         Its trials in order; none if it failed.
-    wall_secs : float
-        Duration in seconds.
-    scopes : Mapping[str, float]
-        The seconds in each scope of TVM's profiler.
     error : str | None
         Traceback of its error; None if it finished.
-    dropped : Mapping[str, int] | None
-        Number of proposals that could not be replayed, by reason; None if it is not reported.
     """
 
     settings: RunSettings
     trials: tuple[Trial, ...]
-    wall_secs: float
-    scopes: Mapping[str, float]
     error: str | None = None
-    dropped: Mapping[str, int] | None = None
 
     def save(self, path: Path) -> None:
         """Write it as JSON: the trials as columns of equal lengths.
@@ -137,9 +128,6 @@ class RunResult:
             "settings": asdict(self.settings),
             "status": "finished" if self.error is None else "failed",
             "error": self.error,
-            "wall_secs": self.wall_secs,
-            "scopes": dict(self.scopes),
-            "dropped": None if self.dropped is None else dict(self.dropped),
             "trials": columns,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,10 +153,7 @@ class RunResult:
             return RunResult(
                 settings=RunSettings(**content["settings"]),
                 trials=tuple(_trial(row) for row in rows),
-                wall_secs=content["wall_secs"],
-                scopes=content["scopes"],
                 error=content["error"],
-                dropped=content.get("dropped"),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CompareError(

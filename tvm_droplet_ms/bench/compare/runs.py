@@ -29,10 +29,10 @@ from ..space import SpaceError
 from .replay import load_space, replay
 from .results import CompareError, RunResult, RunSettings, file_digest
 from .source_digest import source_digest
+from .strategies import Learned, find_experiment
 
 Run = Callable[..., RunResult]
-"""Runs a strategy, given the file of the space, the settings, and the file of a model as ``model``
-where there is one."""
+"""Runs a strategy, given the file of the space, the settings, and the files that it begins with."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Job:
         Settings of the run.
     file : Path
         File of the result.
-    model : Path | None
-        File of the model that the strategy starts with; None without one.
+    learned : Learned
+        Files of what the strategy begins with.
     """
 
     space_file: Path
     settings: RunSettings
     file: Path
-    model: Path | None = None
+    learned: Learned
 
 
 def plan(
@@ -66,11 +66,11 @@ def plan(
     seeds: int,
     num_trials_per_iter: int,
     noisy: bool,
-    models: Mapping[str, Mapping[str, Path]] | None = None,
+    learned: Mapping[str, Mapping[str, Path]] = {},
 ) -> list[Job]:
     """List the runs of a comparison: every strategy on every space with one seed, then the next.
 
-    ``models`` are the files of the models that strategies start with, by strategy and space.
+    ``learned`` has the files that strategies begin with, by kind and space.
 
     Raises
     ------
@@ -109,7 +109,8 @@ def plan(
     for seed in range(seeds):
         for name, path in files.items():
             for strategy in strategies:
-                model = (models or {}).get(strategy, {}).get(name)
+                kinds = find_experiment(strategy).begins_with
+                begins_with = {kind: learned[kind][name] for kind in kinds if kind in learned}
                 settings = RunSettings(
                     space=name,
                     space_digest=digests[name],
@@ -120,9 +121,9 @@ def plan(
                     noisy=noisy,
                     versions=_versions(),
                     code=source_digest(),
-                    model=None if model is None else file_digest(model),
+                    learned="".join(map(file_digest, begins_with.values())),
                 )
-                jobs.append(Job(path, settings, settings.file(directory), model))
+                jobs.append(Job(path, settings, settings.file(directory), begins_with))
     return jobs
 
 
@@ -191,7 +192,7 @@ def run_jobs(
             try:
                 result = future.result()
             except TaskFailed as error:
-                result = RunResult(job.settings, (), 0.0, {}, f"{error.kind}: {error}")
+                result = RunResult(job.settings, (), f"{error.kind}: {error}")
             result.save(job.file)
             yield job, result
     finally:
@@ -201,9 +202,7 @@ def run_jobs(
 def _run_job(run: Run, job: Job, trusted_names: Sequence[str]) -> RunResult:
     """Run a job in a worker, with the trusted functions of this process."""
     trust(*trusted_names)
-    if job.model is None:
-        return run(job.space_file, job.settings)
-    return run(job.space_file, job.settings, model=job.model)
+    return run(job.space_file, job.settings, job.learned)
 
 
 def _prepare() -> None:

@@ -32,7 +32,7 @@ DRAFTING = (
     "cost_model",
     "search_strategy/decisions.py",
     "bench/design_space.py",
-    "bench/drafted_space.py",
+    "bench/fit_draft.py",
 )
 """Sources that determine the fitting of a draft, relative to the package."""
 
@@ -40,13 +40,10 @@ RUNNING = (
     *LEARNING,
     "draft",
     "search_strategy",
-    "autotvm",
-    "bench/baselines",
     "bench/table.py",
     "bench/definition.py",
     "bench/definitions.py",
     "bench/layers.py",
-    "bench/compare/both.py",
     "bench/compare/replay.py",
     "bench/compare/strategies.py",
     "bench/compare/transfer.py",

@@ -17,11 +17,9 @@
 """The machine and the versions that a result depends on."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 from ...host import host_target, tvm_num_threads
-from .timing_file import Machine
 
 
 def environment() -> str:
@@ -31,12 +29,3 @@ def environment() -> str:
         f"a kernel, apache-tvm {version('apache-tvm')}, apache-tvm-ffi "
         f"{version('apache-tvm-ffi')}"
     )
-
-
-def this_machine() -> Machine:
-    """The machine of this process."""
-    target = host_target()
-    # TVM binds the thread that asks to the CPUs that it counts.
-    with ThreadPoolExecutor(1) as thread:
-        threads = thread.submit(tvm_num_threads).result()
-    return Machine(str(target), str(target.attrs["mcpu"]), threads)
