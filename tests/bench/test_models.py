@@ -39,16 +39,6 @@ def test_rows_give_ratios_to_the_reference_in_the_same_round():
     assert tuned[5:] == ("1.5e-06", "1 of 3", "7", "118")
 
 
-def test_a_slow_program_is_compared_in_the_rounds_that_it_is_in():
-    timed = {
-        "secs": {"ONNX Runtime": [2.0, 1.0, 1.0, 9.0, 9.0], "slow": [4.0, 4.0, 5.0]},
-        "deviations": {"slow": 0.0},
-    }
-    runs = {"slow": {"trials": 0, "secs": 1.0, "kernels": [{"schedule": "untouched"}]}}
-    # Ratios of 1/2, 1/4 and 1/5.
-    assert model_rows("small", runs, timed)[1][4] == "0.25"
-
-
 def test_every_model_has_a_name_of_its_own():
     assert len(set(MODELS)) == len(MODELS) == 8
 

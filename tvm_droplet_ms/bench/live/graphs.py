@@ -77,8 +77,8 @@ def main() -> int:
             if run is not None:
                 runs.setdefault(model, []).append(run)
     bars = {name: model.bar for name, model in MODELS.items()}
-    print("\n" + speed_table(runs, bars, args.markdown))
-    print("\n" + estimate_table(runs, args.markdown))
+    print("\n" + speed_table(runs, bars))
+    print("\n" + estimate_table(runs))
     mean = mean_speed(runs)
     if mean is not None:
         print(f"\nmean speed over the graphs as imported: {mean:.2f}")
