@@ -40,7 +40,6 @@ from .draft import DraftLike, TaskDraft, check_draft, find_draft
 from .executed_work import WorkLimit
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History, is_unmeasured
-from .known_schedules import KnownLike, find_schedules
 from .lifecycle import (
     Budget,
     PreTuningArgs,
@@ -142,11 +141,6 @@ class DropletStrategy(StrategyLifecycle):
         path of a model file, a cost model such as a ``TransferModel``, or None. The strategy feeds
         it with the measurements. A file is loaded anew for each task; a cost model object is shared
         by all tasks.
-    known : str | os.PathLike[str] | None
-        The best schedules of other tasks. The nearest ones, refitted to the extents of this task,
-        are among those that the prior chooses from; without a prior they are not used. ``"auto"``:
-        those that come with the package; else the path of a file, or None. ``tune`` uses them; for
-        single kernels they have not been measured yet.
     draft : Literal["auto"] | Draft | None
         Scores schedules by their decisions alone: the random schedules that are measured, or that
         the prior picks from, are then mostly those that it expects most of among thousands.
@@ -182,7 +176,6 @@ class DropletStrategy(StrategyLifecycle):
         explorer: str | Explorer = "random",
         descent: Literal["surrogate", "coordinate"] = "surrogate",
         prior: str | os.PathLike[str] | CostModel | None = "auto",
-        known: KnownLike = None,
         draft: DraftLike = "auto",
     ) -> None:
         """Constructor"""
@@ -198,7 +191,6 @@ class DropletStrategy(StrategyLifecycle):
                 f"stop_when_converged is {stop_when_converged!r}, expected True or False"
             )
         check_prior(prior)
-        find_schedules(known)
         check_draft(draft)
         self._explore_trials = int(explore_trials)
         self._descent_batch_size = int(descent_batch_size)
@@ -206,7 +198,6 @@ class DropletStrategy(StrategyLifecycle):
         self._explorer = _make_explorer(explorer)
         self._descent = descent
         self._prior = prior
-        self._known = known
         self._draft = draft
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
@@ -228,7 +219,6 @@ class DropletStrategy(StrategyLifecycle):
             prior=self._make_prior(task),
             cost_model=args.cost_model,
             seed=task.seed,
-            known=find_schedules(self._known),
             draft=self._make_draft(task, spaces, replayer),
         )
         if not any(sketch.decisions for sketch in context.spaces.sketches):
@@ -283,7 +273,6 @@ class DropletStrategy(StrategyLifecycle):
             explorer=self._explorer,
             descent=self._descent,
             prior=self._prior,
-            known=self._known,
             draft=self._draft,
         )
 

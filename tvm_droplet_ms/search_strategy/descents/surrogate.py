@@ -92,8 +92,8 @@ class SurrogateDescent:
     1. Fit a Gaussian process to the relative throughput of all measurements; its mean is what a
        prior predicts, or without one what trees learn from the measurements.
     2. Collect the adjacent steps of every decision from the point that it expects to be the best,
-       random joint steps of two or three decisions, random points of the whole space, and those of
-       which it expects most among thousands that were drawn, changed and recombined.
+       random points of the whole space, and those of which it expects most among thousands that
+       were drawn, changed and recombined.
     3. Take the points of largest expected improvement, each as if those before had come out as
        predicted.
 
@@ -220,7 +220,7 @@ class SurrogateDescent:
     def _steps(self, belief: Belief) -> dict[SpacePoint, None]:
         """Steps from the best point; a prior may expect most of one that does not replay."""
         (best,) = belief.best_of(1, without=set(self._tried.rejected()))
-        return self._moves.steps(best)
+        return self._moves.adjacent(best)
 
     def _ask(self, points: Sequence[SpacePoint]) -> None:
         """Ask the prior about points that it was not asked about."""
