@@ -105,15 +105,7 @@ def build_sample(
     passes: int,
     progress: Progress,
 ) -> None:
-    """Sample a space, build and measure the sample, and write its file.
-
-    Parameters
-    ----------
-    definition, name, target, directory, out, passes, progress
-        As of ``build_space``.
-    points : int
-        Number of points.
-    """
+    """Sample a space, build and measure the sample, and write its file."""
     collection = SampleCollection(directory, definition, target)
     at_random = max(1, round(_RANDOM_SHARE * points))
     collection.add_random(at_random, progress)

@@ -38,13 +38,6 @@ CHECKED_POINTS = 8
 class DesignSpace:
     """Sketches of a context's design space, and replay of points in them.
 
-    Parameters
-    ----------
-    context : TuneContext
-        Context of the workload with its design space.
-    seed : int
-        Seeds the schedules, for postprocessors and instructions that sample.
-
     Attributes
     ----------
     places : DesignSpaces
@@ -114,11 +107,6 @@ def _layout(decision: Decision, attrs: Any) -> DecisionLayout:
 
 def check_modules(space: Space) -> None:
     """Check that this TVM makes the modules of a space that were measured.
-
-    Parameters
-    ----------
-    space : Space
-        The space.
 
     Raises
     ------

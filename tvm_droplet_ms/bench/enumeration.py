@@ -72,13 +72,6 @@ def enumerate_space(
     decisions, and the distinct parallel extents on all others, so that these two are found by
     replay, in this order.
 
-    Parameters
-    ----------
-    context : TuneContext
-        A context of the workload with its design space.
-    progress : Callable[[int, int], None]
-        Called with the number of combinations of tiles and categories done, and their total.
-
     Returns
     -------
     enumeration : Enumeration

@@ -53,15 +53,7 @@ Drawn = tuple[SpacePoint, Candidate]
 
 
 class Sampler:
-    """Draws points of a design space.
-
-    Parameters
-    ----------
-    context : TuneContext
-        Context of the workload with its design space.
-    seed : int
-        Seed of the draws.
-    """
+    """Draws points of a design space."""
 
     def __init__(self, context: TuneContext, seed: int) -> None:
         self.space = DesignSpace(context, seed)
@@ -129,17 +121,7 @@ TREES = 100
 
 @dataclass(frozen=True)
 class SampledModule:
-    """A module of the sample.
-
-    Parameters
-    ----------
-    name : int
-        Its structural hash.
-    place : SpacePoint
-        A point that makes it.
-    origin : str
-        "random" for TVM's own sampling, "near" for a change of one of the best.
-    """
+    """A module of the sample."""
 
     name: int
     place: SpacePoint
@@ -305,15 +287,6 @@ def of_each_sketch(
     """Order modules: the fastest of each sketch, then the second of each, and so on.
 
     Each sketch has an optimum of its own, and a search may take any for the best.
-
-    Parameters
-    ----------
-    names : Sequence[int]
-        The modules.
-    times : Mapping[int, float]
-        Their times.
-    sketch_of : Callable[[int], int]
-        The sketch that makes a module.
     """
     places: Counter[int] = Counter()
     ranks = {}

@@ -42,15 +42,6 @@ def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> Ru
     Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts
     from NumPy's.
 
-    Parameters
-    ----------
-    space_file : Path
-        The space.
-    settings : RunSettings
-        Settings of the run.
-    learned : Learned
-        Files of what the strategy begins with.
-
     Raises
     ------
     CompareError

@@ -37,19 +37,7 @@ Run = Callable[..., RunResult]
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do.
-
-    Parameters
-    ----------
-    space_file : Path
-        The space.
-    settings : RunSettings
-        Settings of the run.
-    file : Path
-        File of the result.
-    learned : Learned
-        Files of what the strategy begins with.
-    """
+    """A run to do."""
 
     space_file: Path
     settings: RunSettings

@@ -57,13 +57,6 @@ def source_digest(sources: Sequence[str] = RUNNING, package: Path = PACKAGE) -> 
 
     It is of the syntax trees without docstrings: comments, formatting and documentation change
     nothing.
-
-    Parameters
-    ----------
-    sources : Sequence[str]
-        Python files, and folders of them, relative to the package.
-    package : Path
-        The package.
     """
     digest = hashlib.sha256()
     for source in sources:

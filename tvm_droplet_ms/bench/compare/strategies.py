@@ -42,15 +42,7 @@ Learned = Mapping[str, Path]
 
 @dataclass(frozen=True)
 class Experiment:
-    """One strategy of a comparison.
-
-    Parameters
-    ----------
-    make : Callable[[Learned, int], Search]
-        Makes a new search for each run, of what was learned and the number of trials.
-    begins_with : tuple[str, ...]
-        The kinds of what it begins with.
-    """
+    """One strategy of a comparison."""
 
     make: Callable[[Learned, int], Search]
     begins_with: tuple[str, ...] = ()

@@ -20,13 +20,7 @@ from tvm.ir import IRModule
 
 
 def light(name: str) -> IRModule:
-    """A light model as TVM's frontend imports it, without its last softmax.
-
-    Parameters
-    ----------
-    name : str
-        As in ``light_NAME.onnx``.
-    """
+    """A light model as TVM's frontend imports it, without its last softmax."""
     # These need the package onnx, which is an extra.
     from ...tuning.frontends import import_model
     from ..live.model_zoo import light_onnx

@@ -43,19 +43,7 @@ def mobilenet_v2(
     last: int = 1280,
     classes: int = 1000,
 ) -> IRModule:
-    """MobileNet-v2.
-
-    Parameters
-    ----------
-    size : int
-        Extent of the image.
-    stages : Sequence[tuple[int, int, int, int]]
-        As ``STAGES``.
-    last : int
-        Channels of the last convolution.
-    classes : int
-        Outputs.
-    """
+    """MobileNet-v2."""
 
     def relu6(net: Network, x: Any) -> Any:
         return net.emit(relax.op.clip(x, 0, 6))

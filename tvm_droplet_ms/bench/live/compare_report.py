@@ -45,19 +45,7 @@ LEGEND = """\
 
 @dataclass(frozen=True)
 class Report:
-    """The tables of a comparison.
-
-    Parameters
-    ----------
-    layers : Mapping[str, LayerResults]
-        The results.
-    baseline : str
-        The method that the others are compared with.
-    methods : Sequence[str]
-        The methods, in the order of the rows.
-    seeds, checkpoints : Sequence[int]
-        Seeds and checkpoints of the runs.
-    """
+    """The tables of a comparison."""
 
     layers: Mapping[str, LayerResults]
     baseline: str

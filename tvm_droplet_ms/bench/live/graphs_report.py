@@ -52,15 +52,7 @@ Run = Mapping[str, Any]
 
 
 def speed_table(runs: Mapping[str, Sequence[Run]], bars: Mapping[str, float]) -> str:
-    """A line for each model; speeds are means over the seeds, with the smallest and the largest.
-
-    Parameters
-    ----------
-    runs : Mapping[str, Sequence[Mapping[str, Any]]]
-        Results of ``graphs_run`` by model, one for each seed.
-    bars : Mapping[str, float]
-        The least speed of what is found, by model.
-    """
+    """A line for each model; speeds are means over the seeds, with the smallest and the largest."""
     rows = [_row(model, results, bars[model]) for model, results in runs.items()]
     return align([SPEED_HEADER, *rows])
 
@@ -106,11 +98,6 @@ def _ratio(run: Run, over: str, under: str) -> float | None:
 def speed(run: Run) -> float | None:
     """The time of the better of the graphs as imported and as prepared over that of what was found.
 
-    Parameters
-    ----------
-    run : Mapping[str, Any]
-        A result of ``graphs_run``.
-
     Returns
     -------
     speed : float or None
@@ -132,13 +119,7 @@ def _limit(search: Mapping[str, Any]) -> str:
 
 
 def estimate_table(runs: Mapping[str, Sequence[Run]]) -> str:
-    """How good the estimates of whole graphs were, by model and for all.
-
-    Parameters
-    ----------
-    runs : Mapping[str, Sequence[Mapping[str, Any]]]
-        Results of ``graphs_run`` by model.
-    """
+    """How good the estimates of whole graphs were, by model and for all."""
     header = ("model", "graphs", "error of the estimate", "of the kernels' sum", "order right")
     every = [run for results in runs.values() for run in results]
     rows = [_estimate_row(model, results) for model, results in runs.items()]

@@ -38,13 +38,7 @@ MODELS = (*ONNX_MODELS, *TORCH_MODELS)
 
 
 def load_model(name: str) -> Any:
-    """Make a model, as ``tune`` takes it.
-
-    Parameters
-    ----------
-    name : str
-        One of ``MODELS``.
-    """
+    """Make a model, as ``tune`` takes it."""
     return light_onnx(name) if name in ONNX_MODELS else torch_model(name)
 
 

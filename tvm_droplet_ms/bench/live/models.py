@@ -156,15 +156,6 @@ def run_name(settings: Result) -> str:
 def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple[str, ...]]:
     """A line for each program of a model.
 
-    Parameters
-    ----------
-    model : str
-        The model's name.
-    runs : dict[str, dict[str, Any]]
-        Results of ``models_run`` by the program's name.
-    timed : dict[str, Any]
-        The result of ``models_timing``. The first program is the reference.
-
     Returns
     -------
     rows : list[tuple[str, ...]]

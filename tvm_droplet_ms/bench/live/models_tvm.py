@@ -61,17 +61,6 @@ def tune_with_tvm(
     nothing more to propose, TVM's loop takes the results of what was measured and returns.
     Applying the schedules and compiling come on top of the time, to the pipeline's favour.
 
-    Parameters
-    ----------
-    model : Any
-        The model, as ``tune`` takes it.
-    work_dir : str | os.PathLike[str]
-        An empty or missing directory.
-    deadline : float
-        When to end, by ``time.monotonic``.
-    seed : int
-        Seed of all random choices.
-
     Returns
     -------
     result : dict[str, Any]

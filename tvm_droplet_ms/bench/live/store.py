@@ -72,19 +72,7 @@ def source_digest(folders: tuple[str, ...] = SOURCE_FOLDERS) -> str:
 
 @dataclass(frozen=True)
 class ResultStore:
-    """A directory of results.
-
-    Parameters
-    ----------
-    directory : Path
-        Where the files are.
-    read_only : bool
-        Whether to make no result that is missing.
-    accept_other_source : bool
-        Whether to use results that were made by other code of the package.
-    folders : tuple[str, ...]
-        Folders of the package whose code determines a result.
-    """
+    """A directory of results."""
 
     directory: Path
     read_only: bool = False
@@ -184,15 +172,7 @@ def _run_group(command: list[str], output: Any) -> int:
 
 @dataclass(frozen=True)
 class Task:
-    """The work of a child process.
-
-    Parameters
-    ----------
-    settings : dict[str, Any]
-        Settings of the task.
-    out : Path
-        The directory of the results.
-    """
+    """The work of a child process."""
 
     settings: dict[str, Any]
     out: Path
