@@ -40,7 +40,6 @@ from tvm_droplet_ms.bench.compare.command import INTERRUPTED, run_compare
 from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
 from tvm_droplet_ms.bench.compare.runs import plan
-from tvm_droplet_ms.bench.compare.source_digest import PACKAGE, RUNNING, source_digest
 from tvm_droplet_ms.bench.compare.strategies import (
     EXPERIMENTS,
     STRATEGIES,
@@ -48,6 +47,13 @@ from tvm_droplet_ms.bench.compare.strategies import (
     make_search,
 )
 from tvm_droplet_ms.bench.definition import Definition
+from tvm_droplet_ms.bench.source_digest import (
+    DRAFTING,
+    PACKAGE,
+    REPLAYING,
+    TUNING,
+    source_digest,
+)
 from tvm_droplet_ms.bench.space import (
     DecisionLayout,
     MeasuredModule,
@@ -134,7 +140,7 @@ def spaces(tmp_path: Path) -> list[Path]:
 
 def file_of(directory: Path, strategy: str, seed: int = 0, space: str = "one") -> Path:
     """File of a result."""
-    folder = directory / "runs" / source_digest()[:12] / space
+    folder = directory / "runs" / source_digest(REPLAYING)[:12] / space
     return folder / strategy.replace(" ", "-") / f"{seed}.json"
 
 
@@ -259,14 +265,11 @@ def test_result_survives_its_file(spaces: list[Path], tmp_path: Path) -> None:
     )
     assert result == fake(spaces[0], result.settings)
     content = json.loads(path.read_text())
-    assert content["trials"]["module"] == [
-        "fffffffffffffffb",
-        "0000000000000007",
-        "4000000000000001",
+    assert content["trials"] == [
+        ["fffffffffffffffb", 4e-3, 4e-3, None],
+        ["0000000000000007", None, None, "compile"],
+        ["4000000000000001", 1e-3, 1e-3, None],
     ]
-    assert content["trials"]["secs"] == [4e-3, None, 1e-3]
-    assert content["trials"]["failure"] == [None, "compile", None]
-    assert content["status"] == "finished"
 
 
 @pytest.mark.usefixtures("quick")
@@ -292,15 +295,11 @@ def test_results_of_other_code_are_set_aside(
 ) -> None:
     out = tmp_path / "out"
     compare(spaces, out)
-    old = out / "runs/one/replay-trace/0.json"
-    old.parent.mkdir(parents=True)
-    old.write_text("a result from before code was recorded")
     assert len(runs_of(spaces)) == 4
-    monkeypatch.setattr(runs, "source_digest", lambda: "other code")
+    monkeypatch.setattr(runs, "source_digest", lambda _: "other code")
     _, text = compare(spaces, out)
     assert len(runs_of(spaces)) == 4, "nothing of other code is used"
     assert "4 runs, 0 of them done before" in text
-    assert "5 results of other code are set aside" in text
     monkeypatch.undo()
     monkeypatch.setattr(runs, "WorkerPool", PoolInThisProcess)
     _, text = compare(spaces, out)
@@ -308,8 +307,17 @@ def test_results_of_other_code_are_set_aside(
 
 
 def test_source_digest_covers_existing_files() -> None:
-    assert all((PACKAGE / source).exists() for source in RUNNING)
-    assert len(source_digest()) == 64
+    assert all((PACKAGE / source).exists() for source in (*REPLAYING, *DRAFTING, *TUNING))
+    assert len(source_digest(REPLAYING)) == 64
+
+
+def test_digest_changes_with_models(tmp_path: Path) -> None:
+    def digest(text: str) -> str:
+        (tmp_path / "llvm.model").write_text(text)
+        source_digest.cache_clear()
+        return source_digest((".",), tmp_path)
+
+    assert digest("before") != digest("after")
 
 
 def test_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
@@ -355,7 +363,7 @@ def test_failed_runs_are_recorded_reported_and_repeated(
         assert f"compare: failed: one, {strategy}, seed 0; see " in progress
         assert f"{strategy} on one, seed 0: {reason}" in text
         content = json.loads(file_of(tmp_path / "out", strategy).read_text())
-        assert content["status"] == "failed" and reason in content["error"]
+        assert reason in content["error"]
     monkeypatch.setattr(runs, "WorkerPool", PoolInThisProcess)
     status, text = compare(spaces[:1], tmp_path / "out", **options)
     assert status == 0 and "runs failed" not in text

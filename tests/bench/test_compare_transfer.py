@@ -32,11 +32,11 @@ from tvm.s_tir import Schedule
 from tvm_droplet_ms.bench.compare import transfer
 from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
-from tvm_droplet_ms.bench.compare.source_digest import source_digest
 from tvm_droplet_ms.bench.compare.strategies import make_search
 from tvm_droplet_ms.bench.compare.transfer import learn_without_each
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.fit_draft import drafted_space
+from tvm_droplet_ms.bench.source_digest import REPLAYING, source_digest
 from tvm_droplet_ms.bench.space import (
     DecisionLayout,
     MeasuredModule,
@@ -230,7 +230,7 @@ def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
     def best(strategy: str) -> float:
         found = []
         for name, path in itertools.product(files, range(2)):
-            code = source_digest()[:12]
+            code = source_digest(REPLAYING)[:12]
             result = RunResult.load(tmp_path / "runs" / code / name / strategy / f"{path}.json")
             assert (result.settings.learned == "") == (strategy == "replay-trace")
             found.append(min(trial.best_estimate for trial in result.trials) / ROWS[name])

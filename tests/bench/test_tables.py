@@ -52,7 +52,7 @@ def result(
     *,
     error: str | None = None,
 ) -> RunResult:
-    settings = RunSettings(space, "digest", strategy, seed, TRIALS, 8, False, {}, "code")
+    settings = RunSettings(space, "digest", strategy, seed, TRIALS, 8, False, "0.27", "code")
     trials = tuple(time if isinstance(time, Trial) else trial(time) for time in times)
     return RunResult(settings, trials, error)
 

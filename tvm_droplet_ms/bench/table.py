@@ -67,6 +67,11 @@ class Trial:
     best_estimate: float
     failure: str | None
 
+    @property
+    def times(self) -> tuple[float, float]:
+        """The reported time and the best estimate, in seconds."""
+        return self.secs, self.best_estimate
+
 
 class ReplayTable:
     """Answers for one tuning run of one task.

@@ -26,7 +26,7 @@ from ...display.steps import console_steps
 from ...measure import available_cpus
 from .replay import load_space, replay
 from .results import RunResult
-from .runs import Run, finished, plan, run_jobs, set_aside
+from .runs import Run, finished, plan, run_jobs
 from .strategies import STRATEGIES, find_experiment
 from .tables import Comparison, format_report
 from .transfer import learn_without_each
@@ -114,8 +114,6 @@ def run_compare(
     results = finished(jobs)
     missing = [job for job in jobs if job.file not in results]
     print(f"{len(jobs)} runs, {len(results)} of them done before; results: {directory}", file=out)
-    if other := set_aside(jobs, directory):
-        print(f"{other} results of other code are set aside: kept, and not used", file=out)
     optima = {space.name: space.optimum for space in map(load_space, space_files)}
     try:
         with console_steps("compare") as progress:

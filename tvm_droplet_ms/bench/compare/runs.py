@@ -20,15 +20,15 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 
 from ...measure import TaskFailed, WorkerPool, fast_start
 from ..definitions import trust, trusted
+from ..source_digest import REPLAYING, source_digest
 from ..space import SpaceError
 from .replay import load_space, replay
 from .results import CompareError, RunResult, RunSettings, file_digest
-from .source_digest import source_digest
 from .strategies import Learned, find_experiment
 
 Run = Callable[..., RunResult]
@@ -107,8 +107,8 @@ def plan(
                     trials=trials,
                     num_trials_per_iter=num_trials_per_iter,
                     noisy=noisy,
-                    versions=_versions(),
-                    code=source_digest(),
+                    version=version("apache-tvm"),
+                    code=source_digest(REPLAYING),
                     learned="".join(map(file_digest, begins_with.values())),
                 )
                 jobs.append(Job(path, settings, settings.file(directory), begins_with))
@@ -139,11 +139,6 @@ def finished(jobs: Sequence[Job]) -> dict[Path, RunResult]:
         if result.error is None:
             results[job.file] = result
     return results
-
-
-def set_aside(jobs: Sequence[Job], directory: Path) -> int:
-    """Count results of these runs by other code, which are kept and not used."""
-    return sum(len(job.settings.files_of_other_code(directory)) for job in jobs)
 
 
 def run_jobs(
@@ -197,13 +192,3 @@ def _prepare() -> None:
     """Import shared modules before the workers are forked."""
     fast_start()
     importlib.import_module("xgboost")
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for name in ("apache-tvm", "tvm-droplet-ms"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions

@@ -29,10 +29,10 @@ from ...cost_model.pretrained_model import PretrainedModel
 from ...cost_model.training.training_data import target_text
 from ..definitions import definition_of
 from ..fit_draft import drafted_space_once, learn_draft
+from ..source_digest import DRAFTING, LEARNING, source_digest
 from ..training import read_space_once
 from .replay import load_space
 from .results import CompareError, file_digest
-from .source_digest import DRAFTING, LEARNING, source_digest
 
 Lesson = tuple[Path, Path]
 """A space to learn from, and the file, without a suffix, to keep what is computed of it."""

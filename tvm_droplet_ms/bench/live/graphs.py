@@ -34,10 +34,11 @@ import sys
 from typing import Any
 
 from ..graph_models import MODELS
+from ..source_digest import TUNING
 from .graphs_report import estimate_table, mean_speed, speed_table
-from .store import SOURCE_FOLDERS, make_parser, make_store
+from .store import make_parser, make_store
 
-FOLDERS = (*SOURCE_FOLDERS, "graph", "bench/graph_models")
+FOLDERS = (*TUNING, "graph", "bench/graph_models")
 """Folders of the package whose code determines a result."""
 
 

@@ -21,7 +21,6 @@ module calls ``serve`` with the function that does the work.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import signal
@@ -31,43 +30,18 @@ import time
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ...cost_model.archive import replacing
-
-PACKAGE = Path(__file__).parents[2]
-
-SOURCE_FOLDERS = (
-    "autotvm",
-    "compat",
-    "cost_model",
-    "measure",
-    "model",
-    "search_strategy",
-    "tuning",
-)
-"""Folders of the package whose code determines a tuning run."""
+from ..source_digest import TUNING, source_digest
 
 _CHILD = "--child"
 
 
 class ResultError(Exception):
     """A kept result cannot be used; the message says why and what to do."""
-
-
-@cache
-def source_digest(folders: tuple[str, ...] = SOURCE_FOLDERS) -> str:
-    """The first 12 digits of the SHA-256 of the code and the models in folders of the package."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted((PACKAGE / folder).rglob("*")):
-            if path.suffix in (".py", ".model"):
-                digest.update(str(path.relative_to(PACKAGE)).encode())
-                digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -77,7 +51,7 @@ class ResultStore:
     directory: Path
     read_only: bool = False
     accept_other_source: bool = False
-    folders: tuple[str, ...] = SOURCE_FOLDERS
+    folders: tuple[str, ...] = TUNING
 
     def get(self, name: str, module: str, settings: dict[str, Any]) -> dict[str, Any] | None:
         """Read a result, or make it in a process of its own.
@@ -240,6 +214,6 @@ def given_files(args: argparse.Namespace) -> dict[str, str]:
     return {name: str(Path(path).resolve()) for name, path in given.items() if path}
 
 
-def make_store(args: argparse.Namespace, folders: tuple[str, ...] = SOURCE_FOLDERS) -> ResultStore:
+def make_store(args: argparse.Namespace, folders: tuple[str, ...] = TUNING) -> ResultStore:
     """The store that the options of ``make_parser`` describe."""
     return ResultStore(args.out, args.report, args.accept_other_source, folders)
