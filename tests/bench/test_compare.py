@@ -47,19 +47,8 @@ from tvm_droplet_ms.bench.compare.strategies import (
     make_search,
 )
 from tvm_droplet_ms.bench.definition import Definition
-from tvm_droplet_ms.bench.source_digest import (
-    DRAFTING,
-    PACKAGE,
-    REPLAYING,
-    TUNING,
-    source_digest,
-)
-from tvm_droplet_ms.bench.space import (
-    DecisionLayout,
-    MeasuredModule,
-    MeasuredPoint,
-    Space,
-)
+from tvm_droplet_ms.bench.source_digest import DRAFTING, PACKAGE, REPLAYING, TUNING, source_digest
+from tvm_droplet_ms.bench.space import DecisionLayout, MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.table import Trial
 from tvm_droplet_ms.measure import fast_start
 
@@ -425,24 +414,14 @@ def test_invalid_arguments_are_rejected_before_anything_runs(
 def test_strategies_with_a_prior() -> None:
     """A pretrained model where they have, and none that learns where they ask none."""
     prior = {name for name in STRATEGIES if "prior" in EXPERIMENTS[name].begins_with}
-    assert prior == {
-        "droplet",
-        "droplet with prior and draft",
-        "evolutionary with prior",
-    }
+    assert prior == {"droplet", "droplet with prior and draft", "evolutionary with prior"}
     assert make_search("replay-trace", 16)[1] == "random"
     assert make_search("evolutionary", 16)[1] == "xgb"
 
 
 def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False) -> RunSettings:
     (job,) = plan(
-        [path],
-        [strategy],
-        path.parent,
-        trials=12,
-        seeds=1,
-        num_trials_per_iter=12,
-        noisy=noisy,
+        [path], [strategy], path.parent, trials=12, seeds=1, num_trials_per_iter=12, noisy=noisy
     )
     return RunSettings(**{**vars(job.settings), "seed": seed})
 

@@ -37,12 +37,7 @@ from tvm_droplet_ms.bench.compare.transfer import learn_without_each
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.fit_draft import drafted_space
 from tvm_droplet_ms.bench.source_digest import REPLAYING, source_digest
-from tvm_droplet_ms.bench.space import (
-    DecisionLayout,
-    MeasuredModule,
-    MeasuredPoint,
-    Space,
-)
+from tvm_droplet_ms.bench.space import DecisionLayout, MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.training import read_space, read_space_once
 from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel

@@ -74,13 +74,7 @@ RUNS = [
 
 def test_summary_holds_means_over_seeds_and_then_over_spaces() -> None:
     table = cells(format_summary(Comparison(RUNS, TIMES)))
-    assert table["strategy"] == [
-        "runs",
-        "at 8",
-        "at 16",
-        "trials to 90%",
-        "trials to 95%",
-    ]
+    assert table["strategy"] == ["runs", "at 8", "at 16", "trials to 90%", "trials to 95%"]
     runs, at_8, at_16, *trials_to = table["droplet"]
     assert runs == "4"
     # The mean of 1 and 0.5 is 0.75, that of 1 and 1 is 1. Drawing the seeds of a again gives 0.5,
@@ -112,11 +106,7 @@ def test_with_noise_a_run_returns_the_lowest_reported_time() -> None:
 def test_spaces_are_lines_and_strategies_columns() -> None:
     runs = [*RUNS, result("random", "b", 0, [6.0, 12.0])]
     table = cells(format_spaces(Comparison(runs, TIMES)))
-    assert table == {
-        "space": ["droplet", "random"],
-        "a": ["0.750", "-"],
-        "b": ["1.000", "0.500"],
-    }
+    assert table == {"space": ["droplet", "random"], "a": ["0.750", "-"], "b": ["1.000", "0.500"]}
 
 
 def test_failed_runs_are_counted_and_reported() -> None:

@@ -239,11 +239,7 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
             "SRSR",
             unroll=(),
         ),
-        define_whole(
-            "whole_dense",
-            "matrix product 128x512x512",
-            lambda: _t.matmul(128, 512, 512),
-        ),
+        define_whole("whole_dense", "matrix product 128x512x512", lambda: _t.matmul(128, 512, 512)),
         define_whole(
             "whole_conv2d_3x3",
             "3x3 convolution NHWC 28x28, 64 to 64 channels",
@@ -255,9 +251,7 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
             lambda: _t.depthwise_conv2d_nhwc(1, 112, 112, 32, 3, 1, 1),
         ),
         define_whole(
-            "whole_softmax",
-            "softmax over the last axis of 64x256",
-            lambda: _t.softmax_mn(64, 256),
+            "whole_softmax", "softmax over the last axis of 64x256", lambda: _t.softmax_mn(64, 256)
         ),
     ]
 )

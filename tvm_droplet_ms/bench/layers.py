@@ -99,11 +99,7 @@ _LAYERS: list[tuple[str, str, Callable[[], Sequence[te.Tensor]]]] = [
         "attention scores of 64 tokens, 8 heads of 32",
         lambda: _t.transpose_batch_matmul(1, 64, 8, 32),
     ),
-    (
-        "attention_values",
-        "8 matrix products 64x48x96",
-        lambda: _t.batch_matmul_nkkm(8, 64, 48, 96),
-    ),
+    ("attention_values", "8 matrix products 64x48x96", lambda: _t.batch_matmul_nkkm(8, 64, 48, 96)),
     ("softmax_scores", "softmax over the last axis of 512x64", lambda: _t.softmax_mn(512, 64)),
     ("softmax_classes", "softmax over the last axis of 4x1000", lambda: _t.softmax_mn(4, 1000)),
     ("layer_norm_wide", "layer norm over the last axis of 32x768", lambda: _layer_norm(32, 768)),

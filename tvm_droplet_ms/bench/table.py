@@ -96,13 +96,7 @@ class ReplayTable:
         If this TVM makes other modules of the space's points than those that were measured.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        noisy: bool = False,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, space: Space, *, noisy: bool = False, seed: int = 0) -> None:
         check_modules(space)
         self.space = space
         self.trials: list[Trial] = []

@@ -57,11 +57,7 @@ def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> Ru
     strategy, cost_model = make_search(settings.strategy, settings.trials, learned)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
-    with (
-        tempfile.TemporaryDirectory() as work_dir,
-        threadpoolctl.threadpool_limits(1),
-        quiet_tvm(),
-    ):
+    with tempfile.TemporaryDirectory() as work_dir, threadpoolctl.threadpool_limits(1), quiet_tvm():
         ms.tune_tir(
             definition.mod,
             Target(dict(table.space.target)),

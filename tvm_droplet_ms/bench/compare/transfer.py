@@ -50,10 +50,7 @@ def _learn_draft(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
 
 _LEARNERS: Mapping[
     str, tuple[Callable[[Sequence[Lesson], Target, Path], None], Sequence[str], str]
-] = {
-    "prior": (_learn_prior, LEARNING, "model"),
-    "draft": (_learn_draft, DRAFTING, "draft"),
-}
+] = {"prior": (_learn_prior, LEARNING, "model"), "draft": (_learn_draft, DRAFTING, "draft")}
 """How each kind is learned, the sources that determine it, and the suffix of its file."""
 
 

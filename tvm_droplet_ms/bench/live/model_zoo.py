@@ -21,14 +21,7 @@ from typing import Any
 
 import numpy as np
 
-ONNX_MODELS = (
-    "resnet50",
-    "vgg19",
-    "densenet121",
-    "inception_v2",
-    "squeezenet",
-    "shufflenet",
-)
+ONNX_MODELS = ("resnet50", "vgg19", "densenet121", "inception_v2", "squeezenet", "shufflenet")
 """Those that the ``onnx`` package brings without their weights."""
 
 TORCH_MODELS = ("mobilenet_v2", "bert_4_layers")
