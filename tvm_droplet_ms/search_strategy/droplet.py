@@ -64,14 +64,17 @@ DESCENTS = ("surrogate", "coordinate")
 
 EXPLORE_TRIALS = {"surrogate": 8, "coordinate": 64}
 """The default of ``explore_trials`` for each descent: 8 is the best that was measured, 64 is one
-batch of TVM's. The paper explores 300 trials of each task."""
+batch of TVM's. The paper explores 300 trials of each task. Without exploration the descent has
+0.030 less of the optimum after 16 trials (0.004 to 0.057; ten spaces, 20 seeds, 2026-11-21, commit
+44774d6)."""
 
 MIN_BATCH = 4
 """The smallest batch of a surrogate descent, unless ``descent_batch_size`` is smaller."""
 
 BATCH_SHARE = 8
 """A batch of a surrogate descent has at most one candidate for this many measurements: the
-surrogate learns from each batch before it chooses the next."""
+surrogate learns from each batch before it chooses the next. Large batches had 0.024 less of the
+optimum after 16 trials (0.012 to 0.037; as above)."""
 
 
 class _Run:

@@ -53,7 +53,9 @@ IDLE_SIMULATIONS = 100
 """A search ends after so many simulations in a row that saw nothing new."""
 
 PARTS = (2, 4, 8)
-"""Into how many parts the first state is divided: once each when a search begins."""
+"""Into how many parts the first state is divided: once each when a search begins. Without parts
+nothing is found for RepVGG-A0 with 500 e-nodes, with them 95.16% of its cost (three seeds,
+2026-11-25, commit 49cd053)."""
 
 BETWEEN_PARTS = 8
 """The simulations after which the first state is divided again."""

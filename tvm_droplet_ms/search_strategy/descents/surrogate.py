@@ -36,7 +36,9 @@ from .local_moves import LocalMoves
 from .tried_points import TriedPoints
 
 RANDOM_POINTS = 100
-"""Random points of the whole space among the points considered for a batch."""
+"""Random points of the whole space among the points considered for a batch. Without them a descent
+has 0.052 less of the optimum after 64 trials (0.040 to 0.064; ten spaces, 20 seeds, 2026-11-21,
+commit 44774d6)."""
 
 DRAFTED_POINTS = 400
 """Drafted points among them, without a prior."""
@@ -48,7 +50,8 @@ considered again."""
 
 ASK_UNTIL = 32
 """Measurements after which the prior is not asked any more, because asking takes time. What it has
-said remains the mean."""
+said remains the mean. To ask longer gained 0.003 (standard error 0.003) of the optimum after 64
+trials, for three times the replays (ten spaces, 2026-11-23, commit baa801e)."""
 
 PARENTS = 16
 """Good points that drafted ones are made of."""
