@@ -27,7 +27,7 @@ the shared copies are padded (``StorageAlign``). The shared copy of the output i
 seen, ``VerifyGPUCode`` accepts what it would exceed.
 
 Of 2,400 schedules of dense layers and convolutions for an A100, ``VerifyGPUCode`` accepts exactly
-those that are drafted, 5 to 6%; of depthwise convolutions 64% of those (2026-11-23, commit f7b39ee).
+those that are drafted, 5 to 6%; of depthwise convolutions 64% (2026-11-23, commit f7b39ee).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
