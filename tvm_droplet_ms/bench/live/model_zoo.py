@@ -86,7 +86,7 @@ def torch_model(name: str) -> Any:
     return mobilenet.eval(), (image,)
 
 
-_MOBILENET_V2 = (
+MOBILENET_V2 = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -125,7 +125,7 @@ def _mobilenet_v2(torch: Any) -> Any:
 
     layers = [*layer(3, 32, 3, 2), nn.ReLU6()]
     inputs = 32
-    for expansion, outputs, blocks, stride in _MOBILENET_V2:
+    for expansion, outputs, blocks, stride in MOBILENET_V2:
         for number in range(blocks):
             layers.append(Block(inputs, outputs, stride if number == 0 else 1, expansion))
             inputs = outputs
