@@ -19,11 +19,11 @@
 import importlib
 from collections.abc import Callable
 
-from tvm import te, tirx, topi
+from tvm import te, tirx
 from tvm.s_tir.meta_schedule.testing import te_workload
 
 from .definition import Definition, define, define_whole
-from .layers import LAYERS
+from .layers import LAYERS, layer_norm
 from .space import Space, SpaceError
 
 
@@ -120,13 +120,6 @@ def _dense_bias_relu(rows: int, columns: int, inner: int) -> list[te.Tensor]:
     return [data, weight, bias, relu]
 
 
-def _layer_norm(rows: int, columns: int) -> list[te.Tensor]:
-    data = te.placeholder((rows, columns), name="data")
-    gamma = te.placeholder((columns,), name="gamma")
-    beta = te.placeholder((columns,), name="beta")
-    return [data, gamma, beta, topi.nn.layer_norm(data, gamma, beta, axis=[1])]
-
-
 _t = te_workload
 
 DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
@@ -176,7 +169,7 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
         define(
             "layer_norm",
             "layer norm over the last axis of 64x256",
-            lambda: _layer_norm(64, 256),
+            lambda: layer_norm(64, 256),
             "SRS",
             unroll=(),
             rfactor=True,
