@@ -149,11 +149,6 @@ def test_strides_of_version_1_are_in_the_first_layer_of_a_block():
     assert strided == [7, 1, 1]
 
 
-def test_models_with_bars_are_first():
-    bars = [model.bar for model in MODELS.values()]
-    assert bars[:6] == [1.06, 1.02, 1.08, 1.05, 1.15, 1.5] and set(bars[6:]) == {0.99}
-
-
 def test_light_model_is_imported():
     pytest.importorskip("onnx")
     function = MODELS["squeezenet"].make()["main"]

@@ -42,15 +42,11 @@ class GraphModel:
     ----------
     make : Callable[[], IRModule]
         Makes the module as it is imported.
-    bar : float
-        The least speed of what the search finds over the better of the module as imported and as
-        prepared.
     by_hand : Callable[[], IRModule] or None
         Makes what an expert writes instead, with the same outputs.
     """
 
     make: Callable[[], Any]
-    bar: float = 0.99
     by_hand: Callable[[], Any] | None = None
 
 
@@ -66,12 +62,12 @@ def light(name: str) -> Any:
 
 
 MODELS: Mapping[str, GraphModel] = {
-    "densenet121": GraphModel(partial(light, "densenet121"), 1.06),
-    "inception_v2": GraphModel(partial(light, "inception_v2"), 1.02),
-    "resnet50_v1": GraphModel(resnet_v1, 1.08),
-    "bert_encoder": GraphModel(bert_encoder, 1.05),
-    "repvgg_a0": GraphModel(repvgg, 1.15, repvgg_by_hand),
-    "lstm": GraphModel(lstm, 1.5, lstm_by_hand),
+    "densenet121": GraphModel(partial(light, "densenet121")),
+    "inception_v2": GraphModel(partial(light, "inception_v2")),
+    "resnet50_v1": GraphModel(resnet_v1),
+    "bert_encoder": GraphModel(bert_encoder),
+    "repvgg_a0": GraphModel(repvgg, repvgg_by_hand),
+    "lstm": GraphModel(lstm, lstm_by_hand),
     "bert_8": GraphModel(linear_bert),
     "nasrnn": GraphModel(nasrnn),
     "resnext50": GraphModel(resnext),
@@ -82,4 +78,4 @@ MODELS: Mapping[str, GraphModel] = {
     "inception_v3": GraphModel(inception_v3),
     "nasnet_a": GraphModel(nasnet_a),
 }
-"""By name, those whose gain has a bar first. ``resnet50`` is version 1.5."""
+"""By name. ``resnet50`` is version 1.5."""

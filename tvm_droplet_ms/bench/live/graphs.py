@@ -77,8 +77,7 @@ def main() -> int:
             failures += run is None
             if run is not None:
                 runs.setdefault(model, []).append(run)
-    bars = {name: model.bar for name, model in MODELS.items()}
-    print("\n" + speed_table(runs, bars))
+    print("\n" + speed_table(runs))
     print("\n" + estimate_table(runs))
     mean = mean_speed(runs)
     if mean is not None:

@@ -31,7 +31,6 @@ COMBINED = "prepared, matmuls combined"
 SPEED_HEADER = (
     "model",
     "seeds",
-    "bar",
     "found",
     "prepared / imported",
     "found / by hand",
@@ -51,13 +50,13 @@ LEAST_DIFFERENCE = 0.05
 Run = Mapping[str, Any]
 
 
-def speed_table(runs: Mapping[str, Sequence[Run]], bars: Mapping[str, float]) -> str:
+def speed_table(runs: Mapping[str, Sequence[Run]]) -> str:
     """A line for each model; speeds are means over the seeds, with the smallest and the largest."""
-    rows = [_row(model, results, bars[model]) for model, results in runs.items()]
+    rows = [_row(model, results) for model, results in runs.items()]
     return align([SPEED_HEADER, *rows])
 
 
-def _row(model: str, runs: Sequence[Run], bar: float) -> list[str]:
+def _row(model: str, runs: Sequence[Run]) -> list[str]:
     searches = [run["search"] for run in runs]
     measured = [search["measured"] or {} for search in searches]
     searching = [m.get("pricing_secs", 0.0) - m.get("timing_secs", 0.0) for m in measured]
@@ -65,7 +64,6 @@ def _row(model: str, runs: Sequence[Run], bar: float) -> list[str]:
     return [
         model,
         str(len(runs)),
-        f"{bar:.2f}",
         _spread([speed(run) for run in runs]),
         _spread([_ratio(run, IMPORTED, PREPARED) for run in runs]),
         _spread([_ratio(run, BY_HAND, FOUND) for run in runs]),
