@@ -72,14 +72,6 @@ def test_worker_time_is_not_waiting() -> None:
     assert sum(parts.values()) == 24.0
 
 
-def test_overlapping_time_is_subtracted() -> None:
-    build = BuildStats(build_secs=20.0, export_secs=10.0)
-    parts = _breakdown(SCOPES, build=build, run=RunStats(timing_secs=4.0))
-    assert parts["waiting"] == 0.0
-    assert parts["overlapping"] == 16.0 - 19.0
-    assert sum(parts.values()) == 24.0
-
-
 def test_droplet_scope_contains_evolution_scope() -> None:
     scopes = {**SCOPES, "Droplet/Generate": 4.5, "Droplet/Notify": 0.5}
     assert _breakdown(scopes)["proposing"] == 5.0

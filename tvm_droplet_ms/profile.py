@@ -109,8 +109,6 @@ class TuningProfile:
             - "running": loading and timing; with another runner than ``PromptRunner``, all of its
               time.
             - "waiting": the rest of the time for which TVM waited for builder and runner.
-            - "overlapping": negative; the time that is counted twice because builds and runs
-              overlapped. Left out if it is zero.
             - "cost model", "database": learning and storing.
             - "other": the time that no scope covers, such as the proposals of another strategy.
         """
@@ -188,10 +186,8 @@ def breakdown(
         parts["exporting"] = build.export_secs / workers
     parts["running"] = running if run is None else run.load_secs + run.timing_secs
     known = parts["building"] + parts["exporting"] + parts["running"]
-    # The known seconds exceed those that TVM waited where builds and runs overlap.
     parts["waiting"] = max(0.0, measuring - known)
-    parts["overlapping"] = min(0.0, measuring - known)
     parts["cost model"] = total("MeasureCallback/UpdateCostModel")
     parts["database"] = total("MeasureCallback/AddToDatabase")
     parts["other"] = start_secs + wall_secs - sum(parts.values())
-    return {name: secs for name, secs in parts.items() if secs or name != "overlapping"}
+    return parts

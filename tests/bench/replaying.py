@@ -22,10 +22,10 @@ from typing import Any
 from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_and_annotate
 
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.bench.building import space_points, target_as_data
+from tvm_droplet_ms.bench.building import target_as_data
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.enumeration import enumerate_space
-from tvm_droplet_ms.bench.space import MeasuredModule, Space
+from tvm_droplet_ms.bench.space import MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.progress import quiet_tvm
@@ -104,7 +104,10 @@ def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) 
         versions={},
         date="",
         sketches=enumeration.design_space.layouts(),
-        points=space_points(enumeration, index),
+        points=tuple(
+            MeasuredPoint(sketch, decisions, index[module])
+            for (sketch, decisions), module in enumeration.points.items()
+        ),
         modules=tuple(modules),
     )
 

@@ -29,8 +29,7 @@ from replaying import annotated
 
 from tvm import IRModule, te
 from tvm.s_tir.meta_schedule.builder import BuilderResult
-from tvm_droplet_ms.bench import building
-from tvm_droplet_ms.bench.building import SpaceBuilder, build_space
+from tvm_droplet_ms.bench.building import build_space
 from tvm_droplet_ms.bench.collection import Collection
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.enumeration import enumerate_space
@@ -76,46 +75,51 @@ def never_ends() -> IRModule:
     return IRModule({"main": te.create_prim_func([a, b, c])})
 
 
+def build(directory: Path) -> Space:
+    """Build ``tiles``, each module timed in three passes."""
+    options = {"passes": 3, "progress": silent}
+    out = directory / "tiles.json"
+    build_space(tiles(), "tiles", host_target(), directory / "work", out, **options)
+    return Space.load(out)
+
+
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> SpaceBuilder:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tiles")
-    builder = SpaceBuilder(tiles(), "tiles", host_target(), directory, silent)
-    builder.build()
-    builder.measure(range(3))
-    return builder
+    build(directory)
+    return directory
 
 
-def test_every_module_has_a_time_for_each_pass(built: SpaceBuilder):
-    space = built.space()
+def test_every_module_has_a_time_for_each_pass(built: Path):
+    space = Space.load(built / "tiles.json")
     assert len(space.points) == len(space.modules) == 9
     assert all(len(module.secs) == 3 for module in space.modules)
     assert all(0.0 < secs < 1e-3 for module in space.modules for secs in module.secs)
     assert all(module.build_secs > 0.0 and module.run_secs > 0.0 for module in space.modules)
     assert space.versions["apache-tvm"].startswith("0.27")
+    found = enumerate_space(tiles().context(host_target(), "replay-trace"))
+    assert {point.decisions for point in space.points} == {point for _, point in found.points}
 
 
-def test_resumed_build_measures_nothing_again(built: SpaceBuilder, tmp_path: Path):
-    again = SpaceBuilder(tiles(), "tiles", host_target(), built.directory, silent)
-    log = (built.directory / "log.jsonl").read_text()
-    again.build()
-    again.measure(range(3))
-    assert (built.directory / "log.jsonl").read_text() == log
-    assert again.space() == built.space()
+def test_resumed_build_measures_nothing_again(built: Path):
+    before, log = Space.load(built / "tiles.json"), (built / "work" / "log.jsonl").read_text()
+    assert build(built) == before
+    assert (built / "work" / "log.jsonl").read_text() == log
 
 
-def test_torn_line_is_measured_again(built: SpaceBuilder):
-    log = built.directory / "log.jsonl"
+def test_torn_line_is_measured_again(built: Path):
+    log = built / "work" / "log.jsonl"
     whole = log.read_text()
     log.write_text(whole[:-20])
-    again = SpaceBuilder(tiles(), "tiles", host_target(), built.directory, silent)
-    again.measure(range(3))
+    build(built)
     lines = log.read_text().splitlines()
     assert len(lines) == len(whole.splitlines())
     assert all(json.loads(line) for line in lines)
 
 
-def test_order_differs_from_pass_to_pass(built: SpaceBuilder):
-    lines = [json.loads(line) for line in (built.directory / "log.jsonl").read_text().splitlines()]
+def test_order_differs_from_pass_to_pass(built: Path):
+    text = (built / "work" / "log.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
     orders = [[e["module"] for e in lines if e.get("pass") == number] for number in range(2)]
     assert sorted(orders[0]) == sorted(orders[1])
     assert orders[0] != orders[1]
@@ -163,27 +167,6 @@ def test_build_error_is_compile_failure(tmp_path: Path):
     assert collection.measured(2).failure is None
 
 
-def test_space_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    class Measured(SpaceBuilder):
-        def build(self) -> None:
-            for name in self.modules:
-                self._collection._add({"module": name, "build_secs": 0.5, "failure": None})
-
-        def measure(self, passes: range) -> None:
-            for number in passes:
-                for name in self.modules:
-                    entry = {"module": name, "pass": number, "secs": 1e-6, "run_secs": 0.1}
-                    self._collection._add(entry)
-
-    monkeypatch.setattr(building, "SpaceBuilder", Measured)
-    out = tmp_path / "tiles.json"
-    build_space(tiles(), "tiles", host_target(), tmp_path / "work", out, passes=2, progress=silent)
-    space = Space.load(out)
-    found = enumerate_space(tiles().context(host_target(), "replay-trace"))
-    assert {point.decisions for point in space.points} == {point for _, point in found.points}
-    assert all(len(module.secs) == 2 for module in space.modules)
-
-
 def test_progress_shows_the_remaining_time(capsys: pytest.CaptureFixture[str]):
     with console_steps("tiles", every_secs=0.0) as progress:
         progress("building", 1, 2)
@@ -205,7 +188,7 @@ def test_terminal_has_a_bar_for_each_step(monkeypatch, capsys: pytest.CaptureFix
     assert any("tiles: pass 1" in line and "3/4" in line for line in lines)
 
 
-def test_slow_build_is_timeout(built: SpaceBuilder, tmp_path: Path):
+def test_slow_build_is_timeout(tmp_path: Path):
     mod = matmul(SIZE, SIZE, SIZE)
     Collection(tmp_path, mod, host_target()).build({1: lambda: mod}, silent)
     impatient = Collection(tmp_path, mod, host_target(), timeout_sec=0.001)

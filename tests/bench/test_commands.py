@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pytest
 from replaying import annotated_space
-from test_landscape import line_space
 
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import building, library
@@ -32,23 +31,23 @@ from tvm_droplet_ms.bench.work_directory import claim
 
 @pytest.fixture
 def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A package that ships one space, ``line``."""
+    """A package that ships one space, ``annotated``."""
     directory = tmp_path / "shipped"
     directory.mkdir()
-    line_space().save(directory / "line.json")
+    annotated_space().save(directory / "annotated.json")
     monkeypatch.setattr(library, "DIRECTORY", directory)
     return directory
 
 
 def test_show_prints_the_spaces_of_the_package(shipped: Path, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["space", "show"]) == 0
-    assert "| line " in capsys.readouterr().out
+    assert "| annotated " in capsys.readouterr().out
 
 
 def test_show_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    line_space().save(tmp_path / "mine.json")
+    annotated_space().save(tmp_path / "mine.json")
     assert cli.main(["space", "show", str(tmp_path / "mine.json")]) == 0
-    assert "| line " in capsys.readouterr().out
+    assert "| annotated " in capsys.readouterr().out
 
 
 def test_show_names_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -102,11 +101,11 @@ def test_build_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_compare_prints_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     annotated_space().save(tmp_path / "annotated.json")
-    arguments = ["--spaces", str(tmp_path / "annotated.json"), "--strategies", "random"]
+    arguments = ["--spaces", str(tmp_path / "annotated.json"), "--strategies", "replay-trace"]
     arguments += ["--trials", "8", "--seeds", "2", "--workers", "1", "--out", str(tmp_path / "out")]
     assert cli.main(["compare", *arguments]) == 0
-    assert "| random " in capsys.readouterr().out
-    assert (tmp_path / "out" / "index.html").exists()
+    assert "| replay-trace " in capsys.readouterr().out
+    assert (tmp_path / "out" / "tables.md").exists()
 
 
 def test_compare_names_an_unknown_strategy(shipped: Path, capsys: pytest.CaptureFixture[str]):
@@ -116,8 +115,8 @@ def test_compare_names_an_unknown_strategy(shipped: Path, capsys: pytest.Capture
 
 
 def test_all_is_without_the_held_out_spaces(shipped: Path, monkeypatch: pytest.MonkeyPatch):
-    (shipped / "line.json").rename(shipped / "conv1d.json")
-    line_space().save(shipped / "other.json")
+    (shipped / "annotated.json").rename(shipped / "conv1d.json")
+    annotated_space().save(shipped / "other.json")
     compared: list[list[Path]] = []
     monkeypatch.setattr(command, "run_compare", lambda files, *_, **__: compared.append(files) or 0)
     for given in ("all", "held-out", "conv1d"):

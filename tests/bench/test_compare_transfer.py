@@ -32,17 +32,12 @@ from tvm.s_tir import Schedule
 from tvm_droplet_ms.bench.compare import transfer
 from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
-from tvm_droplet_ms.bench.compare.source_digest import source_digest
 from tvm_droplet_ms.bench.compare.strategies import make_search
-from tvm_droplet_ms.bench.compare.transfer import train_without_each
+from tvm_droplet_ms.bench.compare.transfer import learn_without_each
 from tvm_droplet_ms.bench.definition import Definition
-from tvm_droplet_ms.bench.drafted_space import drafted_space
-from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
-from tvm_droplet_ms.bench.space import (
-    MeasuredModule,
-    MeasuredPoint,
-    Space,
-)
+from tvm_droplet_ms.bench.fit_draft import drafted_space
+from tvm_droplet_ms.bench.source_digest import REPLAYING, source_digest
+from tvm_droplet_ms.bench.space import DecisionLayout, MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.training import read_space, read_space_once
 from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
@@ -92,7 +87,7 @@ def make_space(name: str) -> Space:
         machine={},
         versions={},
         date="",
-        sketches=(SketchLayout(tiles),),
+        sketches=(tiles,),
         points=tuple(points),
         modules=tuple(modules),
     )
@@ -140,7 +135,7 @@ def test_models_exclude_their_own_workload(files, tmp_path: Path) -> None:
     """A model does not learn from another space of the same workload either."""
     twin = Space(**{**vars(make_space("short")), "name": "twin"})
     twin.save(tmp_path / "twin.json")
-    models = train_without_each(
+    models = learn_without_each(
         [files["short"], files["long"]],
         [files["middle"], tmp_path / "twin.json"],
         tmp_path,
@@ -155,7 +150,7 @@ def test_models_exclude_their_own_workload(files, tmp_path: Path) -> None:
 
 def test_model_ranks_space_that_it_has_not_seen(files, tmp_path: Path) -> None:
     """The other spaces have the same order."""
-    models = train_without_each(list(files.values()), [], tmp_path, io.StringIO())
+    models = learn_without_each(list(files.values()), [], tmp_path, io.StringIO())
     for name, path in models.items():
         workload = read_space(files[name])
         pretrained = PretrainedModel.load(path)
@@ -164,7 +159,7 @@ def test_model_ranks_space_that_it_has_not_seen(files, tmp_path: Path) -> None:
 
 
 def test_draft_learns_from_the_others_and_ranks_space_that_it_has_not_seen(files, tmp_path) -> None:
-    drafts = train_without_each(list(files.values()), [], tmp_path, io.StringIO(), kind="draft")
+    drafts = learn_without_each(list(files.values()), [], tmp_path, io.StringIO(), kind="draft")
     assert set(drafts) == set(files)
     for name, path in drafts.items():
         with zipfile.ZipFile(path) as archive:
@@ -177,17 +172,14 @@ def test_draft_learns_from_the_others_and_ranks_space_that_it_has_not_seen(files
 
 
 def test_the_default_begins_with_what_the_prior_and_the_draft_begin_with(files, tmp_path) -> None:
-    """The trees of the file of both are those of the two files."""
     trained = {
-        kind: train_without_each(
+        kind: learn_without_each(
             [files["short"]], [files["long"]], tmp_path, io.StringIO(), kind=kind
-        )
-        for kind in ("prior", "draft", "prior and draft")
+        )["short"]
+        for kind in ("prior", "draft")
     }
-    strategy, _ = make_search(
-        "droplet with prior and draft", 16, trained["prior and draft"]["short"]
-    )
-    prior = PretrainedModel.load(trained["prior"]["short"])
+    strategy, _ = make_search("droplet with prior and draft", 16, trained)
+    prior = PretrainedModel.load(trained["prior"])
     space = drafted_space(files["short"])
     features = read_space(files["short"]).features
     np.testing.assert_array_equal(
@@ -195,27 +187,27 @@ def test_the_default_begins_with_what_the_prior_and_the_draft_begin_with(files, 
     )
     np.testing.assert_array_equal(
         strategy._draft.trees.predict(space.symbols),
-        read_draft(trained["draft"]["short"]).predict(space.symbols),
+        read_draft(trained["draft"]).predict(space.symbols),
     )
 
 
 def test_other_code_trains_again(files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [files["short"], files["long"]]
-    before = train_without_each(some, [], tmp_path, io.StringIO())
-    assert train_without_each(some, [], tmp_path, io.StringIO()) == before
+    before = learn_without_each(some, [], tmp_path, io.StringIO())
+    assert learn_without_each(some, [], tmp_path, io.StringIO()) == before
     monkeypatch.setattr(transfer, "source_digest", lambda _: "of other code")
-    after = train_without_each(some, [], tmp_path, io.StringIO())
+    after = learn_without_each(some, [], tmp_path, io.StringIO())
     assert set(after.values()).isdisjoint(before.values())
 
 
 def test_no_other_spaces_to_learn_from(files, tmp_path: Path) -> None:
     with pytest.raises(CompareError, match="no other workload than short"):
-        train_without_each([files["short"]], [], tmp_path, io.StringIO())
+        learn_without_each([files["short"]], [], tmp_path, io.StringIO())
 
 
 def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
     """A whole comparison; the same command then trains and runs nothing again."""
-    strategies = ["random", "droplet", "evolutionary with prior", "droplet with draft"]
+    strategies = ["replay-trace", "droplet", "evolutionary with prior", "droplet with draft"]
 
     def compare(seeds: int) -> str:
         out = io.StringIO()
@@ -233,13 +225,13 @@ def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
     def best(strategy: str) -> float:
         found = []
         for name, path in itertools.product(files, range(2)):
-            code = source_digest()[:12]
+            code = source_digest(REPLAYING)[:12]
             result = RunResult.load(tmp_path / "runs" / code / name / strategy / f"{path}.json")
-            assert (result.settings.model is None) == (strategy == "random")
+            assert (result.settings.learned == "") == (strategy == "replay-trace")
             found.append(min(trial.best_estimate for trial in result.trials) / ROWS[name])
         return float(np.mean(found))
 
     # The optimum of all three is the same; a tenth of the points are within 40% of it.
-    assert best("droplet") < 1.2 * made_up_secs(4, 8) < best("random")
-    assert best("evolutionary-with-prior") < best("random")
-    assert best("droplet-with-draft") < best("random")
+    assert best("droplet") < 1.2 * made_up_secs(4, 8) < best("replay-trace")
+    assert best("evolutionary-with-prior") < best("replay-trace")
+    assert best("droplet-with-draft") < best("replay-trace")

@@ -26,11 +26,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm_droplet_ms.bench.graph_models import MODELS
 from tvm_droplet_ms.bench.graph_models.inception import inception_v3
-from tvm_droplet_ms.bench.graph_models.mobilenet import mobilenet_v2
 from tvm_droplet_ms.bench.graph_models.nasnet import nasnet_a
 from tvm_droplet_ms.bench.graph_models.recurrent import lstm, lstm_by_hand, nasrnn
 from tvm_droplet_ms.bench.graph_models.repvgg import repvgg, repvgg_by_hand
-from tvm_droplet_ms.bench.graph_models.resnets import DEEPER, resnet_v1, resnext
+from tvm_droplet_ms.bench.graph_models.residual import mobilenet_v2, resnet_v1, resnext
 from tvm_droplet_ms.bench.graph_models.transformers import bert_encoder, linear_bert
 from tvm_droplet_ms.graph import RooflinePrice, optimize
 from tvm_droplet_ms.model.bindings import array_of
@@ -126,7 +125,6 @@ def parameters(mod):
     [
         # As published, or by PyTorch's models of the same names.
         (resnet_v1, 25.557),
-        (partial(resnet_v1, stages=DEEPER), 44.549),
         (resnext, 25.029),
         (mobilenet_v2, 3.505),
         (inception_v3, 23.835),
@@ -149,11 +147,6 @@ def test_strides_of_version_1_are_in_the_first_layer_of_a_block():
     ]
     # The first layer of all, and two 1x1: that of the block and that of its shortcut.
     assert strided == [7, 1, 1]
-
-
-def test_models_with_bars_are_first():
-    bars = [model.bar for model in MODELS.values()]
-    assert bars[:6] == [1.06, 1.02, 1.08, 1.05, 1.15, 1.5] and set(bars[6:]) == {0.99}
 
 
 def test_light_model_is_imported():

@@ -18,7 +18,6 @@
 
 import pytest
 
-from tvm_droplet_ms.bench.live.model_parts import part_rows
 from tvm_droplet_ms.bench.live.model_zoo import MODELS, torch_model
 from tvm_droplet_ms.bench.live.models import model_rows
 
@@ -38,38 +37,6 @@ def test_rows_give_ratios_to_the_reference_in_the_same_round():
     # Ratios of 0.5, 2 and 1: the medians' ratio would be 1 too, the mean would not.
     assert tuned[1:5] == ("tune, 2 min, seed 0", "2.00", "2.00 to 3.50", "1.00")
     assert tuned[5:] == ("1.5e-06", "1 of 3", "7", "118")
-
-
-def test_a_slow_program_is_compared_in_the_rounds_that_it_is_in():
-    timed = {
-        "secs": {"ONNX Runtime": [2.0, 1.0, 1.0, 9.0, 9.0], "slow": [4.0, 4.0, 5.0]},
-        "deviations": {"slow": 0.0},
-    }
-    runs = {"slow": {"trials": 0, "secs": 1.0, "kernels": [{"schedule": "untouched"}]}}
-    # Ratios of 1/2, 1/4 and 1/5.
-    assert model_rows("small", runs, timed)[1][4] == "0.25"
-
-
-def test_parts_are_compared_with_the_full_run_of_the_same_seed_and_round():
-    runs = {
-        ("full", 0): {"trials": 100},
-        ("no prior", 0): {"trials": 90},
-        ("full", 1): {"trials": 110},
-        ("no prior", 1): {"trials": 80},
-        ("no prior", 2): {"trials": 70},
-    }
-    secs = {
-        "full, seed 0": [0.010, 0.020, 0.010],
-        "no prior, seed 0": [0.020, 0.020, 0.030],
-        "full, seed 1": [0.020, 0.020, 0.020],
-        "no prior, seed 1": [0.080, 0.100, 0.120],
-        "no prior, seed 2": [9.0, 9.0, 9.0],
-    }
-    full, without = part_rows("small", runs, secs)
-    assert full[:5] == ("small", "full", "1.00", "1.00 to 1.00", "1.00, 1.00")
-    # Ratios of 2, 1 and 3 with seed 0, and of 4, 5 and 6 with seed 1.
-    assert without[1:5] == ("no prior", "3.50", "2.25 to 4.75", "2.00, 5.00")
-    assert without[5:7] == ("20.00, 100.00", "90, 80")
 
 
 def test_every_model_has_a_name_of_its_own():

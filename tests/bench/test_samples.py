@@ -25,14 +25,13 @@ from conformance.workloads import LLVM
 from replaying import annotated_space, silent, tiled, tiny
 
 from tvm_droplet_ms import cli
-from tvm_droplet_ms.bench import library
+from tvm_droplet_ms.bench import library, sampling
+from tvm_droplet_ms.bench.building import build_sample
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
 from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces
-from tvm_droplet_ms.bench.sampling import collection
-from tvm_droplet_ms.bench.sampling.build import build_sample
-from tvm_droplet_ms.bench.sampling.sampler import Sampler
+from tvm_droplet_ms.bench.sampling import Sampler
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.training import read_space
 from tvm_droplet_ms.cost_model.features.program_features import (
@@ -88,7 +87,7 @@ def test_model_trains_on_sample(made_up_times: None, tmp_path: Path):
 def test_small_space_has_small_sample(
     made_up_times: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(collection, "MAX_DRAWS", 5)
+    monkeypatch.setattr(sampling, "MAX_DRAWS", 5)
     modules = len(enumerate_space(tiny().context(LLVM, "replay-trace")).modules)
     (tmp_path / "work").mkdir()
     build_sample(

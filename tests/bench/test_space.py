@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""A space as data: neighbours, saving and loading."""
+"""A space as data: saving and loading."""
 
 import json
 from dataclasses import replace
@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from tvm_droplet_ms.bench.sketch_layout import DecisionLayout, SketchLayout
 from tvm_droplet_ms.bench.space import (
+    DecisionLayout,
     MeasuredModule,
     MeasuredPoint,
     Space,
@@ -36,12 +36,10 @@ def make_space() -> Space:
 
     Modules 0 and 1 have two points each; the last point was refused.
     """
-    layout = SketchLayout(
-        (
-            DecisionLayout("SamplePerfectTile", 0, 2, 4),
-            DecisionLayout("SampleCategorical", 2, 1, candidates=(4.0, 1.0, 2.0)),
-            DecisionLayout("SampleComputeLocation", 3, 1),
-        )
+    layout = (
+        DecisionLayout("SamplePerfectTile", 0, 2, 4),
+        DecisionLayout("SampleCategorical", 2, 1, candidates=(4.0, 1.0, 2.0)),
+        DecisionLayout("SampleComputeLocation", 3, 1),
     )
     points = (
         MeasuredPoint(0, (4, 1, 0, -1), 0),
@@ -70,27 +68,18 @@ def make_space() -> Space:
     )
 
 
-def neighbours_of(space: Space, *decisions: int) -> list[tuple[int, ...]]:
-    point = space.points[space.point_index[0, decisions]]
-    return [neighbour.decisions for neighbour in space.neighbours(point)]
+def test_module_has_its_first_point():
+    first = make_space().first_points
+    assert {module: point.decisions for module, point in first.items()} == {
+        0: (4, 1, 0, -1),
+        1: (2, 2, 0, -1),
+        2: (2, 2, 0, 3),
+    }
 
 
 def test_time_of_module_is_median_of_its_passes():
     assert make_space().times == [2e-6, float("inf"), 4.5e-6]
     assert make_space().optimum == 2e-6
-
-
-def test_tile_steps_by_one_prime_factor_and_category_to_any_choice():
-    assert neighbours_of(make_space(), 2, 2, 0, -1) == [
-        (4, 1, 0, -1),
-        (2, 2, 2, -1),
-        (2, 2, 0, 3),
-    ]
-
-
-def test_compute_location_steps_to_next_one_that_point_can_have():
-    assert (2, 2, 0, -1) in neighbours_of(make_space(), 2, 2, 0, 3)
-    assert neighbours_of(make_space(), 1, 4, 0, 3) == [(2, 2, 0, 3), (1, 4, 0, 1)]
 
 
 @pytest.mark.parametrize("name", ["space.json", "space.json.gz"])

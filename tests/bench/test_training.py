@@ -20,11 +20,13 @@ import gzip
 import json
 from statistics import median
 
+import numpy as np
 import pytest
 
 from tvm_droplet_ms.bench import training
 from tvm_droplet_ms.bench.library import find_space
-from tvm_droplet_ms.bench.training import read_candidates
+from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.training import drawn_modules, read_space
 
 
 @pytest.mark.parametrize(
@@ -38,16 +40,16 @@ def test_training_times_equal_measured_times(name: str):
             content["modules"]["structural_hash"], content["modules"]["nanosecs"], strict=True
         )
     }
-    space, _, candidates, kept = read_candidates(find_space(name), most=8)
-    assert len(candidates) == len(kept) == 8
-    read = {space.modules[index].structural_hash: space.times[index] for index in kept}
-    assert read == pytest.approx({digest: measured[digest] for digest in read}, rel=1e-9)
+    space = Space.load(find_space(name))
+    kept = [space.modules[index].structural_hash for index in drawn_modules(space, 8)]
+    assert len(kept) == 8
+    read = read_space(find_space(name), most=8).secs
+    np.testing.assert_allclose(read, [measured[digest] for digest in kept], rtol=1e-9)
     assert len(space.modules) == len(measured), "every measured program can be learned from"
 
 
-def test_training_uses_whole_sample_and_part_of_space(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(training, "_candidates", lambda space, kept, context: kept)
-    sample, _, _, kept = read_candidates(find_space("whole_dense"))
-    assert kept == list(range(len(sample.modules)))
-    space, _, _, kept = read_candidates(find_space("dense"))
-    assert len(set(kept)) == training.MOST_PROGRAMS < len(space.modules)
+def test_training_uses_whole_sample_and_part_of_space():
+    sample = Space.load(find_space("whole_dense"))
+    assert drawn_modules(sample) == list(range(len(sample.modules)))
+    space = Space.load(find_space("dense"))
+    assert len(set(drawn_modules(space))) == training.MOST_PROGRAMS < len(space.modules)

@@ -26,7 +26,7 @@ from tvm.target import Target
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import building
 from tvm_droplet_ms.bench.collection import Collection
-from tvm_droplet_ms.bench.sampling.collection import SampleCollection
+from tvm_droplet_ms.bench.sampling import SampleCollection
 from tvm_droplet_ms.bench.work_directory import CollectionError, claim, remove
 
 OTHER = Target({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})

@@ -16,20 +16,27 @@
 # under the License.
 """Which GPU schedules can be launched: by the draft, and by TVM's own check. Needs no GPU."""
 
+import random
+from collections import Counter
+
 import numpy as np
 import pytest
 from conformance.driving import drive
 from conformance.objectives import timed
 
+from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, Layer, make_module
-from tvm_droplet_ms.bench.measure_gpu_limits import accepted_schedules
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.draft import GpuLimits
+from tvm_droplet_ms.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.draft.find import find_draft
+from tvm_droplet_ms.draft.gpu_limits import compile_launch
+from tvm_droplet_ms.draft.index_intervals import UnknownIndex
 from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.decisions import Sketch
 
 A100 = Target("nvidia/nvidia-a100")
 MATMUL = Layer("a matrix product", "matmul", (128, 128, 128))
@@ -40,6 +47,48 @@ HALVES = Layer("one on tensor cores", "matmul", (512, 512, 512, "float16", "floa
 def _fast():
     with fast_tune_contexts():
         yield
+
+
+def accepted_schedules(layer: Layer, target: Target, draws: int) -> Counter[str]:
+    """Draw schedules of each sketch as TVM does, and count those that its postprocessors accept.
+
+    "unknown" are those of sketches that the draft does not understand, "missed" accepted ones
+    that it refuses.
+    """
+    mod = make_module(layer)
+    context = ms.TuneContext(
+        mod,
+        target=target,
+        space_generator="post-order-apply",
+        search_strategy="replay-trace",
+        num_threads=1,
+    )
+    limits = GpuLimits.of(target)
+    counts = Counter[str]()
+    generator = random.Random(0)
+    for space in context.generate_design_space():
+        trace = space.trace.simplified(remove_postproc=True)
+        sketch = Sketch.from_trace(trace)
+        launch = None
+        for draw in range(draws):
+            schedule = Schedule(mod, seed=generator.randint(1, 2**31 - 2), debug_mask="none")
+            Trace(trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+            if draw == 0:
+                try:
+                    launch = compile_launch(sketch, schedule)
+                except (NotUnderstood, UnknownIndex):
+                    counts["unknown"] += draws
+            point = sketch.read(schedule.trace.simplified(remove_postproc=True))
+            schedule.enter_postproc()
+            is_accepted = all(step.apply(schedule) for step in context.space_generator.postprocs)
+            counts["drawn"] += 1
+            counts["accepted"] += is_accepted
+            if launch is not None:
+                is_drafted = bool(launch.is_possible(np.array([point]), limits)[0])
+                counts["drafted"] += is_drafted
+                counts["right"] += is_drafted and is_accepted
+                counts["missed"] += is_accepted and not is_drafted
+    return counts
 
 
 def test_limits_are_those_of_the_target():

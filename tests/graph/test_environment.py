@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.bench.graph_models.repvgg import repvgg
-from tvm_droplet_ms.bench.graph_search_run import MACHINE
 from tvm_droplet_ms.graph import ALL_RULES, RooflinePrice
 from tvm_droplet_ms.graph.extraction.extract import extract
 from tvm_droplet_ms.graph.extraction.problem import problem_of
@@ -29,8 +28,10 @@ from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.relax.types import RelaxTypes
 from tvm_droplet_ms.graph.tree_search.environment import GraphEnvironment, GraphState
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.tuning.roofline import MachineRates
 
 NAMES = [rule.name for rule in ALL_RULES]
+MACHINE = MachineRates(1e11, (2**17, 2**23), (1e11, 1e10))
 
 
 @pytest.fixture(scope="module")

@@ -19,15 +19,12 @@
 As in an e-graph, more items never cost more, and what they gain depends on each other.
 """
 
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-import pytest
 
 from tvm_droplet_ms.graph.tree_search import mcts
 from tvm_droplet_ms.graph.tree_search.mcts import TreeSearch
-from tvm_droplet_ms.graph.tree_search.settings import PAPER, SWITCHES, Settings
 
 ITEMS = 11
 SEEDS = range(100)
@@ -64,8 +61,8 @@ class Knapsack:
         return [s for s in sets if self.weights[list(s)].sum() <= self.capacity]
 
 
-def searched(knapsack, settings, seed, budget):
-    search = TreeSearch(knapsack, settings, seed)
+def searched(knapsack, seed, budget):
+    search = TreeSearch(knapsack, seed)
     return search.run(frozenset(), max_costs=budget, max_simulations=2 * budget)
 
 
@@ -91,20 +88,13 @@ def test_finds_the_optimum_at_a_quarter_of_the_enumeration():
         knapsack = Knapsack(seed)
         states = knapsack.enumerated()
         best, budget = min(map(knapsack.cost, states)), len(states) // 4
-        result = searched(knapsack, Settings(), seed, budget)
+        result = searched(knapsack, seed, budget)
         # The simulation under way is finished.
         assert result.costs <= budget + 1
         found += result.cost <= best + 1e-9
         drawn += random_choice(knapsack, seed, budget) <= best + 1e-9
     assert found >= 95
     assert found > drawn
-
-
-def test_the_changes_are_better_than_the_published_settings():
-    def total(settings):
-        return sum(searched(Knapsack(seed), settings, seed, 150).cost for seed in range(30))
-
-    assert total(Settings()) < total(PAPER)
 
 
 class Sequence:
@@ -126,21 +116,10 @@ class Sequence:
 def test_the_first_roll_out_is_saturation():
     for seed in range(10):
         assert TreeSearch(Sequence(), seed=seed).run("", max_costs=2).best == "abcde"
-    settings = replace(Settings(), rounds=False)
-    found = [TreeSearch(Sequence(), settings, seed).run("", max_costs=2) for seed in range(10)]
-    assert min(result.cost for result in found) > 0
-
-
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_every_switch_can_be_off(switch):
-    knapsack = Knapsack(0)
-    settings = replace(Settings(), **{switch: False})
-    result = searched(knapsack, settings, 0, 200)
-    assert result.cost == knapsack.cost(result.best) < knapsack.cost(frozenset())
 
 
 def test_one_seed_is_one_search():
-    runs = [searched(Knapsack(3), Settings(), 7, 100) for _ in range(2)]
+    runs = [searched(Knapsack(3), 7, 100) for _ in range(2)]
     assert runs[0] == runs[1]
 
 

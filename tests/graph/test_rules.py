@@ -20,8 +20,9 @@ import zlib
 
 import numpy as np
 import pytest
+from class_values import Unequal, check_values
 
-from tvm_droplet_ms.graph.cases import CaseMaker, Unequal, check_values
+from tvm_droplet_ms.graph.cases import CaseMaker
 from tvm_droplet_ms.graph.equality.facts import IllegalTerm
 from tvm_droplet_ms.graph.interpreter import infer
 from tvm_droplet_ms.graph.rules import ALL_RULES

@@ -21,9 +21,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+from class_values import check_values
 from on_vm import Machine, function_of
 
-from tvm_droplet_ms.graph.cases import CaseMaker, check_values
+from tvm_droplet_ms.graph.cases import CaseMaker
 from tvm_droplet_ms.graph.equality.facts import IllegalTerm
 from tvm_droplet_ms.graph.equality.language import Term, leaf_type
 from tvm_droplet_ms.graph.interpreter import infer

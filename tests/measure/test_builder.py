@@ -211,27 +211,6 @@ def test_stats_count_builds_failures_and_seconds(make_builder):
     assert stats.build_secs / 2 < stats.wall_secs <= elapsed
 
 
-def test_overlap_promises_builds_before_they_are_done(make_builder, tmp_path_factory):
-    gate = tmp_path_factory.mktemp("gate") / "open"
-
-    def build_behind_gate(mod, target, params):
-        while not gate.exists():
-            time.sleep(0.01)
-        return build_or_fail(mod, target, params)
-
-    builder = make_builder(max_workers=1, f_build=build_behind_gate, overlap=True)
-    fails = with_fault(add_constant(0.0), measuring.raise_error)
-    paths = [artefact_of(result) for result in build(builder, add_constant(1.0), fails)]
-    gate.touch()
-    assert constant_of(builder.artifact(paths[0])) == 1.0
-    with pytest.raises(TaskFailed, match="ValueError: the fault of this test"):
-        builder.artifact(paths[1])
-    assert builder.stats.failures == {"error": 1}
-    # As TVM does with every path that it was given.
-    for path in paths:
-        remove_build_dir(path)
-
-
 # Folders.
 
 

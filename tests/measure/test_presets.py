@@ -16,19 +16,17 @@
 # under the License.
 """The builder and the runner together, through TVM's own tuning."""
 
-import errno
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from measuring import INTERRUPTIBLE, PATIENCE_SECS
+from measuring import PATIENCE_SECS
 
 import tvm
 from tvm import te
@@ -36,7 +34,6 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import TensorInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput
-from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from tvm.script import tirx as T
 from tvm.target import Target
 from tvm_droplet_ms.measure import (
@@ -45,9 +42,7 @@ from tvm_droplet_ms.measure import (
     build_scheduled,
     fast_measure,
     fast_start,
-    is_machinery_failure,
 )
-from tvm_droplet_ms.measure.presets import _share_cpus
 
 HOST = {"kind": "llvm", "num-cores": 1}
 TWO_VECTORS = [TensorInfo("float32", (16,))] * 2
@@ -95,210 +90,6 @@ def wait_until(condition, timeout=PATIENCE_SECS):
         time.sleep(0.02)
 
 
-def build_behind(gate):
-    """A build function that waits until a file is there, and refuses modules named so in it."""
-
-    def build(mod, target, params):
-        while not gate.exists():
-            time.sleep(0.02)
-        (loop,) = [mod["main"].body]
-        if str(int(loop.extent)) in gate.read_text().split():
-            raise ValueError(f"no loop of {loop.extent}")
-        return build_scheduled(mod, target, params)
-
-    return build
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return tmp_path / "gate"
-
-
-@pytest.fixture
-def overlapping(gate):
-    """A builder that waits for the gate, and its runner."""
-    builder = WarmBuilder(max_workers=2, overlap=True, f_build=build_behind(gate))
-    runner = PromptRunner(builder=builder, evaluator_config=SHORT)
-    yield builder, runner
-    gate.touch()
-    runner.close()
-    builder.close()
-
-
-# Overlap.
-
-
-def test_builds_go_on_after_build_returned(overlapping, gate):
-    builder, runner = overlapping
-    lengths = [800_000, 1_000, 6_400_000, 100_000, 100, 20_000_000]
-
-    built = builder.build(build_inputs(*lengths))
-    futures = start_measuring(runner, built)
-
-    assert all(result.error_msg is None for result in built)
-    assert not any(future.done() for future in futures)
-    gate.touch()
-    secs = [min(map(float, future.result().run_secs)) for future in futures]
-    assert sorted(secs) == [secs[lengths.index(length)] for length in sorted(lengths)]
-    assert builder.stats.builds == runner.stats.runs == len(lengths)
-    assert builder.stats.failures == runner.stats.failures == {}
-    assert builder.stats.build_secs > 0.0
-
-
-def test_failed_build_is_failed_run(overlapping, gate):
-    builder, runner = overlapping
-    gate.write_text("200 400")
-
-    built = builder.build(build_inputs(100, 200, 300, 400))
-    results = [future.result() for future in start_measuring(runner, built)]
-
-    assert [result.run_secs is None for result in results] == [False, True, False, True]
-    assert all("WarmBuilder: " in results[i].error_msg for i in (1, 3))
-    assert "no loop of 200" in results[1].error_msg
-    assert "no loop of 400" in results[3].error_msg
-    assert runner.stats.failures == {"build": 2}
-    assert builder.stats.failures == {"error": 2}
-
-
-def test_tvm_removes_the_folder_of_every_candidate(overlapping, gate):
-    """Those of failed builds too: it fails itself where there is none, which ends the tuning."""
-    builder, runner = overlapping
-    gate.write_text("200")
-
-    built = builder.build(build_inputs(100, 200, 300))
-    for future in start_measuring(runner, built):
-        future.result()
-    folders = [os.path.dirname(result.artifact_path) for result in built]
-    for result in built:
-        remove_build_dir(result.artifact_path)
-
-    assert len(set(folders)) == 3
-    assert not any(map(os.path.exists, folders))
-
-
-def test_no_folder_for_the_artefacts_is_a_failure_of_the_machinery(overlapping, gate, monkeypatch):
-    """As on a full disk. TVM must not be told of a folder that it cannot remove."""
-    builder, runner = overlapping
-    directory = builder._pool.directory
-    mkdtemp = tempfile.mkdtemp
-
-    def refuse_ours(*, dir, prefix="tmp"):
-        if dir == directory:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return mkdtemp(dir=dir, prefix=prefix)
-
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse_ours)
-    built = builder.build(build_inputs(200, 300))
-    results = [future.result() for future in start_measuring(runner, built)]
-    for result in built:
-        remove_build_dir(result.artifact_path)
-
-    for result in results:
-        assert len(result.run_secs) == 0
-        assert is_machinery_failure(result.error_msg)
-        assert "No space left on device" in result.error_msg
-
-
-def test_promised_build_is_tried_once_more_after_program_was_killed(tmp_path):
-    marker = tmp_path / "killed"
-
-    def build(mod, target, params):
-        if not marker.exists():
-            marker.touch()
-            os.kill(os.getppid(), signal.SIGKILL)
-            time.sleep(60)
-        return build_scheduled(mod, target, params)
-
-    builder = WarmBuilder(max_workers=1, overlap=True, f_build=build)
-    runner = PromptRunner(builder=builder, evaluator_config=SHORT)
-    try:
-        built = builder.build(build_inputs(100, 200))
-        results = [future.result() for future in start_measuring(runner, built)]
-        for result in built:
-            remove_build_dir(result.artifact_path)
-    finally:
-        runner.close()
-        builder.close()
-
-    assert all(result.error_msg is None for result in results)
-    assert builder.stats.failures == runner.stats.failures == {}
-    assert builder.stats.retries == 2
-
-
-@pytest.mark.parametrize("first", ["builder", "runner"])
-def test_close_in_a_batch_leaves_no_process(gate, first):
-    before = our_processes()
-    builder = WarmBuilder(max_workers=1, overlap=True, f_build=build_behind(gate))
-    runner = PromptRunner(builder=builder)
-    futures = start_measuring(runner, builder.build(build_inputs(*range(100, 108))))
-    wait_until(lambda: len(our_processes() - before) == 4)  # Two programs, a worker each.
-
-    for part in (builder, runner) if first == "builder" else (runner, builder):
-        part.close()
-
-    results = [future.result() for future in futures]
-    assert all(is_machinery_failure(result.error_msg) for result in results)
-    # The results were there last; nothing was started again for them.
-    assert our_processes() == before
-
-
-INTERRUPTED = (
-    INTERRUPTIBLE
-    + """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from test_presets import build_behind, build_inputs, start_measuring
-from tvm_droplet_ms.measure import PromptRunner, WarmBuilder
-
-never = Path(sys.argv[2], "never")
-builder = WarmBuilder(max_workers=1, overlap=True, f_build=build_behind(never))
-futures = start_measuring(PromptRunner(builder=builder), builder.build(build_inputs(1, 2, 3, 4)))
-print("waiting", flush=True)
-futures[0].result()
-"""
-)
-
-
-def test_ctrl_c_in_a_batch_ends_the_program(tmp_path):
-    here = str(Path(__file__).parent)
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, here, str(tmp_path)],
-        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout.readline() == "waiting\n"
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert children
-
-    os.killpg(process.pid, signal.SIGINT)
-    try:
-        process.wait(timeout=PATIENCE_SECS)
-    finally:
-        process.kill()
-        process.communicate()
-
-    wait_until(lambda: not any(child.is_running() for child in children))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("cpus", "threads", "overlap", "timed", "building"),
-    [
-        (8, 4, True, {0, 1, 2, 3}, {4, 5, 6, 7}),
-        (2, 1, True, {0}, {1}),
-        (4, 4, True, {0, 1, 2, 3}, {0, 1, 2, 3}),
-        (1, 1, True, {0}, {0}),
-        (2, 8, True, {0, 1}, {0, 1}),
-        (8, 4, False, set(range(8)), set(range(8))),
-    ],
-)
-def test_shares_of_the_cpus(cpus, threads, overlap, timed, building):
-    assert _share_cpus(frozenset(range(cpus)), threads, overlap) == (timed, building)
-
-
 # Through TVM's tuning.
 
 
@@ -322,65 +113,7 @@ def times_of(database):
     return [float(min(record.run_secs)) for record in database.get_all_tuning_records()]
 
 
-@pytest.fixture(scope="module")
-def pair():
-    pair = {
-        "builder": WarmBuilder(max_workers=2, overlap=True),
-        "runner": None,
-    }
-    pair["runner"] = PromptRunner(builder=pair["builder"], evaluator_config=SHORT)
-    yield pair
-    for part in pair.values():
-        part.close()
-
-
-def test_tuning_with_overlap(pair, tmp_path):
-    before = pair["builder"].stats.builds
-    database = tuned(tmp_path, pair)
-
-    times = times_of(database)
-    assert len(times) == 8
-    assert all(1e-8 < secs < 1e-2 for secs in times)
-    assert pair["builder"].stats.builds == before + 8
-
-
-def test_two_tasks_with_overlap(pair, tmp_path):
-    mods = tvm.IRModule({"small": matmul(16), "large": matmul(128)})
-
-    database = tuned(tmp_path, pair, trials=16, mods=mods, task_scheduler="gradient")
-
-    times = {16: [], 128: []}
-    for record in database.get_all_tuning_records():
-        size = int(record.args_info[0].shape[0])
-        times[size].append(float(min(record.run_secs)))
-    assert sum(map(len, times.values())) >= 16
-    # 512 times the work: each result is with its own task.
-    assert 4 * min(times[16]) < min(times[128])
-
-
-def test_failed_builds_do_not_end_a_tuning_with_overlap(tmp_path):
-    def every_other_fails(mod, target, params):
-        import tvm_ffi
-
-        if tvm_ffi.structural_hash(mod) % 2:
-            raise ValueError("not this one")
-        return build_scheduled(mod, target, params)
-
-    builder = WarmBuilder(max_workers=2, overlap=True, f_build=every_other_fails)
-    runner = PromptRunner(builder=builder, evaluator_config=SHORT)
-    try:
-        times = times_of(tuned(tmp_path, {"builder": builder, "runner": runner}))
-    finally:
-        runner.close()
-        builder.close()
-
-    failed = runner.stats.failures["build"]
-    assert 0 < failed < 8
-    assert [secs > 1e9 for secs in times] == [False] * (8 - failed) + [True] * failed
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_killed_program_does_not_end_tuning(tmp_path, overlap):
+def test_killed_program_does_not_end_tuning(tmp_path):
     """The one that holds the build workers, at the fourth build."""
     begun = tmp_path / "begun"
     begun.mkdir()
@@ -392,8 +125,8 @@ def test_killed_program_does_not_end_tuning(tmp_path, overlap):
             time.sleep(60)
         return build_scheduled(mod, target, params)
 
-    builder = WarmBuilder(max_workers=1, overlap=overlap, f_build=build)
-    runner = PromptRunner(builder=builder if overlap else None, evaluator_config=SHORT)
+    builder = WarmBuilder(max_workers=1, f_build=build)
+    runner = PromptRunner(evaluator_config=SHORT)
     mods = tvm.IRModule({"small": matmul(16), "large": matmul(64)})
     try:
         times = times_of(
@@ -422,7 +155,7 @@ from tvm_droplet_ms.measure import fast_measure
 
 print("started")
 cpus = os.sched_getaffinity(0)
-pair = fast_measure(HOST, overlap=sys.argv[1] == "overlap")
+pair = fast_measure(HOST)
 ms.tune_tir(
     matmul(64), HOST, "work", 8, num_trials_per_iter=4, **pair,
     strategy=DropletStrategy(
@@ -454,25 +187,19 @@ def python(*arguments, cwd, **environment):
     )
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_script_without_main_guard(tmp_path, overlap):
+def test_script_without_main_guard(tmp_path):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     (tmp_path / "script.py").write_text(SCRIPT)
 
-    ran = python("script.py", "overlap" if overlap else "", cwd=tmp_path, TMPDIR=str(temporary))
+    ran = python("script.py", cwd=tmp_path, TMPDIR=str(temporary))
 
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.count("started") == 1
     assert not list(temporary.iterdir())
     assert len(ms.database.JSONDatabase(work_dir=str(tmp_path / "work"))) == 8
     cpus, *workers = map(set, json.loads(ran.stdout.splitlines()[-1]))
-    threads = python("-c", "import tvm; print(tvm.runtime.num_threads())", cwd=tmp_path).stdout
-    first, second = workers
-    if overlap and len(cpus) > int(threads):
-        assert (first | second, first & second) == (cpus, set())
-    else:
-        assert first == second == cpus
+    assert workers == [cpus, cpus]
 
 
 def test_fast_measure_leaves_its_caller_on_the_same_cpus(tmp_path):
@@ -496,9 +223,8 @@ def same_cpus():
     os.sched_setaffinity(0, cpus)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_fast_measure_applies_its_arguments(same_cpus, overlap):
-    pair = fast_measure(HOST, max_workers=3, timeout_sec=7.0, overlap=overlap)
+def test_fast_measure_applies_its_arguments(same_cpus):
+    pair = fast_measure(HOST, max_workers=3, timeout_sec=7.0)
     builder, runner = pair["builder"], pair["runner"]
     try:
         assert set(pair) == {"builder", "runner"}

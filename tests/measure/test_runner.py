@@ -142,13 +142,6 @@ def measured(runner, *paths, args_info=TWO_VECTORS):
     return [future.result() for future in futures]
 
 
-class NoBuilder:
-    """Stands in for a builder with existing artefacts."""
-
-    def artifact(self, path):
-        return path
-
-
 def start(runner, *paths):
     return runner.run([RunnerInput(path, "cpu", TWO_VECTORS) for path in paths])
 
@@ -294,17 +287,6 @@ def test_builder_distinguishes_tasks_of_equal_arguments():
         builder.close()
 
     assert [len(secs_of(result)) for result in results] == [5, 5, 1]
-
-
-def test_time_that_was_measured_before_is_the_best_of_its_task(artefacts):
-    with running(evaluator_config=SHORT) as runner:
-        known = RunnerInput(artefacts["missing"], "cpu", TWO_VECTORS)
-        runner.learn(known, 1e-9)
-        runner.learn(known, 1.0)
-        (ms,) = measured(runner, artefacts["ms"])
-        (wide,) = measured(runner, artefacts["wide"], args_info=[TensorInfo("float32", (32,))] * 2)
-
-    assert [len(secs_of(result)) for result in (ms, wide)] == [1, 5]
 
 
 def test_process_is_that_of_the_worker(artefacts):
@@ -705,13 +687,12 @@ def test_program_killed_in_both_tries(artefacts):
         assert runner.stats.failures == {"machinery": 1} and runner.stats.retries == 1
 
 
-@pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("error", [OSError("no process"), AttributeError("a fault of ours")])
-def test_pool_exception_gives_every_candidate_a_result(artefacts, monkeypatch, overlap, error):
+def test_pool_exception_gives_every_candidate_a_result(artefacts, monkeypatch, error):
     def fail(*_, **__):
         raise error
 
-    with running(builder=NoBuilder() if overlap else None) as runner:
+    with running() as runner:
         with monkeypatch.context() as patch:
             patch.setattr(runner._pool, "submit", fail)
             results = measured_in_time(runner, *[artefacts["good"]] * 3)
@@ -720,37 +701,12 @@ def test_pool_exception_gives_every_candidate_a_result(artefacts, monkeypatch, o
         secs_of(*measured_in_time(runner, artefacts["good"]))
 
 
-def test_thread_exit_gives_every_candidate_a_result(artefacts, monkeypatch):
-    def fail(*_, **__):
-        raise SystemExit("not an Exception")
-
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    with running(builder=NoBuilder()) as runner:
-        with monkeypatch.context() as patch:
-            patch.setattr(runner._pool, "submit", fail)
-            results = measured_in_time(runner, *[artefacts["good"]] * 3)
-        for result in results:
-            assert_machinery_failed(result, "not an Exception")
-
-
-def test_every_candidate_has_a_result_if_no_thread_can_be_started(artefacts, monkeypatch):
-    def fail(_thread):
-        raise RuntimeError("can't start new thread")
-
-    with running(builder=NoBuilder()) as runner:
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", fail)
-            futures = start(runner, *[artefacts["good"]] * 2)
-        for result in results_in_time(futures):
-            assert_machinery_failed(result, "can't start new thread")
-
-
 def test_folder_named_as_tasks_file(artefacts, tmp_path, monkeypatch):
     """For an artefact without a folder, that file would be in the working directory."""
     (tmp_path / "task").mkdir()
     (tmp_path / "bare.so").write_bytes(Path(artefacts["good"]).read_bytes())
     monkeypatch.chdir(tmp_path)
-    with running(evaluator_config=SHORT, builder=NoBuilder()) as runner:
+    with running(evaluator_config=SHORT) as runner:
         (result,) = measured_in_time(runner, "bare.so")
 
     assert len(secs_of(result)) == 5

@@ -93,7 +93,7 @@ def registered():
 
 
 def run(prior, *, cost=bowl, seed=1, max_trials=40, **options):
-    context = make_context(DropletStrategy(prior=prior, known=None, **options), seed=seed)
+    context = make_context(DropletStrategy(prior=prior, **options), seed=seed)
     return drive(context, timed(cost), max_trials=max_trials)
 
 

@@ -268,17 +268,3 @@ def test_adjacent_points_are_one_step_away():
     stepped = [SPACE.step(point, direction) for direction in SPACE.directions(point)]
     assert list(SPACE.adjacent(point)) == stepped
     assert point not in stepped
-
-
-def test_walk_has_requested_number_of_steps():
-    generator = random.Random(0)
-    point = (3, 4, 1, 1, 0)
-    reached = {point}
-    for steps in range(4):
-        walked = {SPACE.walk(point, steps, generator) for _ in range(3000)}
-        assert walked == reached
-        reached = {neighbour for start in reached for neighbour in SPACE.adjacent(start)}
-
-
-def test_walk_without_directions_stays():
-    assert Neighbourhood((TileAxis(0, 2),)).walk((1, 1), 3, random.Random(0)) == (1, 1)

@@ -16,23 +16,13 @@
 # under the License.
 """Random exploration: the share that the prior picks, and the share that it does not."""
 
-import random
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-from conformance.workloads import LLVM, make_context, tile_two
 
-from tvm.s_tir import Trace
-from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.search_strategy import RandomExplorer
-from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import (
-    PriorGuidedExploration,
     best_and_others,
 )
-from tvm_droplet_ms.search_strategy.history import History
 
 SCORES = np.array([0.1, 0.9, 0.5, 0.7, 0.2])
 
@@ -74,29 +64,3 @@ def test_option_out_of_range_is_rejected(options, message):
 def test_clone_keeps_the_options():
     clone = RandomExplorer(pool_size=7, epsilon=0.25).clone()
     assert (clone.pool_size, clone.epsilon) == (7, 0.25)
-
-
-class Predicts:
-    """A prior that expects nothing of anything."""
-
-    def __init__(self):
-        self.means = {}
-
-    def ask(self, candidates):
-        self.means |= {point: 0.0 for point, _ in candidates}
-
-
-def test_what_another_explorer_has_measured_is_not_measured_again():
-    """Schedules of other tasks are found when a run begins, and chosen from when it explores."""
-    context = make_context(ms.search_strategy.ReplayTrace(), space=tile_two)
-    (space,) = context.generate_design_space()
-    replayer = Replayer(context.mod, [], random.Random(0))
-    history = History(context.mod, LLVM)
-    drawn = [replayer.replay(Trace(space.trace.insts, {})) for _ in range(9)]
-    known = list({candidate.module: candidate for candidate in drawn}.values())
-    search = SimpleNamespace(prior=Predicts(), spaces=DesignSpaces([space.trace]), history=history)
-    exploration = PriorGuidedExploration(
-        SimpleNamespace(ask=lambda count: []), search, 8, 0.25, known
-    )
-    history.add(known[0], (1e-3,))
-    assert len(exploration.ask(9)) == len(known) - 1

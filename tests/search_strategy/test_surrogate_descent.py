@@ -28,7 +28,7 @@ from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.decisions import largest_parallel_extent
-from tvm_droplet_ms.search_strategy.descents import local_moves, surrogate
+from tvm_droplet_ms.search_strategy.descents import surrogate
 from tvm_droplet_ms.search_strategy.descents.surrogate import SurrogateDescent
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
@@ -134,7 +134,6 @@ def test_untried_neighbours_are_empty_once_all_were_measured():
 
 def test_proposal_that_is_not_measured_does_not_count_as_tried(monkeypatch):
     """Only adjacent steps are proposed, so that discarded proposals are neighbours."""
-    monkeypatch.setattr(local_moves, "JOINT_STEPS", 0)
     monkeypatch.setattr(surrogate, "RANDOM_POINTS", 0)
     monkeypatch.setattr(surrogate, "DRAFTED_POINTS", 0)
 
@@ -215,7 +214,6 @@ def test_surrogate_is_fitted_to_the_best_half_and_the_latest(count, monkeypatch)
 
 def test_adjacent_steps_change_one_factor(monkeypatch):
     """Without other points, every proposal is a neighbour of the point that is believed best."""
-    monkeypatch.setattr(local_moves, "JOINT_STEPS", 0)
     monkeypatch.setattr(surrogate, "RANDOM_POINTS", 0)
     monkeypatch.setattr(surrogate, "DRAFTED_POINTS", 0)
     search = Search()

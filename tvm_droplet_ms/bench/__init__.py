@@ -14,4 +14,4 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Evaluation of search strategies: measured spaces, replay, and the field's score."""
+"""Evaluation of search strategies: measured spaces, replay, and live benchmarks."""

@@ -14,10 +14,9 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Makes a space: enumerate, build, measure in passes, write the file."""
+"""Makes measured spaces and samples: choose points, build, measure in passes, write the file."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,85 +28,20 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..host import cpu_name, tvm_num_threads
-from ..search_strategy.design_spaces import SpacePoint
 from .collection import Collection, Progress
 from .definition import Definition
 from .enumeration import Enumeration, enumerate_space
+from .sampling import SampleCollection
 from .space import MeasuredPoint, Space
 
 PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
+_RANDOM_SHARE = 0.5
+"""Share of a sample that TVM's own sampling draws, so that slow schedules are known too; the rest
+is near the best."""
 
-@dataclass
-class SpaceBuilder:
-    """Builds one space in a directory, so that an interrupted build is resumed.
-
-    Parameters
-    ----------
-    definition : Definition
-        The workload and its design space.
-    name : str
-        Name that ``find_definition`` finds it by.
-    target : Target
-        Target to build for.
-    directory : Path
-        Work directory; see ``work_directory.claim``.
-    progress : Progress
-        Called with the progress.
-    """
-
-    definition: Definition
-    name: str
-    target: Target
-    directory: Path
-    progress: Progress
-
-    def __post_init__(self) -> None:
-        # First, since it refuses a directory that is not its own, and enumerating takes minutes.
-        self._collection = Collection(self.directory, self.definition.mod, self.target)
-        context = self.definition.context(self.target, "replay-trace")
-        self._enumeration = enumerate_space(
-            context, lambda done, total: self.progress("enumerating", done, total)
-        )
-
-    @property
-    def modules(self) -> list[int]:
-        """The structural hashes of the distinct modules."""
-        return list(self._enumeration.modules)
-
-    def build(self) -> None:
-        """Build the modules that are not built yet."""
-        modules = {name: self._maker(point) for name, point in self._enumeration.modules.items()}
-        self._collection.build(modules, self.progress)
-
-    def measure(self, passes: Sequence[int]) -> None:
-        """Time every module once in each of the passes that are not done yet."""
-        self._collection.measure(self.modules, passes, self.progress)
-
-    def space(self) -> Space:
-        """The space as it has been measured so far."""
-        index = {name: i for i, name in enumerate(self.modules)}
-        return Space(
-            name=self.definition.name,
-            description=self.definition.description,
-            definition=self.name,
-            target=target_as_data(self.target),
-            machine=describe_machine(),
-            versions=describe_versions(),
-            date=date.today().isoformat(),
-            sketches=self._enumeration.design_space.layouts(),
-            points=space_points(self._enumeration, index),
-            modules=tuple(self._collection.measured(name) for name in self.modules),
-        )
-
-    def _maker(self, point: SpacePoint) -> Callable[[], IRModule]:
-        def make() -> IRModule:
-            candidate = self._enumeration.design_space.realise(point)
-            if candidate is None:
-                raise RuntimeError(f"point {point} replayed when enumerated, and does not now")
-            return candidate.schedule.mod
-
-        return make
+_ROUND = 32
+"""Points of a round of a sample."""
 
 
 def build_space(
@@ -139,18 +73,78 @@ def build_space(
     progress : Progress
         Called with the progress.
     """
-    builder = SpaceBuilder(definition, name, target, directory, progress)
-    builder.build()
-    builder.measure(range(passes))
-    builder.space().save(out)
-
-
-def space_points(enumeration: Enumeration, index: dict[int, int]) -> tuple[MeasuredPoint, ...]:
-    """The points of an enumeration, their modules by index."""
-    return tuple(
-        MeasuredPoint(sketch, decisions, None if module is None else index[module])
-        for (sketch, decisions), module in enumeration.points.items()
+    # First, since it refuses a directory that is not its own, and enumerating takes minutes.
+    collection = Collection(directory, definition.mod, target)
+    enumeration = enumerate_space(
+        definition.context(target, "replay-trace"),
+        lambda done, total: progress("enumerating", done, total),
     )
+    modules = list(enumeration.modules)
+    collection.build({module: _maker(enumeration, module) for module in modules}, progress)
+    collection.measure(modules, range(passes), progress)
+    index = {module: i for i, module in enumerate(modules)}
+    Space(
+        **_origin(definition, name, target),
+        sketches=enumeration.design_space.layouts(),
+        points=tuple(
+            MeasuredPoint(sketch, decisions, None if module is None else index[module])
+            for (sketch, decisions), module in enumeration.points.items()
+        ),
+        modules=tuple(map(collection.measured, modules)),
+    ).save(out)
+
+
+def build_sample(
+    definition: Definition,
+    name: str,
+    target: Target,
+    directory: Path,
+    out: Path,
+    *,
+    points: int,
+    passes: int,
+    progress: Progress,
+) -> None:
+    """Sample a space, build and measure the sample, and write its file."""
+    collection = SampleCollection(directory, definition, target)
+    at_random = max(1, round(_RANDOM_SHARE * points))
+    collection.add_random(at_random, progress)
+    collection.add_near(points - at_random, _ROUND, progress)
+    collection.measure(range(passes), progress)
+    modules = list(collection.modules.values())
+    Space(
+        **_origin(definition, name, target),
+        sketches=collection.sampler.layouts,
+        points=tuple(MeasuredPoint(*module.place, i) for i, module in enumerate(modules)),
+        modules=tuple(collection.measurements.measured(module.name) for module in modules),
+        closed=False,
+        origins=tuple(module.origin for module in modules),
+    ).save(out)
+
+
+def _maker(enumeration: Enumeration, module: int) -> Callable[[], IRModule]:
+    """What makes a module of an enumeration again."""
+
+    def make() -> IRModule:
+        candidate = enumeration.design_space.realise(enumeration.modules[module])
+        if candidate is None:
+            raise RuntimeError(f"module {module:016x} replayed when enumerated, and does not now")
+        return candidate.schedule.mod
+
+    return make
+
+
+def _origin(definition: Definition, name: str, target: Target) -> dict[str, Any]:
+    """What a space says of its workload, and of where and when it was measured."""
+    return {
+        "name": definition.name,
+        "description": definition.description,
+        "definition": name,
+        "target": target_as_data(target),
+        "machine": describe_machine(),
+        "versions": describe_versions(),
+        "date": date.today().isoformat(),
+    }
 
 
 def target_as_data(target: Target) -> dict[str, Any]:

@@ -109,15 +109,7 @@ class Collection:
         self._read()
 
     def build(self, modules: Mapping[int, Callable[[], IRModule]], progress: Progress) -> None:
-        """Build the modules that are not built yet.
-
-        Parameters
-        ----------
-        modules : Mapping[int, Callable[[], IRModule]]
-            Makes each scheduled module, by structural hash.
-        progress : Progress
-            Called after each batch.
-        """
+        """Build the modules that are not built yet."""
         missing = [name for name in modules if name not in self.builds]
         if not missing and self._reference.exists():
             return

@@ -19,11 +19,11 @@
 import importlib
 from collections.abc import Callable
 
-from tvm import te, tirx, topi
+from tvm import te, tirx
 from tvm.s_tir.meta_schedule.testing import te_workload
 
 from .definition import Definition, define, define_whole
-from .layers import LAYERS
+from .layers import LAYERS, layer_norm
 from .space import Space, SpaceError
 
 
@@ -120,13 +120,6 @@ def _dense_bias_relu(rows: int, columns: int, inner: int) -> list[te.Tensor]:
     return [data, weight, bias, relu]
 
 
-def _layer_norm(rows: int, columns: int) -> list[te.Tensor]:
-    data = te.placeholder((rows, columns), name="data")
-    gamma = te.placeholder((columns,), name="gamma")
-    beta = te.placeholder((columns,), name="beta")
-    return [data, gamma, beta, topi.nn.layer_norm(data, gamma, beta, axis=[1])]
-
-
 _t = te_workload
 
 DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
@@ -176,7 +169,7 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
         define(
             "layer_norm",
             "layer norm over the last axis of 64x256",
-            lambda: _layer_norm(64, 256),
+            lambda: layer_norm(64, 256),
             "SRS",
             unroll=(),
             rfactor=True,
@@ -239,11 +232,7 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
             "SRSR",
             unroll=(),
         ),
-        define_whole(
-            "whole_dense",
-            "matrix product 128x512x512",
-            lambda: _t.matmul(128, 512, 512),
-        ),
+        define_whole("whole_dense", "matrix product 128x512x512", lambda: _t.matmul(128, 512, 512)),
         define_whole(
             "whole_conv2d_3x3",
             "3x3 convolution NHWC 28x28, 64 to 64 channels",
@@ -255,9 +244,7 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
             lambda: _t.depthwise_conv2d_nhwc(1, 112, 112, 32, 3, 1, 1),
         ),
         define_whole(
-            "whole_softmax",
-            "softmax over the last axis of 64x256",
-            lambda: _t.softmax_mn(64, 256),
+            "whole_softmax", "softmax over the last axis of 64x256", lambda: _t.softmax_mn(64, 256)
         ),
     ]
 )

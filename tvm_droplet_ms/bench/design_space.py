@@ -29,8 +29,7 @@ from ..search_strategy.decisions import Decision, Sketch
 from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
 from ..search_strategy.neighbourhood import Point
 from .definitions import definition_of
-from .sketch_layout import DecisionLayout, SketchLayout
-from .space import Space, SpaceError
+from .space import DecisionLayout, SketchLayout, Space, SpaceError
 
 CHECKED_POINTS = 8
 """Number of points of a space that are replayed to check that this TVM makes the same modules."""
@@ -38,13 +37,6 @@ CHECKED_POINTS = 8
 
 class DesignSpace:
     """Sketches of a context's design space, and replay of points in them.
-
-    Parameters
-    ----------
-    context : TuneContext
-        Context of the workload with its design space.
-    seed : int
-        Seeds the schedules, for postprocessors and instructions that sample.
 
     Attributes
     ----------
@@ -92,11 +84,9 @@ class DesignSpace:
     def layout(self, sketch: int) -> SketchLayout:
         """Decisions of a sketch and their limits, as data."""
         insts = self.trace((sketch, self.start(sketch))).insts
-        return SketchLayout(
-            tuple(
-                _layout(decision, insts[decision.inst].attrs)
-                for decision in self.sketches[sketch].decisions
-            )
+        return tuple(
+            _layout(decision, insts[decision.inst].attrs)
+            for decision in self.sketches[sketch].decisions
         )
 
     def layouts(self) -> tuple[SketchLayout, ...]:
@@ -117,11 +107,6 @@ def _layout(decision: Decision, attrs: Any) -> DecisionLayout:
 
 def check_modules(space: Space) -> None:
     """Check that this TVM makes the modules of a space that were measured.
-
-    Parameters
-    ----------
-    space : Space
-        The space.
 
     Raises
     ------

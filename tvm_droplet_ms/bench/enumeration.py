@@ -72,13 +72,6 @@ def enumerate_space(
     decisions, and the distinct parallel extents on all others, so that these two are found by
     replay, in this order.
 
-    Parameters
-    ----------
-    context : TuneContext
-        A context of the workload with its design space.
-    progress : Callable[[int, int], None]
-        Called with the number of combinations of tiles and categories done, and their total.
-
     Returns
     -------
     enumeration : Enumeration
@@ -148,7 +141,7 @@ def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
     """All combinations of tiles and categories; the other decisions as generated."""
     present = space.start(sketch)
     values: list[list[Point]] = []
-    layouts = space.layout(sketch).decisions
+    layouts = space.layout(sketch)
     for decision, layout in zip(space.sketches[sketch].decisions, layouts, strict=True):
         own = decision.value(present)
         if decision.kind == PERFECT_TILE:

@@ -52,17 +52,6 @@ class Timed:
 def time_module(path: str, reference: str, arguments: Sequence[Shape], seed: int) -> Timed:
     """Load a module, check its output, and time it on newly allocated arguments.
 
-    Parameters
-    ----------
-    path : str
-        The module, a shared library.
-    reference : str
-        The unscheduled module.
-    arguments : Sequence[Shape]
-        The arguments of both, the output last.
-    seed : int
-        Seed of the inputs.
-
     Returns
     -------
     timed : Timed

@@ -32,7 +32,8 @@ def _placeholder(name: str, *shape: int) -> te.Tensor:
     return te.placeholder(shape, name=name)
 
 
-def _layer_norm(rows: int, columns: int) -> list[te.Tensor]:
+def layer_norm(rows: int, columns: int) -> list[te.Tensor]:
+    """A layer norm over the last axis."""
     data, gamma, beta = (
         _placeholder("data", rows, columns),
         _placeholder("gamma", columns),
@@ -99,15 +100,11 @@ _LAYERS: list[tuple[str, str, Callable[[], Sequence[te.Tensor]]]] = [
         "attention scores of 64 tokens, 8 heads of 32",
         lambda: _t.transpose_batch_matmul(1, 64, 8, 32),
     ),
-    (
-        "attention_values",
-        "8 matrix products 64x48x96",
-        lambda: _t.batch_matmul_nkkm(8, 64, 48, 96),
-    ),
+    ("attention_values", "8 matrix products 64x48x96", lambda: _t.batch_matmul_nkkm(8, 64, 48, 96)),
     ("softmax_scores", "softmax over the last axis of 512x64", lambda: _t.softmax_mn(512, 64)),
     ("softmax_classes", "softmax over the last axis of 4x1000", lambda: _t.softmax_mn(4, 1000)),
-    ("layer_norm_wide", "layer norm over the last axis of 32x768", lambda: _layer_norm(32, 768)),
-    ("layer_norm_uneven", "layer norm over the last axis of 50x120", lambda: _layer_norm(50, 120)),
+    ("layer_norm_wide", "layer norm over the last axis of 32x768", lambda: layer_norm(32, 768)),
+    ("layer_norm_uneven", "layer norm over the last axis of 50x120", lambda: layer_norm(50, 120)),
     ("rms_norm", "RMS norm over the last axis of 64x512", lambda: _rms_norm(64, 512)),
     ("row_sum", "sum over the last axis of 256x640", lambda: _row_sum(256, 640)),
     ("norm", "Frobenius norm of 4 matrices 128x128", lambda: _t.norm_bmn(4, 128, 128)),

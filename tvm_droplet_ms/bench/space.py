@@ -19,15 +19,15 @@
 import gzip
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..search_strategy.neighbourhood import Axis, OrderedAxis, Point
-from .sketch_layout import DecisionLayout, SketchLayout
+from ..cost_model.archive import replacing
+from ..search_strategy.neighbourhood import Point
 
 FORMAT = "tvm-droplet-ms space"
 VERSION = 1
@@ -38,6 +38,36 @@ FAILURES = ("constraint", "compile", "runtime", "timeout", "wrong result")
 
 class SpaceError(Exception):
     """A file that is no space, or does not hold together."""
+
+
+@dataclass(frozen=True)
+class DecisionLayout:
+    """One decision of a sketch, and its limits.
+
+    Parameters
+    ----------
+    kind : str
+        The kind of its instruction: "SamplePerfectTile", "SampleCategorical",
+        "SampleComputeLocation" or "Annotate", the last for a parallel extent.
+    start : int
+        Index of its first integer in a point.
+    length : int
+        Number of its integers: the positions of a tile, else 1.
+    max_innermost_factor : int
+        The limit of a tile's innermost position; -1 for none.
+    candidates : tuple[float, ...]
+        Candidates of a ``SampleCategorical``; empty for the others.
+    """
+
+    kind: str
+    start: int
+    length: int
+    max_innermost_factor: int = -1
+    candidates: tuple[float, ...] = ()
+
+
+SketchLayout = tuple[DecisionLayout, ...]
+"""The decisions of one sketch, in the order of its trace."""
 
 
 @dataclass(frozen=True)
@@ -151,55 +181,17 @@ class Space:
         return {module.structural_hash: i for i, module in enumerate(self.modules)}
 
     @cached_property
-    def point_index(self) -> dict[tuple[int, Point], int]:
-        """The index of each point by its sketch and decisions."""
-        return {(point.sketch, point.decisions): i for i, point in enumerate(self.points)}
-
-    @cached_property
-    def axes(self) -> tuple[tuple[Axis, ...], ...]:
-        """The axes of each sketch's adjacent neighbourhood.
-
-        Compute locations and parallel extents are ordered axes over all the values that the space
-        knows; which of them a point has is for ``neighbours`` to see.
-        """
-        values: dict[tuple[int, int], set[int]] = {}
-        for point in self.points:
-            for slot, value in enumerate(point.decisions):
-                values.setdefault((point.sketch, slot), set()).add(value)
-        return tuple(
-            tuple(
-                decision.axis(sorted(values.get((index, decision.start), ())))
-                for decision in sketch.decisions
-            )
-            for index, sketch in enumerate(self.sketches)
-        )
-
-    def neighbours(self, point: MeasuredPoint) -> Iterator[MeasuredPoint]:
-        """The adjacent points of a point: the smallest legal step of each decision.
-
-        A step of a compute location or a parallel extent goes to the next value that the point can
-        have with its other decisions as they are.
-        """
-        for axis in self.axes[point.sketch]:
-            for move in axis.moves(point.decisions):
-                decisions = axis.apply(point.decisions, move)
-                while decisions is not None:
-                    found = self.point_index.get((point.sketch, decisions))
-                    if found is not None:
-                        yield self.points[found]
-                        break
-                    if not isinstance(axis, OrderedAxis):
-                        break
-                    decisions = axis.apply(decisions, move)
+    def first_points(self) -> dict[int, MeasuredPoint]:
+        """The first point of each module, by the module's index."""
+        return {point.module: point for point in self.points[::-1] if point.module is not None}
 
     def save(self, path: Path) -> None:
         """Write the space as JSON, compressed where the name ends in ``.gz``."""
         # Without a time, so that the same space is the same file.
         text = json.dumps(self.as_json(), separators=(",", ":")) + "\n"
         data = gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
-        partial = path.with_name(path.name + ".partial")
-        partial.write_bytes(data)
-        partial.replace(path)
+        with replacing(path) as partial:
+            partial.write_bytes(data)
 
     @staticmethod
     def load(path: Path) -> "Space":
@@ -236,9 +228,7 @@ class Space:
             "machine": dict(self.machine),
             "versions": dict(self.versions),
             "date": self.date,
-            "sketches": [
-                [asdict(decision) for decision in sketch.decisions] for sketch in self.sketches
-            ],
+            "sketches": [[asdict(decision) for decision in sketch] for sketch in self.sketches],
             "points": {
                 "sketch": [point.sketch for point in self.points],
                 "decisions": [list(point.decisions) for point in self.points],
@@ -272,11 +262,9 @@ class Space:
             closed=content["closed"],
             origins=tuple(content.get("origins", ())),
             sketches=tuple(
-                SketchLayout(
-                    tuple(
-                        DecisionLayout(**{**decision, "candidates": tuple(decision["candidates"])})
-                        for decision in sketch
-                    )
+                tuple(
+                    DecisionLayout(**{**decision, "candidates": tuple(decision["candidates"])})
+                    for decision in sketch
                 )
                 for sketch in content["sketches"]
             ),

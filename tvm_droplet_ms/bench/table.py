@@ -20,7 +20,6 @@ import math
 import os
 import random
 import tempfile
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -59,13 +58,6 @@ class Trial:
         Mean of the times reported by the runner, in seconds; infinity if it failed.
     best_estimate : float
         The time without noise, in seconds; infinity if it failed.
-    proposed_secs : float
-        The seconds that the strategy, the cost model and the scheduler took since the batch
-        before, shared equally among the candidates of the batch. Measured, not simulated.
-    build_secs : float
-        The recorded seconds of its build, divided by the workers.
-    run_secs : float
-        The recorded seconds of its measurement, those of repeats included.
     failure : str | None
         Why it has no time.
     """
@@ -73,27 +65,12 @@ class Trial:
     module: int
     secs: float
     best_estimate: float
-    proposed_secs: float
-    build_secs: float
-    run_secs: float
     failure: str | None
 
-
-class SimulatedClock:
-    """The time that a replayed run would have taken live.
-
-    Attributes
-    ----------
-    secs : float
-        The seconds so far: proposing as it was measured, building and running as recorded.
-    """
-
-    def __init__(self) -> None:
-        self.secs = 0.0
-
-    def advance(self, secs: float) -> None:
-        """Let time pass."""
-        self.secs += secs
+    @property
+    def times(self) -> tuple[float, float]:
+        """The reported time and the best estimate, in seconds."""
+        return self.secs, self.best_estimate
 
 
 class ReplayTable:
@@ -107,15 +84,11 @@ class ReplayTable:
         True if a measurement is drawn from the recorded repeats; otherwise it is their median.
     seed : int
         Seed of the draws.
-    workers : int
-        Number of processes that share the builds, for the simulated clock.
 
     Attributes
     ----------
     trials : list[Trial]
         The candidates in the order in which they were measured, repeated ones included.
-    clock : SimulatedClock
-        The simulated time.
 
     Raises
     ------
@@ -123,28 +96,17 @@ class ReplayTable:
         If this TVM makes other modules of the space's points than those that were measured.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        noisy: bool = False,
-        seed: int = 0,
-        workers: int = 2,
-    ) -> None:
+    def __init__(self, space: Space, *, noisy: bool = False, seed: int = 0) -> None:
         check_modules(space)
         self.space = space
         self.trials: list[Trial] = []
-        self.clock = SimulatedClock()
-        self.workers = workers
         self._noisy = noisy
         self._generator = random.Random(seed)
         self._best = math.inf
-        self._idle_since = time.perf_counter()
 
     def measure(self) -> dict[str, Any]:
         """The builder and the runner, for ``tune_tir(..., **table.measure())``."""
-        self._idle_since = time.perf_counter()
-        return {"builder": TableBuilder(self), "runner": TableRunner(self)}
+        return {"builder": TableBuilder(self), "runner": TableRunner()}
 
     def answer(self, mod: IRModule) -> MeasuredModule:
         """Measurements of a module.
@@ -162,28 +124,10 @@ class ReplayTable:
             )
         return self.space.modules[self.space.index[name]]
 
-    def propose(self, batch: int) -> float:
-        """The seconds of proposing for each of a batch that has just come."""
-        return (time.perf_counter() - self._idle_since) / max(batch, 1)
-
-    def rest(self) -> None:
-        """Builder and runner are done; from here on it is the strategy's time."""
-        self._idle_since = time.perf_counter()
-
-    def record(self, module: MeasuredModule, secs: Sequence[float], proposed_secs: float) -> None:
-        """Charge one candidate."""
-        repeats = max(len(secs), 1)
-        trial = Trial(
-            module.structural_hash,
-            fmean(secs) if secs else math.inf,
-            module.time,
-            proposed_secs,
-            module.build_secs / self.workers,
-            module.run_secs * repeats,
-            module.failure,
-        )
-        self.trials.append(trial)
-        self.clock.advance(trial.proposed_secs + trial.build_secs + trial.run_secs)
+    def record(self, module: MeasuredModule, secs: Sequence[float]) -> None:
+        """Add a trial, with the times that the runner reports for it."""
+        reported = fmean(secs) if secs else math.inf
+        self.trials.append(Trial(module.structural_hash, reported, module.time, module.failure))
 
     def draw(self, module: MeasuredModule) -> list[float]:
         """Times that a runner reports for a module, repeated as ``PromptRunner`` does.
@@ -223,35 +167,22 @@ class TableBuilder(PyBuilder):
         MissingModuleError
             If a closed space does not have a module.
         """
-        proposed = self._table.propose(len(build_inputs))
-        results = [self._result(build_input, proposed) for build_input in build_inputs]
-        self._table.rest()
-        return results
+        return [self._result(build_input) for build_input in build_inputs]
 
-    def _result(self, build_input: BuilderInput, proposed: float) -> BuilderResult:
+    def _result(self, build_input: BuilderInput) -> BuilderResult:
         module = self._table.answer(build_input.mod)
         if module.failure in ("constraint", "compile"):
-            self._table.record(module, [], proposed)
+            self._table.record(module, [])
             return BuilderResult(None, f"the space records a failure: {module.failure}")
         folder = tempfile.mkdtemp(dir=self._directory.name)
         secs = self._table.draw(module)
-        self._table.record(module, secs, proposed)
+        self._table.record(module, secs)
         return BuilderResult(os.path.join(folder, ",".join(map(repr, secs)) or "failed"), None)
 
 
 @derived_object
 class TableRunner(PyRunner):
-    """Reports the time drawn from the table for an artefact.
-
-    Parameters
-    ----------
-    table : ReplayTable
-        The table.
-    """
-
-    def __init__(self, table: ReplayTable) -> None:
-        super().__init__()
-        self._table = table
+    """Reports the times that an artefact's name holds."""
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Report a batch."""
@@ -263,7 +194,6 @@ class TableRunner(PyRunner):
             else:
                 result = RunnerResult([float(secs) for secs in name.split(",")], None)
             futures.append(PromptRunnerFuture(_done(result)))
-        self._table.rest()
         return futures
 
 

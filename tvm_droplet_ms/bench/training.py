@@ -25,6 +25,7 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
+from ..cost_model.archive import replacing
 from ..cost_model.features.program_features import Extractor, ProgramFeatures
 from ..cost_model.training.training_data import MeasuredWorkload, target_text
 from .definitions import definition_of
@@ -37,11 +38,7 @@ little of other workloads. Of a sample, all are learned from."""
 
 
 def read_space(
-    path: Path,
-    *,
-    most: int | None = None,
-    seed: int = 0,
-    extractor: Extractor | None = None,
+    path: Path, *, most: int | None = None, extractor: Extractor | None = None
 ) -> MeasuredWorkload:
     """Features and measured times of some programs of a space, drawn at random.
 
@@ -52,47 +49,8 @@ def read_space(
     most : int | None
         Maximum number of programs; None for all of a sample, and ``MOST_PROGRAMS`` of a closed
         space.
-    seed : int
-        Seed of the draw.
     extractor : Extractor | None
         Extractor of the features; None for ``ProgramFeatures``.
-
-    Raises
-    ------
-    SpaceError
-        If the file is none, or this TVM makes other modules of its points.
-    """
-    space, context, candidates, kept = read_candidates(path, most=most, seed=seed)
-    features = (extractor or ProgramFeatures()).extract(context, candidates)
-    secs = np.array([space.times[index] for index in kept])
-    return MeasuredWorkload(space.name, target_text(Target(dict(space.target))), features, secs)
-
-
-def read_candidates(
-    path: Path, *, most: int | None = None, seed: int = 0
-) -> tuple[Space, TuneContext, list[MeasureCandidate], list[int]]:
-    """Some programs of a space, drawn at random, each from the first point that makes it.
-
-    Parameters
-    ----------
-    path : Path
-        File of a space or a sample.
-    most : int | None
-        Maximum number of programs; None for all of a sample, and ``MOST_PROGRAMS`` of a closed
-        space.
-    seed : int
-        Seed of the draw.
-
-    Returns
-    -------
-    space : Space
-        The space.
-    context : TuneContext
-        Context of its task.
-    candidates : list[MeasureCandidate]
-        The programs.
-    modules : list[int]
-        Indices of their modules in the space.
 
     Raises
     ------
@@ -102,11 +60,19 @@ def read_candidates(
     space = Space.load(path)
     target = Target(dict(space.target))
     context = definition_of(space).context(target, "replay-trace")
+    kept = drawn_modules(space, most)
+    candidates = list(_candidates(space, kept, context))
+    features = (extractor or ProgramFeatures()).extract(context, candidates)
+    secs = np.array([space.times[index] for index in kept])
+    return MeasuredWorkload(space.name, target_text(target), features, secs)
+
+
+def drawn_modules(space: Space, most: int | None = None) -> list[int]:
+    """The modules that ``read_space`` learns from, by index."""
     if most is None:
         most = MOST_PROGRAMS if space.closed else len(space.modules)
-    drawn = np.random.default_rng(seed).permutation(len(space.modules))[:most]
-    kept = sorted(int(index) for index in drawn)
-    return space, context, list(_candidates(space, kept, context)), kept
+    drawn = np.random.default_rng(0).permutation(len(space.modules))[:most]
+    return sorted(int(index) for index in drawn)
 
 
 def read_space_once(
@@ -132,9 +98,8 @@ def read_space_once(
                 )
     workload = read_space(path, extractor=used)
     cache.parent.mkdir(parents=True, exist_ok=True)
-    partial = cache.with_name(f"{cache.stem}.partial.npz")
-    np.savez_compressed(partial, schema=used.schema, **vars(workload))
-    partial.replace(cache)
+    with replacing(cache) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, schema=used.schema, **vars(workload))
     return workload
 
 
@@ -143,9 +108,8 @@ def _candidates(
 ) -> Iterator[MeasureCandidate]:
     """A candidate of each module, from the first point that makes it."""
     design_space = DesignSpace(context)
-    first = {point.module: point for point in reversed(space.points) if point.module is not None}
     for index in modules:
-        point = first[index]
+        point = space.first_points[index]
         candidate = design_space.realise((point.sketch, point.decisions))
         if candidate is None or candidate.module != space.modules[index].structural_hash:
             raise SpaceError(

@@ -36,13 +36,6 @@ class CollectionError(Exception):
 def claim(directory: Path, task: Mapping[str, str]) -> None:
     """Create a work directory for a task, or check that an existing one belongs to it.
 
-    Parameters
-    ----------
-    directory : Path
-        New, empty, or claimed before.
-    task : Mapping[str, str]
-        Identity of the task, such as its workload and target.
-
     Raises
     ------
     CollectionError

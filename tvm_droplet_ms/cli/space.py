@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import positive
-from .space_data import add_data_commands
+from .space_data import add_features
 from .space_sample import SAMPLE_POINTS, run_sample
 
 PASSES = 5
@@ -39,7 +39,7 @@ def add_command(commands: Any) -> None:
     _add_build(actions)
     _add_sample(actions)
     _add_show(actions)
-    add_data_commands(actions)
+    add_features(actions)
 
 
 def _add_build(actions: Any) -> None:
@@ -79,39 +79,24 @@ def _add_sample(actions: Any) -> None:
         help="time some schedules of workloads as training data for a cost model",
         description="Build and time some schedules of each workload's design space, half of them "
         "at random and half near the best, and write one file per workload for `droplet-ms "
-        "pretrain`. With --like, the points of measured spaces, so that machines can be "
-        "compared on the same points. The same command resumes an interrupted run. Keep the "
-        "machine idle meanwhile.",
+        "space features`. The same command resumes an interrupted run. Keep the machine idle "
+        "meanwhile.",
     )
     sample.add_argument(
         "workloads",
-        nargs="*",
-        help="workloads of the package, or package.module:function; `list` lists them",
-    )
-    sample.add_argument(
-        "--like",
         nargs="+",
-        default=[],
-        metavar="FILE",
-        help="files or names of measured spaces, whose points are timed in place of new ones",
+        help="workloads of the package, or package.module:function; `list` lists them",
     )
     sample.add_argument(
         "--points",
         type=positive,
-        help=f"number of schedules per workload (default: {SAMPLE_POINTS}; with --like, one of "
-        "each module that was timed)",
+        default=SAMPLE_POINTS,
+        help="number of schedules per workload (default: %(default)s)",
     )
     sample.add_argument(
         "--mcpu",
         help="LLVM's name of the CPU to build for, which this machine must be able to run "
         "(default: this machine's own)",
-    )
-    sample.add_argument(
-        "--trust",
-        nargs="+",
-        default=[],
-        metavar="MODULE:FUNCTION",
-        help="workload functions that files of --like may name; they are imported and run",
     )
     sample.add_argument(
         "--passes",
@@ -129,7 +114,7 @@ def _add_show(actions: Any) -> None:
     show = actions.add_parser(
         "show",
         help="print statistics of a space",
-        description="Print the size, the optimum, the failures and the local minima of spaces.",
+        description="Print the size, the failures, the times and the noise of spaces.",
     )
     show.add_argument(
         "spaces", nargs="*", help="files, or names of the package's spaces (default: all of those)"
@@ -186,9 +171,8 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from ..bench.landscape import landscape
     from ..bench.library import find_space, shipped_spaces
-    from ..bench.show import format_landscapes
+    from ..bench.show import format_spaces
     from ..bench.space import Space, SpaceError
 
     names = options.spaces or list(shipped_spaces())
@@ -200,5 +184,5 @@ def _show(options: argparse.Namespace) -> int:
     except SpaceError as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
-    print(format_landscapes([(space, landscape(space)) for space in spaces]))
+    print(format_spaces(spaces))
     return 0

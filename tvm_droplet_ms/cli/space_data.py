@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The commands ``droplet-ms space features`` and ``droplet-ms space export``."""
+"""The command ``droplet-ms space features``."""
 
 import argparse
 import sys
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 
-def add_data_commands(actions: Any) -> None:
-    """Add the commands to the actions of ``droplet-ms space``; each sets ``run``."""
+def add_features(actions: Any) -> None:
+    """Add the command to the actions of ``droplet-ms space``; it sets ``run``."""
     features = actions.add_parser(
         "features",
         help="write the features and times of measured schedules as training data for a cost model",
@@ -52,18 +52,6 @@ def add_data_commands(actions: Any) -> None:
         help="workload functions that space files may name; they are imported and run",
     )
     features.set_defaults(run=_features)
-    export = actions.add_parser(
-        "export",
-        help="write a space in another tuner's format",
-        description="Write a space in T4, the auto-tuning field's format of tuning results, which "
-        "Kernel Tuner and autotuning_methodology read.",
-    )
-    export.add_argument(
-        "space", metavar="NAME", help="a file or the name of a space of the package"
-    )
-    export.add_argument("--format", choices=["t4"], default="t4", help="default: %(default)s")
-    export.add_argument("--out", type=Path, required=True, help="output file")
-    export.set_defaults(run=_export)
 
 
 def _features(options: argparse.Namespace) -> int:
@@ -90,18 +78,4 @@ def _features(options: argparse.Namespace) -> int:
     except (SpaceError, UnknownDefinitionError) as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
-    return 0
-
-
-def _export(options: argparse.Namespace) -> int:
-    from ..bench.library import find_space
-    from ..bench.space import Space, SpaceError
-    from ..bench.t4 import export_t4
-
-    try:
-        export_t4(Space.load(find_space(options.space)), options.out)
-    except (SpaceError, OSError) as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
-    print(f"wrote {options.out}")
     return 0

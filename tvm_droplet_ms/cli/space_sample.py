@@ -32,14 +32,7 @@ SAMPLE_POINTS = 128
 
 
 def run_sample(options: argparse.Namespace) -> int:
-    """Time new schedules of workloads, or with ``--like`` those of measured spaces."""
-    if bool(options.workloads) == bool(options.like):
-        print(
-            "droplet-ms space sample: error: expected either workloads or --like FILE, found "
-            f"{'both' if options.like else 'neither'}",
-            file=sys.stderr,
-        )
-        return 2
+    """Time some schedules of workloads."""
     if options.workloads == ["list"]:
         from ..bench.definitions import sampled_definitions
 
@@ -49,12 +42,8 @@ def run_sample(options: argparse.Namespace) -> int:
     from ..measure import fast_start
 
     fast_start()
-    return _sample_alike(options) if options.like else _sample_new(options)
-
-
-def _sample_new(options: argparse.Namespace) -> int:
+    from ..bench.building import build_sample
     from ..bench.definitions import UnknownDefinitionError, find_definition
-    from ..bench.sampling.build import build_sample
 
     try:
         definitions = {name: find_definition(name) for name in options.workloads}
@@ -69,43 +58,10 @@ def _sample_new(options: argparse.Namespace) -> int:
             definition,
             name,
             target,
-            points=options.points or SAMPLE_POINTS,
-            passes=options.passes,
-        )
-        status |= _write_once(options.out / f"{definition.name}.json.gz", name, sample)
-    return status
-
-
-def _sample_alike(options: argparse.Namespace) -> int:
-    from ..bench.definitions import UnknownDefinitionError, definition_of, trust
-    from ..bench.library import find_space
-    from ..bench.sampling.alike import rank_correlation, time_alike
-    from ..bench.space import Space, SpaceError
-
-    trust(*options.trust)
-    try:
-        likes = {text: Space.load(find_space(text)) for text in options.like}
-        for like in likes.values():
-            definition_of(like)
-    except (SpaceError, UnknownDefinitionError) as error:
-        print(f"droplet-ms space sample: error: {error}", file=sys.stderr)
-        return 1
-    target = _target(options.mcpu)
-    status = 0
-    for text, like in likes.items():
-        sample = partial(
-            time_alike,
-            like,
-            target,
             points=options.points,
             passes=options.passes,
         )
-        out = options.out / f"{like.name}.json.gz"
-        failed = _write_once(out, text, sample)
-        status |= failed
-        if not failed:
-            correlation, count = rank_correlation(like, Space.load(out))
-            print(f"Spearman's rank correlation with {text}: {correlation:.3f}, {count} points")
+        status |= _write_once(options.out / f"{definition.name}.json.gz", name, sample)
     return status
 
 

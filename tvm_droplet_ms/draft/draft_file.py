@@ -79,7 +79,7 @@ def read_draft(path: str | os.PathLike[str]) -> Trees:
         raise DraftFileError(f"{os.fspath(path)} is no draft: {reason}") from error
     raise DraftFileError(
         f"{os.fspath(path)} has the symbols {header.get('schema')!r}, expected {SCHEMA!r}: fit it "
-        "again with python -m tvm_droplet_ms.bench.compare_drafts --write"
+        "again with python -m tvm_droplet_ms.bench.fit_draft --out"
     )
 
 

@@ -18,14 +18,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from .equality.egraph import EGraph
 from .equality.facts import Infer
-from .equality.language import LEAVES, Node, Operator, Tensor, Term, constant_leaf, input_leaf
-from .interpreter import Array, Value, evaluate
+from .equality.language import Operator, Tensor, Term, constant_leaf, input_leaf
+from .interpreter import Array
 
 T = TypeVar("T")
 
@@ -98,70 +98,3 @@ class CaseMaker:
         values = self.rng.uniform(0.5, 1.5, shape) * self.rng.choice([-1.0, 1.0], shape)
         self.arrays[leaf] = np.asarray(values, self.dtype)
         return Term(leaf)
-
-
-class Unequal(Exception):
-    """An e-node does not have the value of its class."""
-
-
-def check_values(graph: EGraph, arrays: dict[Operator, Array], tolerance: float) -> int:
-    """Check that all e-nodes of each class have one value.
-
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph.
-    arrays : dict[Operator, Array]
-        The values of its leaves.
-    tolerance : float
-        The largest difference, relative to the largest value of the class.
-
-    Returns
-    -------
-    compared : int
-        How many e-nodes were compared with others.
-
-    Raises
-    ------
-    Unequal
-        If an e-node has another value than its class.
-    """
-    values: dict[int, Value] = {}
-    waiting = [(number, node) for number, nodes in graph.classes() for node in nodes]
-    compared = 0
-    while waiting:
-        left = []
-        for number, node in waiting:
-            children = [values.get(graph.find(child)) for child in node.children]
-            known = [child for child in children if child is not None]
-            if len(known) < len(children):
-                left.append((number, node))
-                continue
-            value = _value(node, known, arrays)
-            if number in values:
-                _compare(number, node, values[number], value, tolerance)
-                compared += 1
-            else:
-                values[number] = value
-        if len(left) == len(waiting):
-            break
-        waiting = left
-    return compared
-
-
-def _value(node: Node, operands: list[Value], arrays: dict[Operator, Array]) -> Value:
-    if node.operator.name in LEAVES and node.operator in arrays:
-        return arrays[node.operator]
-    return evaluate(node.operator, operands)
-
-
-def _compare(number: int, node: Node, expected: Any, actual: Any, tolerance: float) -> None:
-    if isinstance(expected, tuple):
-        for one, other in zip(expected, actual, strict=True):
-            _compare(number, node, one, other, tolerance)
-        return
-    if expected.shape != actual.shape:
-        raise Unequal(f"class {number} has the shape {expected.shape}, {node} {actual.shape}")
-    largest = max(float(np.abs(expected).max(initial=0)), 1e-30)
-    if not np.abs(expected - actual).max(initial=0) <= tolerance * largest:
-        raise Unequal(f"{node} differs from class {number} by more than {tolerance} of {largest}")

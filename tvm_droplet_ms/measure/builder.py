@@ -137,10 +137,6 @@ class WarmBuilder(PyBuilder):
         The runner is a ``PromptRunner``. A failure of the machinery then reaches it as the path of
         an artefact that does not exist (``failures.py``), so that TVM's database does not hold the
         candidate as failed.
-    overlap : bool
-        Experimental: no gain has been measured. Return before the builds are done, for a
-        ``PromptRunner`` that was given this builder and waits for each as it needs it. A failed
-        build then counts as a failed run. Implies ``paired``.
 
     Raises
     ------
@@ -167,7 +163,6 @@ class WarmBuilder(PyBuilder):
         memory_limit_mb: int | None = None,
         cpus: frozenset[int] | None = None,
         paired: bool = False,
-        overlap: bool = False,
     ) -> None:
         require_linux("WarmBuilder")
         super().__init__()
@@ -177,10 +172,8 @@ class WarmBuilder(PyBuilder):
         self.timeout_sec = timeout_sec
         self.f_build = f_build
         self.f_export = f_export
-        self.paired = paired or overlap
-        self.overlap = overlap
+        self.paired = paired
         self.stats = BuildStats()
-        self._promises: dict[str, _Pending] = {}
         if memory_limit_mb is None:
             memory = psutil.virtual_memory().total >> 20
             memory_limit_mb = max(4096, memory // max(1, self.max_workers))
@@ -212,8 +205,6 @@ class WarmBuilder(PyBuilder):
         self.stats.builds += len(build_inputs)
         try:
             pending = [self._begin(build_input) for build_input in build_inputs]
-            if self.overlap:
-                return [self._promise(build) for build in pending]
             outcomes = [(build, _outcome(build)) for build in pending]
             # All are restarted before the first wait, so that they are built in parallel.
             pending = [self._begin_again(*pair) for pair in outcomes]
@@ -223,32 +214,6 @@ class WarmBuilder(PyBuilder):
             raise
         finally:
             self.stats.wall_secs += time.perf_counter() - start
-
-    def artifact(self, path: str) -> str:
-        """Wait for an artefact that ``build`` promised.
-
-        Parameters
-        ----------
-        path : str
-            The path in the builder's result.
-
-        Returns
-        -------
-        path : str
-            The path of the artefact; the same one where nothing was promised.
-
-        Raises
-        ------
-        TaskFailed
-            If it was not built.
-        """
-        pending = self._promises.pop(path, None)
-        if pending is None:
-            return path
-        outcome = self._count(_outcome(self._begin_again(pending, _outcome(pending))))
-        if isinstance(outcome, Failure):
-            raise TaskFailed(outcome.kind, outcome.message)
-        return outcome.path
 
     def close(self) -> None:
         """End the workers and delete all artefacts. Another batch starts the workers again."""
@@ -299,17 +264,14 @@ class WarmBuilder(PyBuilder):
                     os.unlink(entry)
         return folder
 
-    def _promise(self, pending: _Pending) -> BuilderResult:
-        if not pending.folder:
-            return self._result(self._begin_again(pending, _outcome(pending)))
-        path = os.path.join(pending.folder, "promised")
-        self._promises[path] = pending
-        return BuilderResult(path, None)
-
     def _result(self, pending: _Pending) -> BuilderResult:
-        outcome = self._count(_outcome(pending))
+        outcome = _outcome(pending)
         if not isinstance(outcome, Failure):
+            self.stats.build_secs += outcome.build_secs
+            self.stats.export_secs += outcome.export_secs
             return BuilderResult(outcome.path, None)
+        self.stats.failures[outcome.kind] += 1
+        outcome = Failure(outcome.kind, f"WarmBuilder: {outcome.message}")
         if self.paired and outcome.is_machinery:
             # TVM deletes the folder of each path, and raises where there is none.
             folder = pending.folder if os.path.isdir(pending.folder) else _new_folder()
@@ -317,14 +279,6 @@ class WarmBuilder(PyBuilder):
                 return BuilderResult(failure_path(folder, outcome), None)
         shutil.rmtree(pending.folder, ignore_errors=True)
         return BuilderResult(None, str(outcome))
-
-    def _count(self, outcome: _Built | Failure) -> _Built | Failure:
-        if isinstance(outcome, Failure):
-            self.stats.failures[outcome.kind] += 1
-            return Failure(outcome.kind, f"WarmBuilder: {outcome.message}")
-        self.stats.build_secs += outcome.build_secs
-        self.stats.export_secs += outcome.export_secs
-        return outcome
 
 
 def _outcome(pending: _Pending) -> _Built | Failure:

@@ -55,13 +55,12 @@ class RunStats:
         best.
     failures : Counter[str]
         The candidates that failed in the end, by kind: "error", "timeout", "crash", "invalid time",
-        "build" for those that a builder promised and could not build, and "machinery" or "closed"
-        where the machinery failed, the builder's included.
+        and "machinery" or "closed" where the machinery failed, the builder's included.
     load_secs, timing_secs : float
         The seconds that its worker spent loading candidates, and filling their arguments and
         running them.
     wall_secs : float
-        The seconds that measuring took, those spent waiting for promised builds included.
+        The seconds that measuring took.
     process : int | None
         The id of the worker process that timed the last candidate; None before the first.
     """
@@ -233,10 +232,6 @@ class CandidateTimer:
         with self._lock:
             self.stats.failures[failure.kind] += 1
         return RunnerResult([] if failure.is_machinery else None, str(failure))
-
-    def learn(self, candidate: Candidate, secs: float) -> None:
-        """Take over the time of a candidate that was measured before."""
-        self._keep_best(candidate.task(candidate.path), secs)
 
     def time_limit(self, best: float) -> float:
         """The seconds that a candidate may take.

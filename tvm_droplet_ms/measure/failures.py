@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote, unquote
 
-FailureKind = Literal["error", "timeout", "crash", "invalid time", "build", "machinery", "closed"]
+FailureKind = Literal["error", "timeout", "crash", "invalid time", "machinery", "closed"]
 """Kinds of failure: the last two are the machinery's, all others the candidate's."""
 
 MACHINERY_FAILURE = "machinery failure: "
@@ -63,7 +63,6 @@ class Failure:
         - "timeout": it was killed at its time limit.
         - "crash": its process ended.
         - "invalid time": a measured time was not a positive number.
-        - "build": its build failed, seen by a runner that waited for it.
         - "machinery": the machinery failed; another try may succeed.
         - "closed": the builder or the runner was closed; another try would start it again.
     message : str

@@ -16,10 +16,8 @@
 # under the License.
 """A builder and a runner with the recommended settings."""
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tvm.runtime import num_threads
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 
@@ -40,7 +38,6 @@ def fast_measure(
     evaluator_config: EvaluatorConfig | None = None,
     f_alloc_argument: str | Allocate | None = None,
     f_run_evaluator: str | Evaluate | None = None,
-    overlap: bool = False,
     process_wide: bool = True,
 ) -> dict[str, Any]:
     """Make a builder and a runner for a device of this machine.
@@ -61,10 +58,6 @@ def fast_measure(
         TVM's default is one of 100 ms for each candidate.
     f_alloc_argument, f_run_evaluator : str | Callable | None
         Allocates arguments, and runs the evaluator; as of ``PromptRunner``.
-    overlap : bool
-        Experimental: no gain has been measured. Measure while the batch is still being built.
-        Builds then keep off the CPUs that candidates are timed on, if there are others. On few CPUs
-        this is slower, since fewer are left to build.
     process_wide : bool
         Whether to call ``fast_start``. False is for libraries, which tune inside ``with
         tvm_droplet_ms.compat.fast_tune_contexts():`` and leave TVM as it was.
@@ -86,17 +79,12 @@ def fast_measure(
     if process_wide:
         fast_start()
     cpus = available_cpus()
-    # TVM binds the thread that asks to the CPUs that it counts.
-    with ThreadPoolExecutor(1) as thread:
-        threads = thread.submit(num_threads).result()
-    timed, building = _share_cpus(cpus, threads, overlap)
     builder = WarmBuilder(
         max_workers=max_workers,
         timeout_sec=timeout_sec,
         f_export=export_shared_library,
-        cpus=building,
+        cpus=cpus,
         paired=True,
-        overlap=overlap,
     )
     runner = PromptRunner(
         timeout_sec=timeout_sec,
@@ -104,17 +92,6 @@ def fast_measure(
         or EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20, enable_cpu_cache_flush=False),
         f_alloc_argument=f_alloc_argument,
         f_run_evaluator=f_run_evaluator,
-        cpus=timed,
-        builder=builder if overlap else None,
+        cpus=cpus,
     )
     return {"builder": builder, "runner": runner}
-
-
-def _share_cpus(
-    cpus: frozenset[int], threads: int, overlap: bool
-) -> tuple[frozenset[int], frozenset[int]]:
-    """The CPUs to time on and the CPUs to build on; disjoint if there are enough."""
-    in_order = sorted(cpus)
-    if not overlap or len(in_order) <= threads:
-        return cpus, cpus
-    return frozenset(in_order[:threads]), frozenset(in_order[threads:])

@@ -31,7 +31,6 @@ from tvm.s_tir.meta_schedule.runner import (
     RunnerResult,
 )
 
-from .builder import WarmBuilder
 from .candidate_timer import Candidate, CandidateTimer, timing_config
 from .failures import Failure
 from .functions import check_functions
@@ -116,10 +115,6 @@ class PromptRunner(PyRunner):
         The least number of repeats that it then has. An estimate of the noise needs two.
     cpus : frozenset[int] | None
         The CPUs that candidates run on; None for all.
-    builder : WarmBuilder | None
-        Experimental: no gain has been measured. The builder, made with ``overlap``, whose promises
-        to wait for. Candidates are then measured while others are still being built, and ``run``
-        returns before they are.
 
     Raises
     ------
@@ -148,7 +143,6 @@ class PromptRunner(PyRunner):
         near_best: float = 1.1,
         near_best_repeats: int = 5,
         cpus: frozenset[int] | None = None,
-        builder: WarmBuilder | None = None,
     ) -> None:
         require_linux("PromptRunner")
         super().__init__()
@@ -165,8 +159,6 @@ class PromptRunner(PyRunner):
             f_run_evaluator=f_run_evaluator,
             f_cleanup=f_cleanup,
         )
-        self._builder = builder
-        self._turn = threading.Lock()
         self._closed = threading.Event()
         self._pool = WorkerPool(
             1, initializer=initializer, cpus=cpus, prepare=prepare_to_time, quiet=True
@@ -194,29 +186,12 @@ class PromptRunner(PyRunner):
         if self._closed.is_set():
             self._closed = threading.Event()
         items = [Candidate.from_input(runner_input) for runner_input in runner_inputs]
-        if self._builder is None:
-            try:
-                self._measure_all(items, self._closed)
-            except KeyboardInterrupt:
-                self.close()
-                raise
-        else:
-            self._measure_in_thread(items, self._closed)
+        try:
+            self._measure_all(items, self._closed)
+        except KeyboardInterrupt:
+            self.close()
+            raise
         return [PromptRunnerFuture(item.future) for item in items]
-
-    def learn(self, runner_input: RunnerInput, secs: float) -> None:
-        """Take over the time of a candidate that was measured before, and is not measured again.
-
-        The next candidates of its task are then given up, or repeated, as if it had been.
-
-        Parameters
-        ----------
-        runner_input : RunnerInput
-            The candidate. No artefact is needed in its folder, only what ``write_task`` leaves.
-        secs : float
-            Its mean time in seconds.
-        """
-        self._timer.learn(Candidate.from_input(runner_input), secs)
 
     def time_limit(self, best: float) -> float:
         """The seconds that a candidate may take; see ``CandidateTimer.time_limit``."""
@@ -227,25 +202,11 @@ class PromptRunner(PyRunner):
         self._closed.set()
         self._pool.close()
 
-    def _measure_in_thread(self, items: Sequence[Candidate], closed: threading.Event) -> None:
-        # A daemon, so that an interrupted process need not first measure the rest.
-        thread = threading.Thread(
-            target=self._measure_all,
-            args=(items, closed),
-            name="tvm_droplet_ms.measure",
-            daemon=True,
-        )
-        try:
-            thread.start()
-        except RuntimeError as error:
-            self._fail(items, Failure("machinery", f"PromptRunner: {error}"))
-
     def _measure_all(self, items: Sequence[Candidate], closed: threading.Event) -> None:
         """Measure candidates one after the other; afterwards every future has a result."""
         try:
             for item in items:
-                with self._turn:
-                    item.future.set_result(self._measure(item, closed))
+                item.future.set_result(self._measure(item, closed))
         except BaseException as error:
             self._fail(items, Failure("closed", f"PromptRunner: ended by {error!r}"))
             raise
@@ -260,16 +221,8 @@ class PromptRunner(PyRunner):
         return self._timer.measure(candidate, lambda path: self._artifact(path, closed))
 
     def _artifact(self, path: str, closed: threading.Event) -> str | Failure:
-        """The artefact of a path, which a builder may still have to make."""
-        if closed.is_set():
-            return Failure("closed", "PromptRunner: closed")
-        if self._builder is None:
-            return path
-        try:
-            return self._builder.artifact(path)
-        except TaskFailed as error:
-            failure = error.failure
-            return failure if failure.is_machinery else Failure("build", failure.message)
+        """The artefact of a path, unless the runner is closed."""
+        return Failure("closed", "PromptRunner: closed") if closed.is_set() else path
 
 
 def _time_in_worker(

@@ -40,7 +40,6 @@ from .draft import DraftLike, TaskDraft, check_draft, find_draft
 from .executed_work import WorkLimit
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History, is_unmeasured
-from .known_schedules import KnownLike, find_schedules
 from .lifecycle import (
     Budget,
     PreTuningArgs,
@@ -67,14 +66,17 @@ DESCENTS = ("surrogate", "coordinate")
 
 EXPLORE_TRIALS = {"surrogate": 8, "coordinate": 64}
 """The default of ``explore_trials`` for each descent: 8 is the best that was measured, 64 is one
-batch of TVM's. The paper explores 300 trials of each task."""
+batch of TVM's. The paper explores 300 trials of each task. Without exploration the descent has
+0.030 less of the optimum after 16 trials (0.004 to 0.057; ten spaces, 20 seeds, 2026-11-21, commit
+44774d6)."""
 
 MIN_BATCH = 4
 """The smallest batch of a surrogate descent, unless ``descent_batch_size`` is smaller."""
 
 BATCH_SHARE = 8
 """A batch of a surrogate descent has at most one candidate for this many measurements: the
-surrogate learns from each batch before it chooses the next."""
+surrogate learns from each batch before it chooses the next. Large batches had 0.024 less of the
+optimum after 16 trials (0.012 to 0.037; as above)."""
 
 
 class _Run:
@@ -144,11 +146,6 @@ class DropletStrategy(StrategyLifecycle):
         path of a model file, a cost model such as a ``TransferModel``, or None. The strategy feeds
         it with the measurements. A file is loaded anew for each task; a cost model object is shared
         by all tasks.
-    known : str | os.PathLike[str] | None
-        The best schedules of other tasks. The nearest ones, refitted to the extents of this task,
-        are among those that the prior chooses from; without a prior they are not used. ``"auto"``:
-        those that come with the package; else the path of a file, or None. ``tune`` uses them; for
-        single kernels they have not been measured yet.
     draft : Literal["auto"] | Draft | None
         Scores schedules by their decisions alone: the random schedules that are measured, or that
         the prior picks from, are then mostly those that it expects most of among thousands.
@@ -184,7 +181,6 @@ class DropletStrategy(StrategyLifecycle):
         explorer: str | Explorer = "random",
         descent: Literal["surrogate", "coordinate"] = "surrogate",
         prior: str | os.PathLike[str] | CostModel | None = "auto",
-        known: KnownLike = None,
         draft: DraftLike = "auto",
     ) -> None:
         """Constructor"""
@@ -200,7 +196,6 @@ class DropletStrategy(StrategyLifecycle):
                 f"stop_when_converged is {stop_when_converged!r}, expected True or False"
             )
         check_prior(prior)
-        find_schedules(known)
         check_draft(draft)
         self._explore_trials = int(explore_trials)
         self._descent_batch_size = int(descent_batch_size)
@@ -208,7 +203,6 @@ class DropletStrategy(StrategyLifecycle):
         self._explorer = _make_explorer(explorer)
         self._descent = descent
         self._prior = prior
-        self._known = known
         self._draft = draft
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
@@ -232,7 +226,6 @@ class DropletStrategy(StrategyLifecycle):
             prior=self._make_prior(task),
             cost_model=args.cost_model,
             seed=task.seed,
-            known=find_schedules(self._known),
             draft=self._make_draft(task, spaces, replayer),
         )
         if not any(sketch.decisions for sketch in context.spaces.sketches):
@@ -287,7 +280,6 @@ class DropletStrategy(StrategyLifecycle):
             explorer=self._explorer,
             descent=self._descent,
             prior=self._prior,
-            known=self._known,
             draft=self._draft,
         )
 

@@ -226,16 +226,6 @@ class Neighbourhood:
             if moved is not None:
                 yield moved
 
-    def walk(self, point: Point, steps: int, generator: random.Random) -> Point:
-        """Take random steps, each along a random axis, and return the end."""
-        for _ in range(steps):
-            for axis in generator.sample(self.axes, len(self.axes)):
-                moves = list(axis.moves(point))
-                if moves:
-                    point = axis.apply(point, generator.choice(moves)) or point
-                    break
-        return point
-
     def redraw(self, point: Point, generator: random.Random) -> Point:
         """A random point: every coordinate drawn anew."""
         for axis in self.axes:

@@ -26,11 +26,12 @@ import pytest
 from tvm_ffi import structural_hash
 
 from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 from tvm_droplet_ms.bench.definitions import DEFINITIONS
 from tvm_droplet_ms.bench.layers import LAYERS as SAMPLED_LAYERS
 from tvm_droplet_ms.bench.live import compare, remeasuring, tuning
 from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, LAYERS, make_module
-from tvm_droplet_ms.bench.live.methods import METHODS, Method, MethodError, check_methods
+from tvm_droplet_ms.bench.live.methods import METHODS
 from tvm_droplet_ms.bench.live.store import ResultStore, Task
 
 
@@ -45,17 +46,10 @@ def test_layers_name_the_space_that_the_shipped_model_learned_from():
     assert len(LAYERS) == 8
 
 
-def test_unavailable_method_is_rejected_only_if_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    def make() -> Any:
-        raise TypeError("no such option: prior")
-
-    methods = {**METHODS, "from the future": Method(make, lambda target: "xgb")}
-    monkeypatch.setattr("tvm_droplet_ms.bench.live.methods.METHODS", methods)
-    check_methods(["evolutionary", "droplet"])
-    with pytest.raises(MethodError, match="'from the future'.*no such option: prior"):
-        check_methods(["from the future"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_can_be_made(name: str):
+    strategy = METHODS[name].strategy()
+    assert isinstance(strategy, SearchStrategy) or strategy == "evolutionary"
 
 
 def test_methods_alternate_within_a_layer_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -86,8 +80,8 @@ def test_run_is_tuned_remeasured_and_reported(
 ):
     work = {"tuning": tuning.tune, "remeasuring": remeasuring.remeasure_layer}
 
-    def make(self: ResultStore, path: Path, program: list[str], settings: dict[str, Any]) -> Any:
-        result = work[program[-1].rpartition(".")[2]](Task(settings, tmp_path, 0.0))
+    def make(self: ResultStore, path: Path, module: str, settings: dict[str, Any]) -> Any:
+        result = work[module.rpartition(".")[2]](Task(settings, tmp_path))
         result |= {"settings": settings, "source": "", "finished": 0.0}
         path.write_text(json.dumps(result))
         return result
@@ -95,7 +89,9 @@ def test_run_is_tuned_remeasured_and_reported(
     monkeypatch.setattr(ResultStore, "_make", make)
     options = ["--layers", "small_dense", "--methods", "droplet", "--baseline", "droplet"]
     options += ["--seeds", "0", "--trials", "4", "--checkpoints", "2", "--rounds", "1"]
-    assert compare.main([*options, "--out", str(tmp_path), "--run-tables"]) == 0
+    assert (
+        compare.main([*options, "--out", str(tmp_path), "--csv", str(tmp_path / "live.csv")]) == 0
+    )
     run = json.loads((tmp_path / "small_dense-droplet-0.json").read_text())
     assert len(run["trials"]) == 4
     assert run["trials"][0]["trace"]
@@ -104,7 +100,9 @@ def test_run_is_tuned_remeasured_and_reported(
     assert at_two["error"] is None and at_two["median"] > 0
     assert at_four["median"] > 0
     printed = capsys.readouterr().out
-    assert "us at 2" in printed and "ratio at 4" in printed
+    assert "| ratio " in printed and "at 4" in printed
+    assert compare.main(["--records", str(tmp_path / "live.csv"), "--baseline", "droplet"]) == 0
+    assert "### All layers" in capsys.readouterr().out
 
 
 def test_winner_with_wrong_output_is_not_timed(monkeypatch: pytest.MonkeyPatch):
@@ -129,6 +127,6 @@ def test_another_kernel_begins_each_round():
             return SimpleNamespace(mean=float(len(order)))
 
     timers = {number: Timer(name) for number, name in enumerate("abc")}
-    samples = remeasuring._time_in_turns(timers, [np.zeros(2, "float32")], 2)
+    samples = remeasuring.time_in_turns(timers, [np.zeros(2, "float32")], 2)
     assert "".join(order) == "abcbcacab"
-    assert samples == {0: [6.0, 8.0], 1: [4.0, 9.0], 2: [5.0, 7.0]}
+    assert dict(samples) == {0: [6.0, 8.0], 1: [4.0, 9.0], 2: [5.0, 7.0]}

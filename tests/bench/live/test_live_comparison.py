@@ -14,34 +14,32 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The statistics of the live comparison."""
+"""The statistics of the live comparison, and the file of its latencies."""
 
-import math
+from pathlib import Path
 
 import pytest
 
-from tvm_droplet_ms.bench.live.compare_report import Columns, summary
+from tvm_droplet_ms.bench.live import compare
+from tvm_droplet_ms.bench.live.compare_report import Report
 from tvm_droplet_ms.bench.live.comparison import (
     LayerResults,
     Run,
+    Trial,
+    best_trial,
     interval,
     mean_ratio,
     ratios_of,
+    read_records,
     worst_layer,
+    write_records,
 )
-from tvm_droplet_ms.bench.live.trials import Trial, best_trial, first_within, recorded_secs
+
+DATA = Path(__file__).parents[3] / "docs" / "data"
 
 
 def _trial(secs: float | None) -> Trial:
     return Trial(secs, 0.0)
-
-
-def test_recorded_time_is_the_mean_of_positive_repeats():
-    assert recorded_secs([1.0, 2.0]) == 1.5
-    assert recorded_secs(None) is None
-    assert recorded_secs([]) is None
-    assert recorded_secs([math.nan]) is None
-    assert recorded_secs([0.0]) is None
 
 
 def test_best_trial_looks_at_the_first_trials_only():
@@ -49,13 +47,11 @@ def test_best_trial_looks_at_the_first_trials_only():
     assert best_trial(trials, 1) is None
     assert best_trial(trials, 3) == trials[2]
     assert best_trial(trials, 9) == trials[3]
-    assert first_within(trials, 2.5) == 3
-    assert first_within(trials, 0.5) is None
 
 
 def test_trial_survives_json():
     for trial in (Trial(None, 1.0, "it crashed"), Trial(0.5, 2.0, None, [["a"], []])):
-        assert Trial.from_json(trial.as_json()) == trial
+        assert Trial(**trial.as_json()) == trial
 
 
 def test_interval_draws_layers_and_then_seeds():
@@ -77,9 +73,9 @@ def test_mean_ratio_counts_each_layer_once():
 def test_ratio_is_above_one_where_the_method_is_faster():
     results = LayerResults()
     for method, secs in {"evolutionary": 2.0, "droplet": 1.0}.items():
-        results.kernels[method, 0, 8] = {"error": None, "median": secs, "quartiles": [secs, secs]}
-    results.kernels["evolutionary", 1, 8] = {"error": "wrong", "median": None, "quartiles": None}
-    results.runs["droplet", 0] = Run([_trial(3.0), _trial(1.9)], 1.0, 0.5, "")
+        results.latencies[method, 0, 8] = secs
+    for seed in range(2):
+        results.runs["droplet", seed] = Run([_trial(3.0), _trial(1.9)], 1.0, 0.5, "")
     layers = {"a": results, "empty": LayerResults()}
     assert ratios_of(layers, "evolutionary", "droplet", [0, 1], 8) == {"a": [2.0]}
     assert results.trials_to_baseline("evolutionary", "droplet", 0, 8) == 2
@@ -94,7 +90,7 @@ def test_proposing_time_is_remainder():
 
 def test_flattery_compares_the_winner_with_its_record():
     results = LayerResults()
-    results.kernels["a", 0, 2] = {"error": None, "median": 3.0, "quartiles": [3.0, 3.0]}
+    results.latencies["a", 0, 2] = 3.0
     results.runs["a", 0] = Run([_trial(None), _trial(2.0), _trial(1.0)], 1.0, 0.5, "")
     assert results.flattery("a", 0, 2) == 1.5
     assert results.flattery("a", 1, 2) is None
@@ -105,10 +101,31 @@ def test_single_runs_far_behind_are_counted():
     for results, latencies in zip(layers.values(), ((1.0, 4.0), (0.5, 1.2)), strict=True):
         for seed, latency in enumerate(latencies):
             for method, secs in (("evolutionary", 1.0), ("droplet", latency)):
-                kernel = {"error": None, "median": secs, "quartiles": [secs, secs]}
-                results.kernels[method, seed, 8] = kernel
+                results.latencies[method, seed, 8] = secs
                 results.runs[method, seed] = Run([_trial(secs / 2)], 1.0, 0.5, "")
-    columns = Columns("evolutionary", ["evolutionary", "droplet"], [0, 1], [8], False)
-    lines = summary(layers, columns).splitlines()
+    report = Report(layers, "evolutionary", ["evolutionary", "droplet"], [0, 1], [8])
+    lines = [line.strip("|").split("|") for line in report.text().splitlines()]
     # The ratios are 1, 0.25, 2 and 0.83.
-    assert any(line.split() == "droplet 2, 1 of 4 2.000, 2.00".split() for line in lines)
+    wanted = ["droplet", "2, 1 of 4", "2.000, 2.00"]
+    assert wanted in [[cell.strip() for cell in line] for line in lines]
+
+
+def test_latencies_are_read_as_they_were_written(tmp_path: Path):
+    results = LayerResults(
+        {(method, 0): Run([], 12.0, 0.0, "") for method in ("evolutionary", "droplet")},
+        {("evolutionary", 0, 8): 2e-3, ("evolutionary", 0, 16): 1e-3, ("droplet", 0, 8): 1e-3},
+    )
+    path = tmp_path / "live.csv"
+    write_records(path, {"dense": results}, [8, 16])
+    layers, checkpoints = read_records(path)
+    assert checkpoints == [8, 16]
+    assert layers["dense"].latencies == pytest.approx(results.latencies)
+    report = Report(layers, "evolutionary", ["evolutionary", "droplet"], [0], checkpoints)
+    assert "2.000 (2.000 to 2.000), dense 2.00" in report.ratios()
+    assert [line.split()[-2] for line in report.seconds().splitlines()[-2:]] == ["12", "12"]
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("live*.csv")), ids=lambda path: path.stem)
+def test_kept_results_can_be_printed(path: Path, capsys: pytest.CaptureFixture[str]):
+    assert compare.main(["--records", str(path)]) == 0
+    assert "### All layers" in capsys.readouterr().out

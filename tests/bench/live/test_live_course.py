@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tvm_droplet_ms.bench.live import store
-from tvm_droplet_ms.bench.live.models_course import course, run_name, stages
+from tvm_droplet_ms.bench.live.models import course, run_name
 from tvm_droplet_ms.bench.live.models_run import open_stage
 from tvm_droplet_ms.bench.live.store import ResultError, ResultStore
 
@@ -59,23 +59,20 @@ def runs(monkeypatch):
     return made_up
 
 
-def run_course(directory, method="tune", minutes=(2.0, 5.0, 15.0), is_continued=True, **options):
-    results = ResultStore(directory, **options)
-    return dict(course(results, "small", method, 0, minutes, is_continued))
+GIVEN = {"model": "small", "method": "tune", "seed": 0, "files": {}}
+
+
+def run_course(directory, minutes=(2.0, 5.0, 15.0), is_continued=True, **options):
+    return dict(course(ResultStore(directory, **options), GIVEN, minutes, is_continued))
 
 
 def test_each_run_of_a_continued_course_goes_on_with_the_one_before(tmp_path, runs):
     found = run_course(tmp_path)
-    assert list(found) == [
-        "tune, 2 min, seed 0",
-        "tune, 2 + 3 min, seed 0",
-        "tune, 2 + 3 + 10 min, seed 0",
-    ]
+    assert list(found) == [f"tune, {minutes} min, seed 0" for minutes in (2, 5, 15)]
     assert [run["trials"] for run in found.values()] == [5, 10, 15]
     assert [run["secs"] for run in found.values()] == pytest.approx([10.001, 20.003, 30.006])
-    assert [stages(settings) for settings in runs.settings] == [[2], [2, 3], [2, 3, 10]]
     names = [run_name(settings) for settings in runs.settings]
-    assert names == ["small-tune-2.0-0", "small-tune-2.0+3.0-0", "small-tune-2.0+3.0+10.0-0"]
+    assert names == ["small-tune-2-0", "small-tune-5-continued-0", "small-tune-15-continued-0"]
     assert [settings.get("before", {}).get("name") for settings in runs.settings] == [
         None,
         *names[:2],
@@ -90,18 +87,6 @@ def test_minutes_of_a_continued_course_are_put_in_order(tmp_path, runs):
 def test_undivided_runs_are_independent(tmp_path, runs):
     found = run_course(tmp_path, is_continued=False)
     assert list(found) == [f"tune, {minutes} min, seed 0" for minutes in (2, 5, 15)]
-    assert not any("before" in settings for settings in runs.settings)
-
-
-def test_what_was_learned_elsewhere_is_a_setting_of_each_run(tmp_path, runs):
-    results = ResultStore(tmp_path)
-    given = {"known": "/some/known.jsonl"}
-    list(course(results, "small", "tune", 0, (2.0, 5.0), True, given))
-    assert [settings["experience"] for settings in runs.settings] == [given, given]
-
-
-def test_methods_of_tvm_begin_anew(tmp_path, runs):
-    run_course(tmp_path, method="static_shape_tuning")
     assert not any("before" in settings for settings in runs.settings)
 
 
@@ -122,8 +107,8 @@ def test_a_course_resumes_where_it_failed(tmp_path, runs):
 
 def test_a_run_that_is_made_again_invalidates_those_that_went_on_with_it(tmp_path, runs):
     run_course(tmp_path)
-    (tmp_path / "small-tune-2.0-0.json").unlink()
-    with pytest.raises(ResultError, match=r"2\.0\+3\.0-0\.json"):
+    (tmp_path / "small-tune-2-0.json").unlink()
+    with pytest.raises(ResultError, match=r"5-continued-0\.json"):
         run_course(tmp_path)
 
 

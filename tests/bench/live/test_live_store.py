@@ -81,28 +81,3 @@ def test_result_of_other_code_is_rejected_unless_accepted(
     accepted = ResultStore(tmp_path, accept_other_source=True)
     assert accepted.get("one", "tuning", {"name": "a"}) is not None
     assert started == ["a"]
-
-
-def test_digest_changes_with_code_and_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def digest() -> str:
-        store.source_digest.cache_clear()
-        return store.source_digest()
-
-    monkeypatch.setattr(store, "PACKAGE", tmp_path)
-    for path in (
-        "search_strategy/droplet.py",
-        "cost_model/pretrained/llvm.model",
-        "bench/table.py",
-    ):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("before")
-    try:
-        digests = [digest()]
-        for path in ("search_strategy/droplet.py", "cost_model/pretrained/llvm.model"):
-            (tmp_path / path).write_text("after")
-            digests.append(digest())
-        (tmp_path / "bench/table.py").write_text("after")
-        assert len(set(digests)) == 3
-        assert digest() == digests[-1]
-    finally:
-        store.source_digest.cache_clear()

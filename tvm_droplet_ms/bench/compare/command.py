@@ -14,24 +14,22 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Compare strategies on measured spaces: do missing runs, print the tables, draw the plots."""
+"""Compare strategies on measured spaces: do missing runs, print the tables."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 from ...display.displays import on_standard_error
 from ...display.steps import console_steps
 from ...measure import available_cpus
-from .comparison import Comparison
-from .plots import check_matplotlib, write_plots
 from .replay import load_space, replay
-from .results import CompareError, RunResult
-from .runs import Run, finished, plan, run_jobs, set_aside
-from .strategies import STRATEGIES, find_experiment, make_search
-from .tables import format_report
-from .transfer import LEARNERS, train_without_each
+from .results import RunResult
+from .runs import Run, finished, plan, run_jobs
+from .strategies import STRATEGIES, find_experiment
+from .tables import Comparison, format_report
+from .transfer import learn_without_each
 
 INTERRUPTED = 130
 """The exit status after an interruption: 128 and the number of SIGINT."""
@@ -52,7 +50,7 @@ def run_compare(
     run: Run = replay,
     stream: TextIO | None = None,
 ) -> int:
-    """Compare strategies on spaces: do missing runs, print the tables, draw the plots.
+    """Compare strategies on spaces: do missing runs, print the tables.
 
     Finished runs with the same settings are kept, so that an interrupted comparison goes on, and
     one with more spaces, strategies or seeds adds to the results. Results belong to the code that
@@ -65,7 +63,7 @@ def run_compare(
     strategies : Sequence[str]
         Names of strategies; empty for all of ``strategies.STRATEGIES``.
     directory : Path
-        Directory of the results: a file for each run, ``tables.md``, ``*.png`` and ``index.html``.
+        Directory of the results: a file for each run, and ``tables.md``.
     trials : int
         The measurements of each run.
     seeds : int
@@ -95,20 +93,14 @@ def run_compare(
     ------
     CompareError
         If a file is no space, a strategy has no such name, the directory holds results of other
-        settings, matplotlib or a package that a strategy needs is missing, or a number is out of
-        its range.
+        settings, or a number is out of its range.
     """
     out = stream or sys.stdout
     names = list(dict.fromkeys(strategies or STRATEGIES))
-    for name in names:
-        _check_strategy(name, trials)
-    check_matplotlib()
-    models: dict[str, Mapping[str, Path]] = {}
-    for kind in LEARNERS:
-        begin_with_it = [name for name in names if find_experiment(name).begins_with == kind]
-        if begin_with_it:
-            trained = train_without_each(space_files, samples, directory, out, kind=kind)
-            models |= dict.fromkeys(begin_with_it, trained)
+    kinds = dict.fromkeys(kind for name in names for kind in find_experiment(name).begins_with)
+    learned = {
+        kind: learn_without_each(space_files, samples, directory, out, kind=kind) for kind in kinds
+    }
     jobs = plan(
         space_files,
         names,
@@ -117,14 +109,12 @@ def run_compare(
         seeds=seeds,
         num_trials_per_iter=num_trials_per_iter,
         noisy=noisy,
-        models=models,
+        learned=learned,
     )
     results = finished(jobs)
     missing = [job for job in jobs if job.file not in results]
     print(f"{len(jobs)} runs, {len(results)} of them done before; results: {directory}", file=out)
-    if other := set_aside(jobs, directory):
-        print(f"{other} results of other code are set aside: kept, and not used", file=out)
-    times = {space.name: space.times for space in map(load_space, space_files)}
+    optima = {space.name: space.optimum for space in map(load_space, space_files)}
     try:
         with console_steps("compare") as progress:
             ended = run_jobs(
@@ -145,15 +135,7 @@ def run_compare(
             file=out,
         )
         return INTERRUPTED
-    comparison = Comparison([results[job.file] for job in jobs], times)
-    return _report(comparison, directory, out)
-
-
-def _check_strategy(name: str, trials: int) -> None:
-    try:
-        make_search(name, trials)
-    except ImportError as error:
-        raise CompareError(f"{name} cannot be compared: {error}") from error
+    return _report(Comparison([results[job.file] for job in jobs], optima), directory, out)
 
 
 def _name_of(result: RunResult) -> str:
@@ -164,8 +146,7 @@ def _name_of(result: RunResult) -> str:
 def _report(comparison: Comparison, directory: Path, out: TextIO) -> int:
     report = format_report(comparison)
     (directory / "tables.md").write_text(report + "\n")
-    page, *_ = write_plots(comparison, report, directory)
-    print(f"\n{report}\n\nplots: {page}", file=out)
+    print(f"\n{report}", file=out)
     failed = comparison.failed
     if failed:
         print(

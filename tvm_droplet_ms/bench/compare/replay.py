@@ -16,13 +16,10 @@
 # under the License.
 """One run of a strategy on a space, answered from the recorded times."""
 
-import logging
 import random
 import tempfile
-import time
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import threadpoolctl
@@ -32,32 +29,18 @@ from tvm.target import Target
 
 from ...measure import fast_start
 from ...progress import quiet_tvm
-from ...search_strategy.logger import logger
 from ..definitions import definition_of
 from ..space import Space
 from ..table import ReplayTable
 from .results import CompareError, RunResult, RunSettings, file_digest
-from .strategies import Search, make_search
+from .strategies import Learned, make_search
 
 
-def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -> RunResult:
+def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> RunResult:
     """Run a strategy on a space, in this process.
 
-    Below 100 samples TVM's ``XGBModel`` predicts from NumPy's global generator, which is seeded.
-
-    Parameters
-    ----------
-    space_file : Path
-        The space.
-    settings : RunSettings
-        Settings of the run.
-    model : Path | None
-        File of the model that the strategy starts with.
-
-    Returns
-    -------
-    result : RunResult
-        Its trials and times.
+    Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts
+    from NumPy's.
 
     Raises
     ------
@@ -69,42 +52,12 @@ def replay(space_file: Path, settings: RunSettings, model: Path | None = None) -
     if file_digest(space_file) != settings.space_digest:
         raise CompareError(f"{space_file} has changed since the comparison began; start it again")
     fast_start()
-    space = load_space(space_file)
-    table = ReplayTable(space, noisy=settings.noisy, seed=settings.seed)
-    return run_on(table, settings, make_search(settings.strategy, settings.trials, model))
-
-
-def run_on(table: ReplayTable, settings: RunSettings, search: Search) -> RunResult:
-    """Run a search on a space, answered by a table, in this process.
-
-    Seeds Python's and NumPy's global generators.
-
-    Parameters
-    ----------
-    table : ReplayTable
-        Answers for the space; this is its only run.
-    settings : RunSettings
-        Settings of the run.
-    search : Search
-        The strategy and the cost model.
-
-    Raises
-    ------
-    CompareError
-        If nothing was measured, or too much.
-    """
+    table = ReplayTable(load_space(space_file), noisy=settings.noisy, seed=settings.seed)
     definition = definition_of(table.space)
-    strategy, cost_model = search
+    strategy, cost_model = make_search(settings.strategy, settings.trials, learned)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
-    start = time.perf_counter()
-    with (
-        tempfile.TemporaryDirectory() as work_dir,
-        threadpoolctl.threadpool_limits(1),
-        _DropCount() as drops,
-        quiet_tvm(),
-        ms.Profiler() as profiler,
-    ):
+    with tempfile.TemporaryDirectory() as work_dir, threadpoolctl.threadpool_limits(1), quiet_tvm():
         ms.tune_tir(
             definition.mod,
             Target(dict(table.space.target)),
@@ -119,52 +72,15 @@ def run_on(table: ReplayTable, settings: RunSettings, search: Search) -> RunResu
             seed=settings.seed,
             **table.measure(),
         )
-        wall_secs = time.perf_counter() - start
     if not 1 <= len(table.trials) <= settings.trials:
         raise CompareError(
             f"{settings.strategy} measured {len(table.trials)} candidates on {settings.space}, "
             f"expected 1 to {settings.trials}"
         )
-    scopes = {str(name): float(secs.value) for name, secs in profiler.get().items()}
-    return RunResult(settings, tuple(table.trials), wall_secs, scopes, dropped=drops.dropped)
+    return RunResult(settings, tuple(table.trials))
 
 
 @lru_cache(maxsize=32)
 def load_space(path: Path) -> Space:
     """Read a space, once in a process."""
     return Space.load(path)
-
-
-class _DropCount(logging.Handler):
-    """Keeps the proposals that a search dropped, from the progress in its log records.
-
-    Attributes
-    ----------
-    dropped : dict[str, int] | None
-        Number of dropped proposals by reason; None for a search that does not report it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.dropped: dict[str, int] | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        progress = getattr(record, "progress", None)
-        dropped = getattr(progress, "dropped", None)
-        if dropped is not None:
-            self.dropped = dict(dropped)
-
-    def __enter__(self) -> "_DropCount":
-        self._level = logger.level
-        logger.setLevel(logging.INFO)
-        logger.addHandler(self)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        logger.removeHandler(self)
-        logger.setLevel(self._level)

@@ -14,21 +14,20 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Results of runs, and their files."""
+"""Results of replayed runs, and their files."""
 
 import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from ...cost_model.archive import replacing
 from ..table import Trial
 
 FORMAT = "tvm-droplet-ms run"
-VERSION = 1
+VERSION = 2
 
 
 class CompareError(Exception):
@@ -55,12 +54,12 @@ class RunSettings:
         Maximum number of measurements in a batch.
     noisy : bool
         True if a measurement is drawn from the recorded repeats, rather than their median.
-    versions : Mapping[str, str]
-        Versions of TVM and of this package.
+    version : str
+        The version of TVM.
     code : str
         ``source_digest`` of the code that ran.
-    model : str | None
-        The SHA-256 of the file of the model that the strategy starts with; None without one.
+    learned : str
+        The SHA-256 of the files that the strategy begins with, one after the other.
     """
 
     space: str
@@ -70,82 +69,40 @@ class RunSettings:
     trials: int
     num_trials_per_iter: int
     noisy: bool
-    versions: Mapping[str, str]
+    version: str
     code: str
-    model: str | None = None
+    learned: str = ""
 
     def file(self, directory: Path) -> Path:
         """File of the result: ``runs/<code>/<space>/<strategy>/<seed>.json``."""
-        return directory / "runs" / self.code[:12] / self._place
-
-    def files_of_other_code(self, directory: Path) -> list[Path]:
-        """Files of results of the same run by other code, or from before code was recorded."""
-        own = self.file(directory)
-        runs = directory / "runs"
-        return [
-            path
-            for path in [runs / self._place, *runs.glob(f"*/{self._place}")]
-            if path != own and path.exists()
-        ]
-
-    @property
-    def _place(self) -> str:
         strategy = re.sub(r"[^\w.-]+", "-", self.strategy)
-        return f"{self.space}/{strategy}/{self.seed}.json"
+        folder = directory / "runs" / self.code[:12] / self.space / strategy
+        return folder / f"{self.seed}.json"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """Outcome of a run.
-
-    Parameters
-    ----------
-    settings : RunSettings
-        Settings of the run.
-    trials : tuple[Trial, ...]
-        Its trials in order; none if it failed.
-    wall_secs : float
-        Duration in seconds.
-    scopes : Mapping[str, float]
-        The seconds in each scope of TVM's profiler.
-    error : str | None
-        Traceback of its error; None if it finished.
-    dropped : Mapping[str, int] | None
-        Number of proposals that could not be replayed, by reason; None if it is not reported.
-    """
+    """Outcome of a run: its trials in order, or the traceback of its error."""
 
     settings: RunSettings
     trials: tuple[Trial, ...]
-    wall_secs: float
-    scopes: Mapping[str, float]
     error: str | None = None
-    dropped: Mapping[str, int] | None = None
 
     def save(self, path: Path) -> None:
-        """Write it as JSON: the trials as columns of equal lengths.
-
-        Infinite times are null, and structural hashes are in hexadecimal as in a space's file.
-        The file is whole or not there.
-        """
-        columns: dict[str, list[Any]] = {
-            field.name: [_as_json(field.name, getattr(trial, field.name)) for trial in self.trials]
-            for field in fields(Trial)
-        }
+        """Write it as JSON: a row for each trial, null for infinite times."""
         content = {
             "format": FORMAT,
             "version": VERSION,
             "settings": asdict(self.settings),
-            "status": "finished" if self.error is None else "failed",
             "error": self.error,
-            "wall_secs": self.wall_secs,
-            "scopes": dict(self.scopes),
-            "dropped": None if self.dropped is None else dict(self.dropped),
-            "trials": columns,
+            "trials": [
+                [f"{trial.module:016x}", *map(_finite, trial.times), trial.failure]
+                for trial in self.trials
+            ],
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(content, allow_nan=False) + "\n")
-        partial.replace(path)
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(content, allow_nan=False) + "\n")
 
     @staticmethod
     def load(path: Path) -> "RunResult":
@@ -160,16 +117,11 @@ class RunResult:
             content = json.loads(path.read_text())
             if (content["format"], content["version"]) != (FORMAT, VERSION):
                 raise ValueError(f"expected format {FORMAT!r}, version {VERSION}")
-            columns = content["trials"]
-            rows = zip(*(columns[field.name] for field in fields(Trial)), strict=True)
-            return RunResult(
-                settings=RunSettings(**content["settings"]),
-                trials=tuple(_trial(row) for row in rows),
-                wall_secs=content["wall_secs"],
-                scopes=content["scopes"],
-                error=content["error"],
-                dropped=content.get("dropped"),
+            trials = tuple(
+                Trial(int(module, 16), _secs(secs), _secs(best), failure)
+                for module, secs, best, failure in content["trials"]
             )
+            return RunResult(RunSettings(**content["settings"]), trials, content["error"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CompareError(
                 f"{path} is no result of a run: {error!r}; delete it to run it again"
@@ -181,15 +133,9 @@ def file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _as_json(name: str, value: Any) -> Any:
-    if name == "module":
-        return f"{value:016x}"
-    return None if value == math.inf else value
+def _finite(secs: float) -> float | None:
+    return None if secs == math.inf else secs
 
 
-def _trial(row: tuple[Any, ...]) -> Trial:
-    values = dict(zip((field.name for field in fields(Trial)), row))
-    for name in ("secs", "best_estimate"):
-        values[name] = math.inf if values[name] is None else values[name]
-    values["module"] = int(values["module"], 16)
-    return Trial(**values)
+def _secs(value: float | None) -> float:
+    return math.inf if value is None else value

@@ -20,41 +20,29 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 
 from ...measure import TaskFailed, WorkerPool, fast_start
 from ..definitions import trust, trusted
+from ..source_digest import REPLAYING, source_digest
 from ..space import SpaceError
 from .replay import load_space, replay
 from .results import CompareError, RunResult, RunSettings, file_digest
-from .source_digest import source_digest
+from .strategies import Learned, find_experiment
 
 Run = Callable[..., RunResult]
-"""Runs a strategy, given the file of the space, the settings, and the file of a model as ``model``
-where there is one."""
+"""Runs a strategy, given the file of the space, the settings, and the files that it begins with."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do.
-
-    Parameters
-    ----------
-    space_file : Path
-        The space.
-    settings : RunSettings
-        Settings of the run.
-    file : Path
-        File of the result.
-    model : Path | None
-        File of the model that the strategy starts with; None without one.
-    """
+    """A run to do."""
 
     space_file: Path
     settings: RunSettings
     file: Path
-    model: Path | None = None
+    learned: Learned
 
 
 def plan(
@@ -66,11 +54,11 @@ def plan(
     seeds: int,
     num_trials_per_iter: int,
     noisy: bool,
-    models: Mapping[str, Mapping[str, Path]] | None = None,
+    learned: Mapping[str, Mapping[str, Path]] = {},
 ) -> list[Job]:
     """List the runs of a comparison: every strategy on every space with one seed, then the next.
 
-    ``models`` are the files of the models that strategies start with, by strategy and space.
+    ``learned`` has the files that strategies begin with, by kind and space.
 
     Raises
     ------
@@ -109,7 +97,8 @@ def plan(
     for seed in range(seeds):
         for name, path in files.items():
             for strategy in strategies:
-                model = (models or {}).get(strategy, {}).get(name)
+                kinds = find_experiment(strategy).begins_with
+                begins_with = {kind: learned[kind][name] for kind in kinds if kind in learned}
                 settings = RunSettings(
                     space=name,
                     space_digest=digests[name],
@@ -118,11 +107,11 @@ def plan(
                     trials=trials,
                     num_trials_per_iter=num_trials_per_iter,
                     noisy=noisy,
-                    versions=_versions(),
-                    code=source_digest(),
-                    model=None if model is None else file_digest(model),
+                    version=version("apache-tvm"),
+                    code=source_digest(REPLAYING),
+                    learned="".join(map(file_digest, begins_with.values())),
                 )
-                jobs.append(Job(path, settings, settings.file(directory), model))
+                jobs.append(Job(path, settings, settings.file(directory), begins_with))
     return jobs
 
 
@@ -150,11 +139,6 @@ def finished(jobs: Sequence[Job]) -> dict[Path, RunResult]:
         if result.error is None:
             results[job.file] = result
     return results
-
-
-def set_aside(jobs: Sequence[Job], directory: Path) -> int:
-    """Count results of these runs by other code, which are kept and not used."""
-    return sum(len(job.settings.files_of_other_code(directory)) for job in jobs)
 
 
 def run_jobs(
@@ -191,7 +175,7 @@ def run_jobs(
             try:
                 result = future.result()
             except TaskFailed as error:
-                result = RunResult(job.settings, (), 0.0, {}, f"{error.kind}: {error}")
+                result = RunResult(job.settings, (), f"{error.kind}: {error}")
             result.save(job.file)
             yield job, result
     finally:
@@ -201,22 +185,10 @@ def run_jobs(
 def _run_job(run: Run, job: Job, trusted_names: Sequence[str]) -> RunResult:
     """Run a job in a worker, with the trusted functions of this process."""
     trust(*trusted_names)
-    if job.model is None:
-        return run(job.space_file, job.settings)
-    return run(job.space_file, job.settings, model=job.model)
+    return run(job.space_file, job.settings, job.learned)
 
 
 def _prepare() -> None:
     """Import shared modules before the workers are forked."""
     fast_start()
     importlib.import_module("xgboost")
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for name in ("apache-tvm", "tvm-droplet-ms"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions

@@ -21,19 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
-from ...autotvm import AnnealingExplorer
 from ...cost_model import PretrainedModel, TransferModel
-from ...cost_model.boosted_trees import Trees
 from ...draft import SymbolDraft
-from ...draft.draft_file import read_draft, shipped_draft
 from ...search_strategy import DropletStrategy
-from ..baselines.strategy import AskTellStrategy
-from .both import both_files
 from .results import CompareError
 
 Search = tuple[SearchStrategy, Literal["xgb", "random"] | CostModel]
@@ -43,127 +36,58 @@ The cost model is "random", which learns nothing, for a strategy that does not u
 model is charged to the strategies that use it.
 """
 
-Make = Callable[[Path | None, int], Search]
-"""Makes a search of the file of a trained model, where there is one, and the number of trials."""
+Learned = Mapping[str, Path]
+"""Files of what was learned from all other spaces, by kind: "prior" and "draft"."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One strategy of a comparison.
+    """One strategy of a comparison."""
 
-    Parameters
-    ----------
-    make : Make
-        Makes a new search for each run.
-    begins_with : str | None
-        What it begins with, learned from all other spaces: one of ``transfer.LEARNERS``, or None.
-    """
-
-    make: Make
-    begins_with: str | None = None
+    make: Callable[[Learned, int], Search]
+    begins_with: tuple[str, ...] = ()
 
 
 class UnknownStrategyError(CompareError):
     """No strategy has that name."""
 
 
-def _droplet(**options: Any) -> Make:
-    """``DropletStrategy`` with these options, its prior from the model file."""
-
-    def make(model: Path | None, trials: int) -> Search:
-        prior = None if model is None else TransferModel(PretrainedModel.load(model))
-        # Without a prior, an explorer asks the model that TVM trains.
-        asks_tvm = prior is None and "explorer" in options
-        # The draft that comes with the package has learned from the spaces to compare on.
-        strategy = DropletStrategy(**options, prior=prior, draft=None)
-        return strategy, "xgb" if asks_tvm else "random"
-
-    return make
+def _prior(learned: Learned) -> TransferModel | None:
+    """A new model from the file of the prior; None without one."""
+    return TransferModel(PretrainedModel.load(learned["prior"])) if "prior" in learned else None
 
 
-@dataclass(frozen=True)
-class _SignedTrees:
-    """The scores of trees times a sign."""
-
-    trees: Trees
-    sign: float
-
-    def predict(self, features: np.ndarray) -> np.ndarray:
-        return self.sign * self.trees.predict(features)
+def _droplet(learned: Learned, trials: int) -> Search:
+    """``DropletStrategy`` with what was learned; what the package ships has seen the spaces."""
+    draft = SymbolDraft.from_file(learned["draft"]) if "draft" in learned else None
+    return DropletStrategy(prior=_prior(learned), draft=draft), "random"
 
 
-def _drafted(sign: float) -> Make:
-    """``DropletStrategy`` without a prior, with a draft or with the opposite of one."""
-
-    def make(model: Path | None, trials: int) -> Search:
-        trees = shipped_draft() if model is None else read_draft(model)
-        draft = SymbolDraft(_SignedTrees(trees, sign))
-        return DropletStrategy(prior=None, draft=draft), "random"
-
-    return make
-
-
-def _with_both(model: Path | None, trials: int) -> Search:
-    """``DropletStrategy()``, with the prior and the draft of one file."""
-    if model is None:
-        return DropletStrategy(), "random"
-    with both_files(model) as (prior, draft):
-        return (
-            DropletStrategy(
-                prior=TransferModel(PretrainedModel.load(prior)),
-                draft=SymbolDraft.from_file(draft),
-            ),
-            "random",
-        )
-
-
-def _as_published(model: Path | None, trials: int) -> Search:
+def _as_published(learned: Learned, trials: int) -> Search:
     """The published search: half of the trials by evolution, then coordinate descent."""
-    strategy = DropletStrategy(
-        explore_trials=max(1, trials // 2),
-        explorer="evolutionary",
-        descent="coordinate",
-        prior=None,
-        draft=None,
-    )
-    return strategy, "xgb"
+    options: dict[str, Any] = {"explorer": "evolutionary", "descent": "coordinate"}
+    explore = max(1, trials // 2)
+    return DropletStrategy(explore_trials=explore, prior=None, draft=None, **options), "xgb"
 
 
-def _evolutionary(model: Path | None, trials: int) -> Search:
+def _evolutionary(learned: Learned, trials: int) -> Search:
     """TVM's evolutionary search with its own cost model, or with a pretrained one."""
-    cost_model = "xgb" if model is None else TransferModel(PretrainedModel.load(model))
-    return SearchStrategy.create("evolutionary"), cost_model
+    return SearchStrategy.create("evolutionary"), _prior(learned) or "xgb"
 
 
-def _replay_trace(model: Path | None, trials: int) -> Search:
+def _replay_trace(learned: Learned, trials: int) -> Search:
     return SearchStrategy.create("replay-trace"), "random"
 
 
-def _ask_tell(name: str) -> Make:
-    return lambda model, trials: (AskTellStrategy(name), "random")
-
-
-ANNEALING_STEPS = 4
-"""Moves of each annealing chain for a batch, each a replay and a prediction; AutoTVM makes up to
-500, which would take minutes for a batch here."""
-
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "droplet with prior and draft": Experiment(_with_both, "prior and draft"),
-    "droplet": Experiment(_droplet(), "prior"),
-    "droplet without prior": Experiment(_droplet()),
-    "droplet with draft": Experiment(_drafted(sign=1.0), "draft"),
-    "droplet with inverted draft": Experiment(_drafted(sign=-1.0), "draft"),
-    "droplet evolutionary": Experiment(_droplet(explorer="evolutionary"), "prior"),
-    "droplet annealing": Experiment(
-        _droplet(explorer=AnnealingExplorer(steps=ANNEALING_STEPS)), "prior"
-    ),
+    "droplet with prior and draft": Experiment(_droplet, ("prior", "draft")),
+    "droplet": Experiment(_droplet, ("prior",)),
+    "droplet with draft": Experiment(_droplet, ("draft",)),
+    "droplet without prior": Experiment(_droplet),
     "droplet as published": Experiment(_as_published),
     "evolutionary": Experiment(_evolutionary),
-    "evolutionary with prior": Experiment(_evolutionary, "prior"),
+    "evolutionary with prior": Experiment(_evolutionary, ("prior",)),
     "replay-trace": Experiment(_replay_trace),
-    "random": Experiment(_ask_tell("random")),
-    "tpe": Experiment(_ask_tell("tpe")),
-    "local-search": Experiment(_ask_tell("local-search")),
 }
 """All strategies that can be compared."""
 
@@ -186,7 +110,7 @@ def find_experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def make_search(name: str, trials: int, model: Path | None = None) -> Search:
+def make_search(name: str, trials: int, learned: Learned = {}) -> Search:
     """Make the strategy and the cost model of a run.
 
     Parameters
@@ -195,14 +119,7 @@ def make_search(name: str, trials: int, model: Path | None = None) -> Search:
         One of ``STRATEGIES``.
     trials : int
         Trials of the whole run.
-    model : Path | None
-        File of the model that a strategy with a prior starts with; None for an untrained one.
-
-    Raises
-    ------
-    UnknownStrategyError
-        If no strategy has that name.
-    ImportError
-        If the strategy needs a package that is not installed.
+    learned : Learned
+        What it begins with; nothing for an untrained one.
     """
-    return find_experiment(name).make(model, trials)
+    return find_experiment(name).make(learned, trials)

@@ -18,96 +18,43 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import numpy as np
 from tvm_ffi import structural_hash
 
 from tvm.target import Target
 
 from ...cost_model.pretrained_model import PretrainedModel
-from ...cost_model.throughput import relative_throughput
 from ...cost_model.training.training_data import target_text
-from ...draft.draft_file import write_draft
-from ...draft.fitted import fit_draft
 from ..definitions import definition_of
-from ..drafted_space import drafted_space_once
+from ..fit_draft import drafted_space_once, learn_draft
+from ..source_digest import DRAFTING, LEARNING, source_digest
 from ..training import read_space_once
-from .both import write_both
 from .replay import load_space
 from .results import CompareError, file_digest
-from .source_digest import DRAFTING, LEARNING, source_digest
 
-
-@dataclass(frozen=True)
-class Lesson:
-    """A space to learn from.
-
-    Parameters
-    ----------
-    file : Path
-        The space.
-    kept : Path
-        Where what is computed of it is kept, without a suffix.
-    """
-
-    file: Path
-    kept: Path
-
-
-@dataclass(frozen=True)
-class Learner:
-    """Learns what a search begins with.
-
-    Parameters
-    ----------
-    learn : Callable[[Sequence[Lesson], Target, Path], None]
-        Learns from spaces, for a target, and writes a file.
-    sources : Sequence[str]
-        The code that determines it, relative to the package.
-    """
-
-    learn: Callable[[Sequence[Lesson], Target, Path], None]
-    sources: Sequence[str]
+Lesson = tuple[Path, Path]
+"""A space to learn from, and the file, without a suffix, to keep what is computed of it."""
 
 
 def _learn_prior(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
-    workloads = [
-        read_space_once(lesson.file, lesson.kept.with_suffix(".npz")) for lesson in lessons
-    ]
+    workloads = [read_space_once(file, kept.with_suffix(".npz")) for file, kept in lessons]
     PretrainedModel.learn(workloads, target=target_text(target)).save(out)
 
 
 def _learn_draft(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
-    spaces = [
-        drafted_space_once(lesson.file, lesson.kept.with_suffix(".symbols.npz"))
-        for lesson in lessons
-    ]
-    usable = [space.usable for space in spaces]
-    learned = [n for n, rows in enumerate(usable) if rows.any()]
-    symbols = [spaces[n].symbols[usable[n]] for n in learned]
-    throughputs: list[np.ndarray] = [
-        relative_throughput(spaces[n].secs)[usable[n]] for n in learned
-    ]
-    write_draft(out, fit_draft(symbols, throughputs), [spaces[n].name for n in learned])
+    spaces = [drafted_space_once(file, kept.with_suffix(".symbols.npz")) for file, kept in lessons]
+    learn_draft(spaces, out)
 
 
-def _learn_both(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
-    write_both(out, partial(_learn_prior, lessons, target), partial(_learn_draft, lessons, target))
+_LEARNERS: Mapping[
+    str, tuple[Callable[[Sequence[Lesson], Target, Path], None], Sequence[str], str]
+] = {"prior": (_learn_prior, LEARNING, "model"), "draft": (_learn_draft, DRAFTING, "draft")}
+"""How each kind is learned, the sources that determine it, and the suffix of its file."""
 
 
-LEARNERS: Mapping[str, Learner] = {
-    "prior": Learner(_learn_prior, LEARNING),
-    "draft": Learner(_learn_draft, DRAFTING),
-    "prior and draft": Learner(_learn_both, (*LEARNING, *DRAFTING)),
-}
-"""By what is learned."""
-
-
-def train_without_each(
+def learn_without_each(
     space_files: Sequence[Path],
     others: Sequence[Path],
     directory: Path,
@@ -129,11 +76,11 @@ def train_without_each(
     out : TextIO
         Stream for the progress.
     kind : str
-        What is learned: one of ``LEARNERS``.
+        "prior" or "draft".
 
     Returns
     -------
-    models : Mapping[str, Path]
+    learned : Mapping[str, Path]
         The file for each space in ``space_files``, by name.
 
     Raises
@@ -141,28 +88,28 @@ def train_without_each(
     CompareError
         If there is no other workload to learn from.
     """
-    learner = LEARNERS[kind]
+    learn, sources, suffix = _LEARNERS[kind]
     files = {load_space(file).name: file for file in [*others, *space_files]}
     digests = {name: file_digest(file) for name, file in files.items()}
     hashes = {name: _workload_hash(file) for name, file in files.items()}
-    code = source_digest(learner.sources)[:12]
-    models = {}
+    code = source_digest(sources)[:12]
+    learned = {}
     for file in space_files:
         name = load_space(file).name
         taught = [other for other in sorted(files) if hashes[other] != hashes[name]]
         if not taught:
             raise CompareError(f"there is no other workload than {name} to learn from")
         key = hashlib.sha256("".join(digests[other] for other in taught).encode()).hexdigest()
-        suffix = {"prior": "model", "draft": "draft"}.get(kind, "zip")
         model = directory / "models" / code / f"{name}-{key[:12]}.{suffix}"
         if not model.exists():
             print(f"learning from {len(taught)} spaces for {name}", file=out, flush=True)
             features = directory / "features" / code
-            lessons = [Lesson(files[other], features / digests[other]) for other in taught]
+            features.mkdir(parents=True, exist_ok=True)
             model.parent.mkdir(parents=True, exist_ok=True)
-            learner.learn(lessons, Target(dict(load_space(file).target)), model)
-        models[name] = model
-    return models
+            lessons = [(files[other], features / digests[other]) for other in taught]
+            learn(lessons, Target(dict(load_space(file).target)), model)
+        learned[name] = model
+    return learned
 
 
 def _workload_hash(file: Path) -> int:

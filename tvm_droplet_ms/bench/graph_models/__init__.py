@@ -16,8 +16,7 @@
 # under the License.
 """Models to search the graphs of: nothing is downloaded, all weights are random.
 
-``python -m tvm_droplet_ms.bench.live.graphs`` measures them, and
-``python -m tvm_droplet_ms.bench.graph_search`` searches them without measuring.
+``python -m tvm_droplet_ms.bench.live.graphs`` measures them.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,12 +25,10 @@ from functools import partial
 from typing import Any
 
 from .inception import inception_v3
-from .light import light
-from .mobilenet import mobilenet_v2
 from .nasnet import nasnet_a
 from .recurrent import lstm, lstm_by_hand, nasrnn
 from .repvgg import repvgg, repvgg_by_hand
-from .resnets import DEEPER, resnet_v1, resnext
+from .residual import mobilenet_v2, resnet_v1, resnext
 from .transformers import bert_encoder, linear_bert
 
 __all__ = ["MODELS", "GraphModel"]
@@ -45,34 +42,40 @@ class GraphModel:
     ----------
     make : Callable[[], IRModule]
         Makes the module as it is imported.
-    bar : float
-        The least speed of what the search finds over the better of the module as imported and as
-        prepared.
     by_hand : Callable[[], IRModule] or None
         Makes what an expert writes instead, with the same outputs.
     """
 
     make: Callable[[], Any]
-    bar: float = 0.99
     by_hand: Callable[[], Any] | None = None
 
 
+def light(name: str) -> Any:
+    """A light model of the package ``onnx`` as TVM's frontend imports it, without its last softmax.
+    Weights are random."""
+    # These need the package onnx, which is an extra.
+    from ...tuning.frontends import import_model
+    from ..live.model_zoo import light_onnx
+
+    imported = import_model(light_onnx(name))
+    return imported.original or imported.mod
+
+
 MODELS: Mapping[str, GraphModel] = {
-    "densenet121": GraphModel(partial(light, "densenet121"), 1.06),
-    "inception_v2": GraphModel(partial(light, "inception_v2"), 1.02),
-    "resnet50_v1": GraphModel(resnet_v1, 1.08),
-    "bert_encoder": GraphModel(bert_encoder, 1.05),
-    "repvgg_a0": GraphModel(repvgg, 1.15, repvgg_by_hand),
-    "lstm": GraphModel(lstm, 1.5, lstm_by_hand),
+    "densenet121": GraphModel(partial(light, "densenet121")),
+    "inception_v2": GraphModel(partial(light, "inception_v2")),
+    "resnet50_v1": GraphModel(resnet_v1),
+    "bert_encoder": GraphModel(bert_encoder),
+    "repvgg_a0": GraphModel(repvgg, repvgg_by_hand),
+    "lstm": GraphModel(lstm, lstm_by_hand),
     "bert_8": GraphModel(linear_bert),
     "nasrnn": GraphModel(nasrnn),
     "resnext50": GraphModel(resnext),
     "mobilenet_v2": GraphModel(mobilenet_v2),
     "squeezenet": GraphModel(partial(light, "squeezenet")),
     "resnet50": GraphModel(partial(light, "resnet50")),
-    "resnet101_v1": GraphModel(partial(resnet_v1, stages=DEEPER)),
     "vgg19": GraphModel(partial(light, "vgg19")),
     "inception_v3": GraphModel(inception_v3),
     "nasnet_a": GraphModel(nasnet_a),
 }
-"""By name, those whose gain has a bar first. ``resnet50`` is version 1.5."""
+"""By name. ``resnet50`` is version 1.5."""

@@ -40,19 +40,6 @@ def inception_v3(
 
     "Rethinking the Inception Architecture for Computer Vision" (Szegedy et al., CVPR 2016), table 1
     and figures 5 to 7, with the channels of the published network.
-
-    Parameters
-    ----------
-    size : int
-        Extent of the image.
-    pooled : Sequence[int]
-        As ``POOLED``.
-    hidden : Sequence[int]
-        As ``HIDDEN``.
-    last : int
-        Modules at the third extent.
-    classes : int
-        Outputs.
     """
 
     def body(net: Network, x: Any) -> Any:

@@ -31,19 +31,6 @@ def nasnet_a(
 
     "Learning Transferable Architectures for Scalable Image Recognition" (Zoph et al., CVPR 2018),
     figures 2 and 4 and appendix A. Padding is the same on both sides, also where the stride is 2.
-
-    Parameters
-    ----------
-    size : int
-        Extent of the image.
-    stem : int
-        Channels of the first convolution.
-    filters : int
-        Channels of each branch of the first normal cells; a multiple of 4.
-    cells : int
-        Normal cells at each extent.
-    classes : int
-        Outputs.
     """
 
     def body(net: Network, x: Any) -> Any:

@@ -29,13 +29,6 @@ def lstm(steps: int = 16, width: int = 256) -> IRModule:
 
     "Long Short-Term Memory" (Hochreiter and Schmidhuber, 1997), with forget gates.
 
-    Parameters
-    ----------
-    steps : int
-        Steps, the rows of the input.
-    width : int
-        Extent of the input of a step, and of the state.
-
     Returns
     -------
     mod : IRModule
@@ -89,13 +82,6 @@ def nasrnn(steps: int = 5, width: int = 512) -> IRModule:
     "Neural Architecture Search with Reinforcement Learning" (Zoph and Le, ICLR 2017), with the
     sizes of "Equality Saturation for Tensor Graph Superoptimization" (Yang et al., MLSys 2021):
     each product has weights of its own.
-
-    Parameters
-    ----------
-    steps : int
-        Steps, each with an input of its own.
-    width : int
-        Extent of the inputs and of the state.
     """
 
     def body(net: Network, state: Any, *inputs: Any) -> Any:

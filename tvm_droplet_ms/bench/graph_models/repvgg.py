@@ -35,17 +35,7 @@ Stages = Sequence[tuple[int, int]]
 
 
 def repvgg(size: int = 224, stages: Stages = STAGES, classes: int = 1000) -> IRModule:
-    """RepVGG as trained: a 3x3, a 1x1 and the identity, each with its batch norm.
-
-    Parameters
-    ----------
-    size : int
-        Extent of the image.
-    stages : Sequence[tuple[int, int]]
-        As ``STAGES``.
-    classes : int
-        Outputs.
-    """
+    """RepVGG as trained: a 3x3, a 1x1 and the identity, each with its batch norm."""
     return _network(size, stages, classes, _as_trained)
 
 

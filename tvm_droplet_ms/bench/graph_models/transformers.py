@@ -33,19 +33,6 @@ def bert_encoder(
 
     "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (Devlin et
     al., 2019); the defaults are those of its base model, but for the number of layers.
-
-    Parameters
-    ----------
-    layers : int
-        Layers.
-    length : int
-        Tokens.
-    width : int
-        Extent of a token.
-    heads : int
-        Heads of the attention.
-    hidden : int
-        Extent between the two layers of the feed-forward part.
     """
 
     def body(net: Network, x: Any) -> Any:
@@ -87,17 +74,6 @@ def linear_bert(layers: int = 8, length: int = 64, width: int = 1024, heads: int
     Sizes and structure of "Equality Saturation for Tensor Graph Superoptimization" (Yang et al.,
     MLSys 2021). What goes from layer to layer is one product, so that a rewrite may multiply the
     weights of all layers beforehand. That flatters a search.
-
-    Parameters
-    ----------
-    layers : int
-        Layers.
-    length : int
-        Tokens.
-    width : int
-        Extent of a token.
-    heads : int
-        Heads of the attention.
 
     Returns
     -------

@@ -29,15 +29,7 @@ EPSILON = 1e-5
 
 
 class Network:
-    """A Relax function that is being written.
-
-    Parameters
-    ----------
-    emit : Callable[[Any], Any]
-        Binds an expression to a variable, as ``relax.BlockBuilder.emit`` does.
-    seed : int
-        Seed of the weights. The same calls in the same order make the same weights.
-    """
+    """A Relax function that is being written."""
 
     def __init__(self, emit: Callable[[Any], Any], seed: int = 0) -> None:
         self.emit = emit

@@ -14,9 +14,8 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Live benchmarks: tuning runs and measurements on this machine, each a command of its own.
+"""Live benchmarks on this machine, each a command of its own.
 
-``python -m tvm_droplet_ms.bench.live.compare`` compares search methods. ``batches``, ``whole``,
-``start`` and ``overhead`` measure the cost of building, running, starting and proposing.
-``cost_models`` compares how well cost models rank.
+``compare`` compares search methods on kernels, ``models`` whole models with what they came from,
+``graphs`` searched graphs, and ``gpu`` tunes on a GPU that is at hand for minutes.
 """

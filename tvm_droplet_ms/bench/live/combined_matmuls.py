@@ -45,11 +45,6 @@ class _Unbind(relax.PyExprMutator):  # type: ignore[misc]
 def combine_matmuls(mod: IRModule) -> IRModule | None:
     """Merge the matmuls of one input.
 
-    Parameters
-    ----------
-    mod : IRModule
-        A module whose only function is ``main``.
-
     Returns
     -------
     combined : IRModule or None

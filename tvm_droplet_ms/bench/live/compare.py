@@ -17,13 +17,14 @@
 """Compare search methods live: the same layers, trials, builder, runner, batches and seeds for all.
 
     python -m tvm_droplet_ms.bench.live.compare --out live
-    python -m tvm_droplet_ms.bench.live.compare --out live --report --markdown
+    python -m tvm_droplet_ms.bench.live.compare --records docs/data/live_five_seeds.csv
 
 Each run is a process of its own. The seeds come one after the other; within a seed and a layer the
 methods alternate, and the one that begins changes. A finished run is a file in ``--out`` and is not
 repeated: after a stop, the same command goes on. At the end, the winners of all runs at every
 checkpoint are rebuilt, checked against the layer without a schedule, and timed together in
-alternation. ``--report`` prints the available results.
+alternation. ``--report`` prints the available results, ``--records`` those of a file that ``--csv``
+wrote.
 """
 
 import argparse
@@ -33,20 +34,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .compare_report import LEGEND, Columns, layer_report, summary
-from .comparison import LayerResults, Run
-from .experience_options import add_draft_option, add_experience_options, given_experience
+from .compare_report import Report
+from .comparison import LayerResults, Run, read_records, write_records
 from .layers import ALL_LAYERS, LAYERS
-from .methods import METHODS, MethodError, check_methods
-from .records import write_records
-from .store import ResultError, ResultStore, make_parser, make_store
+from .methods import METHODS
+from .store import ResultError, ResultStore, given_files, make_parser, make_store
 
 CHECKPOINTS = (8, 16, 32, 64, 128)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse and check the command line."""
-    parser = make_parser(__doc__, "live")
+    parser = make_parser(__doc__, "live", files=("prior", "draft"))
     parser.add_argument("--layers", nargs="+", choices=ALL_LAYERS, default=list(LAYERS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--baseline", choices=METHODS, default="evolutionary")
@@ -57,10 +56,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--checkpoints", nargs="+", type=int, help="8 16 32 64 128, as far as --trials goes"
     )
     parser.add_argument("--rounds", type=int, default=10, help="timings of each winner")
-    parser.add_argument("--run-tables", action="store_true", help="print a row for each run too")
     parser.add_argument("--csv", type=Path, help="write the latencies and seconds to this file too")
-    add_experience_options(parser)
-    add_draft_option(parser)
+    parser.add_argument("--records", type=Path, help="print the tables of such a file, and end")
     args = parser.parse_args(arguments)
     for option in ("trials", "batch", "rounds"):
         if getattr(args, option) < 1:
@@ -79,9 +76,8 @@ def run_name(layer: str, method: str, seed: int) -> str:
 
 def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -> dict[str, object]:
     """Settings that determine a run."""
-    made = ALL_LAYERS[layer]
-    given = given_experience(args)
-    experience = {name: path for name, path in given.items() if METHODS[method].takes(name)}
+    made, takes = ALL_LAYERS[layer], METHODS[method].takes
+    files = {name: path for name, path in given_files(args).items() if name in takes}
     return {
         "layer": layer,
         "workload": [made.function, *made.arguments],
@@ -89,7 +85,7 @@ def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -
         "seed": seed,
         "trials": args.trials,
         "batch": args.batch,
-        **({"experience": experience} if experience else {}),
+        "files": files,
     }
 
 
@@ -126,12 +122,10 @@ def remeasure(
     finished: dict[str, float],
 ) -> None:
     """Time the winners of a layer's runs, and put them among the results."""
-    ordered = [key for key in results.runs]
-    names = [run_name(layer, method, seed) for method, seed in ordered]
     settings = {
         "layer": layer,
-        "runs": names,
-        "finished": [finished[name] for name in names],
+        "runs": list(finished),
+        "finished": list(finished.values()),
         "checkpoints": args.checkpoints,
         "rounds": args.rounds,
     }
@@ -140,42 +134,48 @@ def remeasure(
     timed = store.get(f"winners-{layer}-{digest}", "remeasuring", settings)
     if timed is None:
         return
-    for (method, seed), kernels in zip(ordered, timed["kernels"], strict=True):
+    for (method, seed), kernels in zip(results.runs, timed["kernels"], strict=True):
         for checkpoint, kernel in zip(args.checkpoints, kernels, strict=True):
-            if kernel is not None:
-                results.kernels[method, seed, checkpoint] = kernel
+            if kernel is None:
+                continue
+            if kernel["error"] is None:
+                results.latencies[method, seed, checkpoint] = kernel["median"]
+            else:
+                name = run_name(layer, method, seed)
+                print(f"the winner of {name} at {checkpoint}: {kernel['error']}", file=sys.stderr)
 
 
-def report(args: argparse.Namespace, results: dict[str, LayerResults]) -> str:
-    """The tables and the settings behind them."""
-    has_prior = any(METHODS[name].has_prior for name in args.methods)
-    shown = (args.baseline, args.methods, args.seeds, args.checkpoints, args.markdown)
-    columns = Columns(*shown, has_prior)
-    known = {layer: found for layer, found in results.items() if found.runs}
-    environments = {run.environment for found in known.values() for run in found.runs.values()}
-    lines = sorted(environments)
-    lines.append(
-        f"{args.trials} trials a run in batches of at most {args.batch}, fast_measure, seeds "
-        f"{', '.join(map(str, args.seeds))}; baseline: {args.baseline}; a winner's time is the "
-        f"median of {args.rounds} rounds."
-    )
-    parts = ["\n".join(lines)]
-    if args.run_tables:
-        parts += [layer_report(layer, found, columns) for layer, found in known.items()]
-    return "\n\n".join([*parts, summary(known, columns), LEGEND])
+def print_records(path: Path, baseline: str) -> None:
+    """Print the tables of a file that ``write_records`` wrote."""
+    layers, checkpoints = read_records(path)
+    keys = [key for results in layers.values() for key in results.runs]
+    methods = list(dict.fromkeys(method for method, _ in keys))
+    report = Report(layers, baseline, methods, sorted({seed for _, seed in keys}), checkpoints)
+    print(f"{report.ratios()}\n\n{report.seconds()}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run missing runs and print the tables; return 1 if one failed."""
     args = parse_arguments(arguments)
+    if args.records:
+        print_records(args.records, args.baseline)
+        return 0
     try:
-        if not args.report:
-            check_methods(args.methods)
         results = run_all(args, make_store(args))
-    except (MethodError, ResultError) as error:
+    except ResultError as error:
         print(f"compare: error: {error}", file=sys.stderr)
         return 1
-    print("\n" + report(args, results))
+    known = {layer: found for layer, found in results.items() if found.runs}
+    for line in sorted(
+        {run.environment for found in known.values() for run in found.runs.values()}
+    ):
+        print(line)
+    print(
+        f"{args.trials} trials a run in batches of at most {args.batch}, fast_measure, seeds "
+        f"{', '.join(map(str, args.seeds))}; baseline: {args.baseline}; a winner's time is the "
+        f"median of {args.rounds} rounds.\n"
+    )
+    print(Report(known, args.baseline, args.methods, args.seeds, args.checkpoints).text())
     if args.csv:
         write_records(args.csv, results, args.checkpoints)
     expected = len(args.layers) * len(args.methods) * len(args.seeds)

@@ -18,12 +18,13 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .comparison import LayerResults, interval, mean_ratio, ratios_of, worst_layer
+from ...report import align
+from .comparison import LayerResults, Run, interval, mean_ratio, ratios_of, worst_layer
 from .layers import ALL_LAYERS
-from .tables import format_table, last_line, spread
+from .methods import METHODS
 
 BOUNDS = (0.9, 0.8)
 """Ratios of single runs that are counted: far behind the baseline."""
@@ -33,8 +34,7 @@ LEGEND = """\
   above 1 the method is faster. The geometric mean over layers and seeds, with its 95% bootstrap
   interval (layers are drawn, then seeds of each), and the worst layer's geometric mean.
 - latency: the winner of the first trials by its record, rebuilt and timed together with all other
-  winners of the layer, in alternation and on new buffers in each round: the median, with the
-  interquartile range in % of it.
+  winners of the layer, in alternation and on new buffers in each round: the median.
 - time over record: the re-measured latency of the last winner over the time of its record, the
   median over runs and the largest: above 1 the record was lucky.
 - trials to the baseline: the first trial whose record is as fast as the baseline's last winner of
@@ -44,185 +44,132 @@ LEGEND = """\
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Contents of the tables.
+class Report:
+    """The tables of a comparison."""
 
-    Parameters
-    ----------
-    baseline : str
-        The method that the others are compared with.
-    methods : Sequence[str]
-        The methods, in the order of the rows.
-    seeds, checkpoints : Sequence[int]
-        Seeds and checkpoints of the runs.
-    markdown : bool
-        Whether tables are in Markdown.
-    has_prior : bool
-        Whether a method begins with the cost model that comes with the package.
-    """
-
+    layers: Mapping[str, LayerResults]
     baseline: str
     methods: Sequence[str]
     seeds: Sequence[int]
     checkpoints: Sequence[int]
-    markdown: bool
-    has_prior: bool = False
 
+    def text(self) -> str:
+        """All tables, in Markdown."""
+        parts = [self.ratios(), "### Single runs", self._single_runs(), "### Cost", self._cost()]
+        return "\n\n".join([*parts, LEGEND])
 
-def summary(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    """Tables of the ratios, of how single runs fare, and of the cost of the runs."""
-    return "\n\n".join(
-        [
-            ratio_report(layers, columns),
-            _title("Single runs", columns),
-            _single_run_table(layers, columns),
-            _title("Cost", columns),
-            _cost_table(layers, columns),
-        ]
-    )
+    def ratios(self) -> str:
+        """The ratios over all layers, over those that the shipped cost model has not seen, and
+        layer by layer."""
+        parts = ["### All layers", self._ratio_table(self.layers)]
+        seen = [name for name in self.layers if ALL_LAYERS[name].training_space]
+        unseen = {name: found for name, found in self.layers.items() if name not in seen}
+        has_prior = any("prior" in METHODS[method].takes for method in self.methods)
+        if seen and unseen and has_prior:
+            parts.append(
+                f"### Without {', '.join(seen)}, which the shipped cost model learned from"
+            )
+            parts.append(self._ratio_table(unseen))
+        return "\n\n".join([*parts, "### Layer by layer", self._layer_table()])
 
+    def seconds(self) -> str:
+        """The seconds of each method's runs together."""
+        lines = [["method", "runs", "seconds of tuning"]]
+        for method in self.methods:
+            secs = [run.wall_secs for _, _, run in self._runs(method)]
+            lines.append([method, str(len(secs)), f"{sum(secs):.0f}"])
+        return align(lines)
 
-def ratio_report(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    """The ratios over all layers, over those that the shipped cost model has not seen, and layer by
-    layer."""
-    parts = [_title("All layers", columns), _ratio_table(layers, columns)]
-    seen = [name for name in layers if ALL_LAYERS[name].training_space]
-    unseen = {name: results for name, results in layers.items() if name not in seen}
-    if seen and unseen and columns.has_prior:
-        title = f"Without {', '.join(seen)}, which the shipped cost model learned from"
-        parts += [_title(title, columns), _ratio_table(unseen, columns)]
-    parts += [_title("Layer by layer", columns), _layer_table(layers, columns)]
-    return "\n\n".join(parts)
+    def _runs(self, method: str) -> Iterator[tuple[LayerResults, int, Run]]:
+        for results in self.layers.values():
+            for seed in self.seeds:
+                if (method, seed) in results.runs:
+                    yield results, seed, results.runs[method, seed]
 
+    def _at(self) -> list[str]:
+        return [f"at {checkpoint}" for checkpoint in self.checkpoints]
 
-def _title(text: str, columns: Columns) -> str:
-    return f"### {text}" if columns.markdown else text
+    def _ratios(
+        self, layers: Mapping[str, LayerResults], method: str
+    ) -> Iterator[dict[str, list[float]]]:
+        """The ratios of each layer at each checkpoint."""
+        for checkpoint in self.checkpoints:
+            yield ratios_of(layers, self.baseline, method, self.seeds, checkpoint)
 
+    def _ratio_table(self, layers: Mapping[str, LayerResults]) -> str:
+        lines = [["ratio", *self._at()]]
+        for method in self.methods:
+            line = [method]
+            for ratios in self._ratios(layers, method):
+                if not ratios:
+                    line.append("-")
+                elif method == self.baseline:
+                    line.append("1")
+                else:
+                    low, high = interval(ratios)
+                    name, worst = worst_layer(ratios)
+                    mean = mean_ratio(ratios)
+                    line.append(f"{mean:.3f} ({low:.3f} to {high:.3f}), {name} {worst:.2f}")
+            lines.append(line)
+        return align(lines)
 
-def _ratio_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    rows = []
-    for method in columns.methods:
-        row = [method]
-        for checkpoint in columns.checkpoints:
-            ratios = ratios_of(layers, columns.baseline, method, columns.seeds, checkpoint)
-            if not ratios:
-                row.append("-")
-            elif method == columns.baseline:
-                row.append("1")
-            else:
-                low, high = interval(ratios)
-                name, worst = worst_layer(ratios)
-                row.append(
-                    f"{mean_ratio(ratios):.3f} ({low:.3f} to {high:.3f}), {name} {worst:.2f}"
-                )
-        rows.append(row)
-    header = ["ratio", *(f"at {checkpoint}" for checkpoint in columns.checkpoints)]
-    return format_table(header, rows, columns.markdown)
+    def _layer_table(self) -> str:
+        lines = [["layer", "method", *self._at()]]
+        for name in self.layers:
+            for method in self.methods:
+                if method != self.baseline:
+                    found = self._ratios(self.layers, method)
+                    cells = [spread(ratios[name]) if name in ratios else "-" for ratios in found]
+                    lines.append([ALL_LAYERS[name].description, method, *cells])
+        return align(lines)
 
-
-def _layer_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    """The ratios of each layer: the geometric mean over the seeds, the smallest and the largest."""
-    rows = []
-    for name in layers:
-        for method in columns.methods:
-            if method == columns.baseline:
-                continue
-            row = [ALL_LAYERS[name].description, method]
-            for checkpoint in columns.checkpoints:
-                ratios = ratios_of(layers, columns.baseline, method, columns.seeds, checkpoint)
-                row.append(spread(ratios[name]) if name in ratios else "-")
-            rows.append(row)
-    header = ["layer", "method", *(f"at {checkpoint}" for checkpoint in columns.checkpoints)]
-    return format_table(header, rows, columns.markdown)
-
-
-def _single_run_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    """Runs far below the baseline, and how far records flatter."""
-    rows = []
-    for method in columns.methods:
-        row = [method]
-        for checkpoint in columns.checkpoints:
-            ratios = ratios_of(layers, columns.baseline, method, columns.seeds, checkpoint)
-            known = [ratio for seeds in ratios.values() for ratio in seeds]
-            below = [sum(ratio < bound for ratio in known) for bound in BOUNDS]
-            row.append(f"{', '.join(map(str, below))} of {len(known)}" if known else "-")
-        flattery = [
-            found
-            for results in layers.values()
-            for seed in columns.seeds
-            if (found := results.flattery(method, seed, columns.checkpoints[-1])) is not None
-        ]
-        if flattery:
-            row.append(f"{statistics.median(flattery):.3f}, {max(flattery):.2f}")
-        rows.append([*row, *["-"] * (not flattery)])
-    bounds = " and ".join(f"{bound:.2f}" for bound in BOUNDS)
-    header = [f"runs below {bounds}", *(f"at {number}" for number in columns.checkpoints)]
-    return format_table([*header, "time over record"], rows, columns.markdown)
-
-
-def _cost_table(layers: Mapping[str, LayerResults], columns: Columns) -> str:
-    rows = []
-    for method in columns.methods:
-        pairs = [(results, seed) for results in layers.values() for seed in columns.seeds]
-        pairs = [(results, seed) for results, seed in pairs if (method, seed) in results.runs]
-        if not pairs:
-            continue
-        runs = [results.runs[method, seed] for results, seed in pairs]
-        to_baseline = [
-            results.trials_to_baseline(columns.baseline, method, seed, columns.checkpoints[-1])
-            for results, seed in pairs
-        ]
-        reached = [math.inf if trials is None else trials for trials in to_baseline]
-        middle = statistics.median_high(reached)
-        rows.append(
-            [
-                method,
-                str(len(runs)),
-                str(sum(trial.secs is None for run in runs for trial in run.trials)),
-                "never" if middle == math.inf else f"{middle:.0f}",
-                f"{sum(trials is not None for trials in to_baseline)} of {len(runs)}",
-                f"{sum(run.wall_secs for run in runs):.0f}",
-                f"{sum(run.proposing_secs for run in runs):.0f}",
+    def _single_runs(self) -> str:
+        """Runs far below the baseline, and how far records flatter."""
+        bounds = " and ".join(f"{bound:.2f}" for bound in BOUNDS)
+        lines = [[f"runs below {bounds}", *self._at(), "time over record"]]
+        for method in self.methods:
+            line = [method]
+            for ratios in self._ratios(self.layers, method):
+                known = [ratio for seeds in ratios.values() for ratio in seeds]
+                below = [sum(ratio < bound for ratio in known) for bound in BOUNDS]
+                line.append(f"{', '.join(map(str, below))} of {len(known)}" if known else "-")
+            flattery = [
+                found
+                for results, seed, _ in self._runs(method)
+                if (found := results.flattery(method, seed, self.checkpoints[-1])) is not None
             ]
-        )
-    header = ["method", "runs", "failed trials", "trials to the baseline", "reached it"]
-    return format_table([*header, "seconds", "of them proposing"], rows, columns.markdown)
+            shown = f"{statistics.median(flattery):.3f}, {max(flattery):.2f}" if flattery else "-"
+            lines.append([*line, shown])
+        return align(lines)
 
-
-def layer_report(name: str, results: LayerResults, columns: Columns) -> str:
-    """The latencies and the ratios of one layer, a row for each run."""
-    rows, notes = [], []
-    for method in columns.methods:
-        for seed in columns.seeds:
-            run = results.runs.get((method, seed))
-            if run is None:
+    def _cost(self) -> str:
+        header = ["method", "runs", "failed trials", "trials to the baseline", "reached it"]
+        lines = [[*header, "seconds", "of them proposing"]]
+        for method in self.methods:
+            found = list(self._runs(method))
+            if not found:
                 continue
-            row = [method, str(seed), str(len(run.trials))]
-            row += [_latency(results, method, seed, number) for number in columns.checkpoints]
-            ratios = [
-                results.ratio(columns.baseline, method, seed, number)
-                for number in columns.checkpoints
+            runs = [run for _, _, run in found]
+            last = self.checkpoints[-1]
+            trials = [
+                results.trials_to_baseline(self.baseline, method, seed, last)
+                for results, seed, _ in found
             ]
-            row += ["-" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
-            rows.append([*row, f"{run.wall_secs:.0f}"])
-            errors = [trial.error for trial in run.trials if trial.error]
-            if errors:
-                notes.append(f"- {method}, seed {seed}: {len(errors)} failed: {errors[0]}")
-    header = ["method", "seed", "trials", *(f"us at {number}" for number in columns.checkpoints)]
-    header += [*(f"ratio at {number}" for number in columns.checkpoints), "seconds"]
-    title = _title(f"{name}: {ALL_LAYERS[name].description}", columns)
-    notes += [
-        f"- {method}, seed {seed}, winner at {checkpoint}: {last_line(kernel['error'])}"
-        for (method, seed, checkpoint), kernel in results.kernels.items()
-        if kernel["error"]
-    ]
-    table = format_table(header, rows, columns.markdown)
-    return "\n\n".join([title, table, *(["\n".join(notes)] if notes else [])])
+            middle = statistics.median_high(math.inf if n is None else n for n in trials)
+            lines.append(
+                [
+                    method,
+                    str(len(runs)),
+                    str(sum(trial.secs is None for run in runs for trial in run.trials)),
+                    "never" if middle == math.inf else f"{middle:.0f}",
+                    f"{sum(n is not None for n in trials)} of {len(runs)}",
+                    f"{sum(run.wall_secs for run in runs):.0f}",
+                    f"{sum(run.proposing_secs for run in runs):.0f}",
+                ]
+            )
+        return align(lines)
 
 
-def _latency(results: LayerResults, method: str, seed: int, checkpoint: int) -> str:
-    kernel = results.kernels.get((method, seed, checkpoint))
-    if kernel is None or kernel["median"] is None:
-        return "-"
-    low, high = kernel["quartiles"]
-    return f"{1e6 * kernel['median']:.1f} ({100 * (high - low) / kernel['median']:.1f})"
+def spread(ratios: Sequence[float]) -> str:
+    """The geometric mean, and the smallest and the largest."""
+    return f"{statistics.geometric_mean(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"

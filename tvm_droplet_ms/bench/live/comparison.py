@@ -14,21 +14,63 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Ratios of latencies over layers and seeds, with bootstrap intervals. Imports no TVM."""
+"""Runs of a live comparison, and the ratios of their latencies. Imports no TVM."""
 
+import csv
 import math
 import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from .trials import Trial, first_within
-
 _DRAWS = 10_000
+"""Bootstrap samples of an interval."""
+
+_LATENCY = "us_at_"
+"""The prefix of a column of latencies."""
 
 RATIOS = Mapping[str, Sequence[float]]
 """For each layer the ratios of its seeds."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measured candidate.
+
+    Parameters
+    ----------
+    secs : float | None
+        The recorded time in seconds, the mean of the repeats, by which TVM's database ranks; None
+        for a failure.
+    elapsed : float
+        The seconds from the start of tuning until the result of the trial's batch arrived.
+    error : str | None
+        The error of a failure.
+    trace : Any
+        The JSON of the trace, if the trial was faster than all before it; None otherwise.
+    """
+
+    secs: float | None
+    elapsed: float
+    error: str | None = None
+    trace: Any = None
+
+    @property
+    def rank(self) -> float:
+        """The recorded time in seconds; infinity for a failure."""
+        return math.inf if self.secs is None else self.secs
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields, for ``Trial(**fields)``."""
+        return asdict(self)
+
+
+def best_trial(trials: Sequence[Trial], checkpoint: int) -> Trial | None:
+    """The fastest of the first trials by its record; None if all of them failed."""
+    best = min(trials[:checkpoint], key=lambda trial: trial.rank, default=None)
+    return best if best is not None and best.secs is not None else None
 
 
 @dataclass(frozen=True)
@@ -55,10 +97,9 @@ class Run:
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Run":
         """Read a result of ``tuning.tune``."""
-        profile = content["profile"]
-        measuring = sum(profile.get(scope, 0.0) for scope in _NOT_PROPOSING)
+        measuring = sum(content["profile"].get(scope, 0.0) for scope in _NOT_PROPOSING)
         return Run(
-            [Trial.from_json(trial) for trial in content["trials"]],
+            [Trial(**trial) for trial in content["trials"]],
             content["wall_secs"],
             content["wall_secs"] - measuring,
             content["environment"],
@@ -86,43 +127,36 @@ class LayerResults:
     ----------
     runs : dict
         Runs by method and seed.
-    kernels : dict
-        The re-measured winner by method, seed and checkpoint: ``error``, ``median`` and
-        ``quartiles`` in seconds.
+    latencies : dict
+        The re-measured latency of the winner in seconds by method, seed and checkpoint.
     """
 
     runs: dict[tuple[str, int], Run] = field(default_factory=dict)
-    kernels: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)
-
-    def latency(self, method: str, seed: int, checkpoint: int) -> float | None:
-        """The re-measured latency in seconds; None where there is none."""
-        kernel = self.kernels.get((method, seed, checkpoint))
-        return None if kernel is None else kernel["median"]
+    latencies: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
     def ratio(self, baseline: str, method: str, seed: int, checkpoint: int) -> float | None:
         """The latency of the baseline over that of a method with the same seed: above 1, the method
         is faster."""
-        ours = self.latency(method, seed, checkpoint)
-        theirs = self.latency(baseline, seed, checkpoint)
+        ours = self.latencies.get((method, seed, checkpoint))
+        theirs = self.latencies.get((baseline, seed, checkpoint))
         return None if ours is None or theirs is None else theirs / ours
 
     def flattery(self, method: str, seed: int, checkpoint: int) -> float | None:
         """The re-measured latency of a winner over its record: above 1, the record was lucky."""
-        latency = self.latency(method, seed, checkpoint)
-        run = self.runs.get((method, seed))
-        if latency is None or run is None:
-            return None
-        records = [trial.secs for trial in run.trials[:checkpoint] if trial.secs is not None]
-        return latency / min(records) if records else None
+        latency, run = self.latencies.get((method, seed, checkpoint)), self.runs.get((method, seed))
+        best = None if run is None else best_trial(run.trials, checkpoint)
+        return None if latency is None or best is None else latency / best.rank
 
     def trials_to_baseline(
         self, baseline: str, method: str, seed: int, checkpoint: int
     ) -> int | None:
         """The first trial of a method whose record is as fast as the baseline's re-measured winner
         of the same seed; None if there is none."""
-        latency = self.latency(baseline, seed, checkpoint)
-        run = self.runs.get((method, seed))
-        return None if latency is None or run is None else first_within(run.trials, latency)
+        latency, run = self.latencies.get((baseline, seed, checkpoint)), self.runs[method, seed]
+        if latency is None:
+            return None
+        reached = (n for n, trial in enumerate(run.trials, 1) if trial.rank <= latency)
+        return next(reached, None)
 
 
 def ratios_of(
@@ -144,26 +178,18 @@ def ratios_of(
 
 def mean_ratio(ratios: RATIOS) -> float:
     """The geometric mean over the layers of the geometric means over their seeds."""
-    return math.exp(statistics.fmean(_mean_log(seeds) for seeds in ratios.values()))
+    return statistics.geometric_mean(map(statistics.geometric_mean, ratios.values()))
 
 
 def worst_layer(ratios: RATIOS) -> tuple[str, float]:
     """The layer with the smallest geometric mean over its seeds, and this mean."""
-    means = {name: math.exp(_mean_log(seeds)) for name, seeds in ratios.items()}
-    name = min(means, key=lambda layer: means[layer])
+    means = {name: statistics.geometric_mean(seeds) for name, seeds in ratios.items()}
+    name = min(means, key=means.__getitem__)
     return name, means[name]
 
 
-def interval(ratios: RATIOS, *, draws: int = _DRAWS) -> tuple[float, float]:
-    """The 95% bootstrap interval of ``mean_ratio``: draws layers, then seeds of each.
-
-    Parameters
-    ----------
-    ratios : Mapping[str, Sequence[float]]
-        The ratios of each layer; not empty.
-    draws : int
-        Number of bootstrap samples.
-    """
+def interval(ratios: RATIOS) -> tuple[float, float]:
+    """The 95% bootstrap interval of ``mean_ratio``: draws layers, then seeds of each."""
     logs = [[math.log(ratio) for ratio in seeds] for seeds in ratios.values()]
     generator = random.Random(0)
     means = sorted(
@@ -171,11 +197,39 @@ def interval(ratios: RATIOS, *, draws: int = _DRAWS) -> tuple[float, float]:
             statistics.fmean(generator.choices(of_layer, k=len(of_layer)))
             for of_layer in generator.choices(logs, k=len(logs))
         )
-        for _ in range(draws)
+        for _ in range(_DRAWS)
     )
-    low, high = (math.exp(means[round(share * (draws - 1))]) for share in (0.025, 0.975))
+    low, high = (math.exp(means[round(share * (_DRAWS - 1))]) for share in (0.025, 0.975))
     return low, high
 
 
-def _mean_log(ratios: Iterable[float]) -> float:
-    return statistics.fmean(map(math.log, ratios))
+def write_records(
+    path: Path, layers: Mapping[str, LayerResults], checkpoints: Sequence[int]
+) -> None:
+    """Write a row for each run: its latencies in microseconds and its seconds of tuning."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        latencies = [f"{_LATENCY}{checkpoint}" for checkpoint in checkpoints]
+        writer.writerow(["layer", "method", "seed", *latencies, "seconds"])
+        for name, results in layers.items():
+            for (method, seed), run in results.runs.items():
+                secs = [results.latencies.get((method, seed, number)) for number in checkpoints]
+                cells = ["" if latency is None else f"{1e6 * latency:.1f}" for latency in secs]
+                writer.writerow([name, method, seed, *cells, f"{run.wall_secs:.0f}"])
+
+
+def read_records(path: Path) -> tuple[dict[str, LayerResults], list[int]]:
+    """Read the layers and the checkpoints written by ``write_records``."""
+    layers: dict[str, LayerResults] = {}
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        names = [name for name in reader.fieldnames or () if name.startswith(_LATENCY)]
+        checkpoints = [int(name.removeprefix(_LATENCY)) for name in names]
+        for row in reader:
+            results = layers.setdefault(row["layer"], LayerResults())
+            method, seed = row["method"], int(row["seed"])
+            results.runs[method, seed] = Run([], float(row["seconds"]), 0.0, "")
+            for name, checkpoint in zip(names, checkpoints, strict=True):
+                if row[name]:
+                    results.latencies[method, seed, checkpoint] = 1e-6 * float(row[name])
+    return layers, checkpoints

@@ -34,10 +34,11 @@ import sys
 from typing import Any
 
 from ..graph_models import MODELS
+from ..source_digest import TUNING
 from .graphs_report import estimate_table, mean_speed, speed_table
-from .store import SOURCE_FOLDERS, make_parser, make_store
+from .store import make_parser, make_store
 
-FOLDERS = (*SOURCE_FOLDERS, "graph", "bench/graph_models")
+FOLDERS = (*TUNING, "graph", "bench/graph_models")
 """Folders of the package whose code determines a result."""
 
 
@@ -76,9 +77,8 @@ def main() -> int:
             failures += run is None
             if run is not None:
                 runs.setdefault(model, []).append(run)
-    bars = {name: model.bar for name, model in MODELS.items()}
-    print("\n" + speed_table(runs, bars, args.markdown))
-    print("\n" + estimate_table(runs, args.markdown))
+    print("\n" + speed_table(runs))
+    print("\n" + estimate_table(runs))
     mean = mean_speed(runs)
     if mean is not None:
         print(f"\nmean speed over the graphs as imported: {mean:.2f}")

@@ -21,7 +21,8 @@ from itertools import combinations
 from statistics import geometric_mean, median
 from typing import Any
 
-from .tables import format_table, spread
+from ...report import align
+from .compare_report import spread
 
 IMPORTED, PREPARED, FOUND, BY_HAND = "as imported", "prepared", "found", "by hand"
 COMBINED = "prepared, matmuls combined"
@@ -30,7 +31,6 @@ COMBINED = "prepared, matmuls combined"
 SPEED_HEADER = (
     "model",
     "seeds",
-    "bar",
     "found",
     "prepared / imported",
     "found / by hand",
@@ -50,25 +50,13 @@ LEAST_DIFFERENCE = 0.05
 Run = Mapping[str, Any]
 
 
-def speed_table(
-    runs: Mapping[str, Sequence[Run]], bars: Mapping[str, float], markdown: bool
-) -> str:
-    """A line for each model; speeds are means over the seeds, with the smallest and the largest.
-
-    Parameters
-    ----------
-    runs : Mapping[str, Sequence[Mapping[str, Any]]]
-        Results of ``graphs_run`` by model, one for each seed.
-    bars : Mapping[str, float]
-        The least speed of what is found, by model.
-    markdown : bool
-        Whether to print Markdown.
-    """
-    rows = [_row(model, results, bars[model]) for model, results in runs.items()]
-    return format_table(SPEED_HEADER, rows, markdown)
+def speed_table(runs: Mapping[str, Sequence[Run]]) -> str:
+    """A line for each model; speeds are means over the seeds, with the smallest and the largest."""
+    rows = [_row(model, results) for model, results in runs.items()]
+    return align([SPEED_HEADER, *rows])
 
 
-def _row(model: str, runs: Sequence[Run], bar: float) -> list[str]:
+def _row(model: str, runs: Sequence[Run]) -> list[str]:
     searches = [run["search"] for run in runs]
     measured = [search["measured"] or {} for search in searches]
     searching = [m.get("pricing_secs", 0.0) - m.get("timing_secs", 0.0) for m in measured]
@@ -76,7 +64,6 @@ def _row(model: str, runs: Sequence[Run], bar: float) -> list[str]:
     return [
         model,
         str(len(runs)),
-        f"{bar:.2f}",
         _spread([speed(run) for run in runs]),
         _spread([_ratio(run, IMPORTED, PREPARED) for run in runs]),
         _spread([_ratio(run, BY_HAND, FOUND) for run in runs]),
@@ -109,11 +96,6 @@ def _ratio(run: Run, over: str, under: str) -> float | None:
 def speed(run: Run) -> float | None:
     """The time of the better of the graphs as imported and as prepared over that of what was found.
 
-    Parameters
-    ----------
-    run : Mapping[str, Any]
-        A result of ``graphs_run``.
-
     Returns
     -------
     speed : float or None
@@ -134,27 +116,19 @@ def _limit(search: Mapping[str, Any]) -> str:
     return "; ".join([measured["verdict"], *measured["limits"][:2]]).replace("|", "/")
 
 
-def estimate_table(runs: Mapping[str, Sequence[Run]], markdown: bool) -> str:
-    """How good the estimates of whole graphs were, by model and for all.
-
-    Parameters
-    ----------
-    runs : Mapping[str, Sequence[Mapping[str, Any]]]
-        Results of ``graphs_run`` by model.
-    markdown : bool
-        Whether to print Markdown.
-    """
+def estimate_table(runs: Mapping[str, Sequence[Run]]) -> str:
+    """How good the estimates of whole graphs were, by model and for all."""
     header = ("model", "graphs", "error of the estimate", "of the kernels' sum", "order right")
     every = [run for results in runs.values() for run in results]
     rows = [_estimate_row(model, results) for model, results in runs.items()]
-    return format_table(header, [*rows, _estimate_row("all", every)], markdown)
+    return align([header, *rows, _estimate_row("all", every)])
 
 
 def _estimate_row(name: str, runs: Sequence[Run]) -> list[str]:
     timed = [_timed_graphs(run) for run in runs]
     graphs = [graph for each in timed for graph in each]
     if not graphs:
-        return [name, "0"]
+        return [name, "0", "-", "-", "-"]
     errors = [
         median(abs(graph[kind] / graph["whole_secs"] - 1) for graph in graphs)
         for kind in ("estimate_secs", "kernels_secs")

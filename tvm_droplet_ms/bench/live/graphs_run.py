@@ -35,9 +35,8 @@ from ...tuning.stop import StopRequest
 from ...tuning.target import cpu_target
 from ..graph_models import MODELS
 from .combined_matmuls import combine_matmuls
-from .environment import environment
 from .graphs_report import BY_HAND, COMBINED, FOUND, IMPORTED, PREPARED
-from .store import Task, serve
+from .store import Task, environment, serve
 
 MOST_SECS = 24 * 3600.0
 """A clock that does not end the comparison: all kernels are to get their trials."""

@@ -31,7 +31,7 @@ class Layer:
         The operator and its shapes.
     function : str
         The function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it.
-    arguments : tuple[int, ...]
+    arguments : tuple
         The arguments of the function.
     training_space : str | None
         The space of the package with the same workload, if there is one. The shipped cost model
@@ -40,18 +40,23 @@ class Layer:
 
     description: str
     function: str
-    arguments: tuple[int, ...]
+    arguments: tuple[Any, ...]
     training_space: str | None = None
 
 
+def _conv(text: str, *arguments: int) -> Layer:
+    return Layer(text, "conv2d_nhwc", (1, *arguments))
+
+
+def _depthwise(text: str, *arguments: int, training_space: str | None = None) -> Layer:
+    return Layer(text, "depthwise_conv2d_nhwc", (1, *arguments), training_space)
+
+
 LAYERS: Mapping[str, Layer] = {
-    "conv2d": Layer(
-        "3x3 convolution, NHWC 56x56x64 -> 64", "conv2d_nhwc", (1, 56, 56, 64, 64, 3, 1, 1)
-    ),
-    "depthwise": Layer(
+    "conv2d": _conv("3x3 convolution, NHWC 56x56x64 -> 64", 56, 56, 64, 64, 3, 1, 1),
+    "depthwise": _depthwise(
         "3x3 depthwise convolution, NHWC 112x112x32",
-        "depthwise_conv2d_nhwc",
-        (1, 112, 112, 32, 3, 1, 1),
+        *(112, 112, 32, 3, 1, 1),
         training_space="whole_depthwise",
     ),
     "dense": Layer("dense, 128x1024 times 1024x1024", "matmul", (128, 1024, 1024)),
@@ -59,13 +64,9 @@ LAYERS: Mapping[str, Layer] = {
     "conv2d_nchw": Layer(
         "3x3 convolution, NCHW 64x56x56 -> 64", "conv2d_nchw", (1, 56, 56, 64, 64, 3, 3, 1, 1)
     ),
-    "conv2d_1x1": Layer(
-        "1x1 convolution, NHWC 28x28x256 -> 128", "conv2d_nhwc", (1, 28, 28, 256, 128, 1)
-    ),
-    "conv2d_7x7": Layer(
-        "7x7 convolution of stride 2, NHWC 224x224x3 -> 64",
-        "conv2d_nhwc",
-        (1, 224, 224, 3, 64, 7, 2, 3),
+    "conv2d_1x1": _conv("1x1 convolution, NHWC 28x28x256 -> 128", 28, 28, 256, 128, 1),
+    "conv2d_7x7": _conv(
+        "7x7 convolution of stride 2, NHWC 224x224x3 -> 64", 224, 224, 3, 64, 7, 2, 3
     ),
     "batch_matmul": Layer(
         "batched matmul, 12 of 128x64 times 64x128", "batch_matmul_nkkm", (12, 128, 128, 64)
@@ -74,15 +75,10 @@ LAYERS: Mapping[str, Layer] = {
 """The layers of the live comparison."""
 
 MORE_LAYERS: Mapping[str, Layer] = {
-    "depthwise_56": Layer(
-        "3x3 depthwise convolution, NHWC 56x56x144",
-        "depthwise_conv2d_nhwc",
-        (1, 56, 56, 144, 3, 1, 1),
-    ),
-    "conv2d_c9": Layer(
+    "depthwise_56": _depthwise("3x3 depthwise convolution, NHWC 56x56x144", 56, 56, 144, 3, 1, 1),
+    "conv2d_c9": _conv(
         "3x3 convolution, NHWC 14x14x256 -> 256, layer C9 of AutoTVM's ResNet-18",
-        "conv2d_nhwc",
-        (1, 14, 14, 256, 256, 3, 1, 1),
+        *(14, 14, 256, 256, 3, 1, 1),
     ),
     "matmul_1024": Layer("matrix product, 1024x1024 times 1024x1024", "matmul", (1024, 1024, 1024)),
     "small_dense": Layer("dense, 64x64 times 64x64", "matmul", (64, 64, 64)),

@@ -21,14 +21,7 @@ from typing import Any
 
 import numpy as np
 
-ONNX_MODELS = (
-    "resnet50",
-    "vgg19",
-    "densenet121",
-    "inception_v2",
-    "squeezenet",
-    "shufflenet",
-)
+ONNX_MODELS = ("resnet50", "vgg19", "densenet121", "inception_v2", "squeezenet", "shufflenet")
 """Those that the ``onnx`` package brings without their weights."""
 
 TORCH_MODELS = ("mobilenet_v2", "bert_4_layers")
@@ -38,13 +31,7 @@ MODELS = (*ONNX_MODELS, *TORCH_MODELS)
 
 
 def load_model(name: str) -> Any:
-    """Make a model, as ``tune`` takes it.
-
-    Parameters
-    ----------
-    name : str
-        One of ``MODELS``.
-    """
+    """Make a model, as ``tune`` takes it."""
     return light_onnx(name) if name in ONNX_MODELS else torch_model(name)
 
 
@@ -99,7 +86,7 @@ def torch_model(name: str) -> Any:
     return mobilenet.eval(), (image,)
 
 
-_MOBILENET_V2 = (
+MOBILENET_V2 = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -138,7 +125,7 @@ def _mobilenet_v2(torch: Any) -> Any:
 
     layers = [*layer(3, 32, 3, 2), nn.ReLU6()]
     inputs = 32
-    for expansion, outputs, blocks, stride in _MOBILENET_V2:
+    for expansion, outputs, blocks, stride in MOBILENET_V2:
         for number in range(blocks):
             layers.append(Block(inputs, outputs, stride if number == 0 else 1, expansion))
             inputs = outputs

@@ -20,15 +20,14 @@
 
 Every method has the same minutes of wall clock for everything, the import included, on one thread.
 All libraries of a model are then timed in turns with ONNX Runtime or with PyTorch, one run of each
-in a round; a program that takes longer than a second takes part in the first few rounds only.
+in a round.
 
 With ``--continued``, the run of 5 minutes is that of 2 minutes gone on in its work directory for 3
 more: the import, the first executable and the checks are done anew, so that it gets a little less
 than an undivided run.
 
-TVM's pipeline has no clock. Here it is ended by one: after the minutes nothing is proposed, built
-or run any more; then the schedules are applied and compiled. The seconds in the table say how long
-all of it took.
+TVM's pipeline has no clock. Here it is ended by one: after the minutes no batch begins any more;
+then the schedules are applied and compiled. The seconds in the table say how long all of it took.
 
 A finished measurement is a file in ``--out`` and is not repeated.
 """
@@ -36,14 +35,15 @@ A finished measurement is a file in ``--out`` and is not repeated.
 import argparse
 import statistics
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-from .experience_options import add_experience_options, given_experience
-from .model_methods import METHODS
+from ...report import align
 from .model_zoo import MODELS
-from .models_course import course
-from .store import ResultStore, make_parser, make_store
-from .tables import format_table
+from .store import ResultStore, given_files, make_parser, make_store
+
+METHODS = ("tune", "tune with winograd", "static_shape_tuning")
+"""``static_shape_tuning`` is TVM's pipeline in its strongest form: see ``models_tvm``."""
 
 HEADER = (
     "model",
@@ -58,19 +58,20 @@ HEADER = (
 )
 """A naive kernel is one without a schedule: it is compiled as the loops that it is written as."""
 
+Result = dict[str, Any]
+
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = make_parser(__doc__, "models")
+    parser = make_parser(__doc__, "models", files=("prior", "known"))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=["tune"])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["tune"])
     parser.add_argument("--minutes", nargs="+", type=float, default=[2.0, 5.0, 15.0])
     parser.add_argument(
         "--continued", action="store_true", help="let each run of tune go on with the one before"
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--rounds", type=int, default=21)
-    add_experience_options(parser)
     return parser.parse_args()
 
 
@@ -78,51 +79,82 @@ def main() -> int:
     """Run missing measurements and print the tables; return 1 if one failed."""
     args = parse_arguments()
     store = make_store(args)
-    experience = given_experience(args)
     failures = 0
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str, ...]] = [HEADER]
     for model in args.models:
-        runs: dict[str, dict[str, Any]] = {}
+        runs: dict[str, Result] = {}
         for seed in args.seeds:
             for method in args.methods:
-                runs_of_method = course(
-                    store, model, method, seed, args.minutes, args.continued, experience
-                )
-                for name, run in runs_of_method:
+                given = {"model": model, "method": method, "seed": seed, "files": given_files(args)}
+                is_continued = args.continued and method != "static_shape_tuning"
+                for name, run in course(store, given, args.minutes, is_continued):
                     failures += run is None
                     if run is not None:
                         runs[name] = run
-        timed = _time(store, model, runs, args.rounds)
-        failures += timed is None and bool(runs)
+        if not runs:
+            continue
+        libraries = {name: run["library"] for name, run in runs.items()}
+        settings = {"model": model, "libraries": libraries, "rounds": args.rounds}
+        timed = store.get(f"{model}-timed-{len(runs)}", "models_timing", settings)
+        failures += timed is None
         if timed is not None:
             rows += model_rows(model, runs, timed)
-    print("\n" + format_table(HEADER, rows, args.markdown))
+    print("\n" + align(rows))
     return 1 if failures and not args.report else 0
 
 
-def _time(
-    store: ResultStore, model: str, runs: dict[str, dict[str, Any]], rounds: int
-) -> dict[str, Any] | None:
-    if not runs:
-        return None
-    libraries = {name: run["library"] for name, run in runs.items()}
-    settings = {"model": model, "libraries": libraries, "rounds": rounds}
-    return store.get(f"{model}-timed-{len(runs)}", "models_timing", settings)
-
-
-def model_rows(
-    model: str, runs: dict[str, dict[str, Any]], timed: dict[str, Any]
-) -> list[tuple[str, ...]]:
-    """A line for each program of a model.
+def course(
+    store: ResultStore, given: Result, minutes: list[float], is_continued: bool
+) -> Iterator[tuple[str, Result | None]]:
+    """Read or make the runs of one method on one model, one for each number of minutes.
 
     Parameters
     ----------
-    model : str
-        The model's name.
-    runs : dict[str, dict[str, Any]]
-        Results of ``models_run`` by the program's name.
-    timed : dict[str, Any]
-        The result of ``models_timing``. The first program is the reference.
+    store : ResultStore
+        Where they are kept.
+    given : dict[str, Any]
+        The settings that the runs share.
+    minutes : list[float]
+        The minutes of wall clock of each run.
+    is_continued : bool
+        Whether a run goes on with the one before it, with its work directory, for the difference
+        of their minutes.
+
+    Yields
+    ------
+    run : tuple[str, dict[str, Any] | None]
+        The run's name in tables, and its result; None if there is none, or none of the run that it
+        goes on with.
+    """
+    before: Result | None = None
+    for index, most in enumerate(sorted(set(minutes)) if is_continued else minutes):
+        settings: Result = {**given, "minutes": most}
+        name = f"{given['method']}, {most:g} min, seed {given['seed']}"
+        if is_continued and index > 0:
+            if before is None:
+                yield name, None
+                continue
+            # Seconds and trials are among it: a run that was made again makes those that went on
+            # with it worthless.
+            settings["before"] = {
+                "name": run_name(before["settings"]),
+                "minutes": before["settings"]["minutes"],
+                "secs": before["secs"],
+                "trials": before["trials"],
+            }
+        before = store.get(run_name(settings), "models_run", settings)
+        yield name, before
+
+
+def run_name(settings: Result) -> str:
+    """The name of a run's files."""
+    minutes = f"{settings['minutes']:g}" + "-continued" * ("before" in settings)
+    parts = (settings["model"], settings["method"], minutes, settings["seed"])
+    return "-".join(map(str, parts)).replace(" ", "_")
+
+
+def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple[str, ...]]:
+    """A line for each program of a model.
 
     Returns
     -------
@@ -135,8 +167,7 @@ def model_rows(
     rows: list[tuple[str, ...]] = []
     for name, secs in timed["secs"].items():
         low, middle, high = (1e3 * q for q in statistics.quantiles(secs, n=4, method="inclusive"))
-        # The same position is the same round. A slow program is in the first ones only.
-        ratio = statistics.median(a / b for a, b in zip(reference, secs, strict=False))
+        ratio = statistics.median(a / b for a, b in zip(reference, secs, strict=True))
         run = runs.get(name)
         rows.append(
             (
@@ -146,7 +177,7 @@ def model_rows(
                 f"{low:.2f} to {high:.2f}",
                 f"{ratio:.2f}",
                 f"{timed['deviations'][name]:.1e}" if name in timed["deviations"] else "-",
-                naive_kernels(run) if run else "-",
+                _naive_kernels(run) if run else "-",
                 str(run["trials"]) if run else "-",
                 f"{run['secs']:.0f}" if run else "-",
             )
@@ -154,7 +185,7 @@ def model_rows(
     return rows
 
 
-def naive_kernels(run: dict[str, Any]) -> str:
+def _naive_kernels(run: Result) -> str:
     """How many kernels of a model have no schedule, and of how many."""
     naive = sum(kernel["schedule"] == "untouched" for kernel in run["kernels"])
     return f"{naive} of {len(run['kernels'])}"

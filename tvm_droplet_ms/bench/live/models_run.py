@@ -18,18 +18,14 @@
 
 import shutil
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...tuning import tune
-from .ending import Deadline
-from .environment import environment
-from .model_methods import METHODS, TuneMethod
 from .model_zoo import load_model
-from .models_course import run_name, stages
+from .models import run_name
 from .models_tvm import tune_with_tvm
-from .store import Task, serve
+from .store import Task, environment, serve
 
 
 def tune_model(task: Task) -> dict[str, Any]:
@@ -44,23 +40,24 @@ def tune_model(task: Task) -> dict[str, Any]:
     """
     settings = task.settings
     name = run_name(settings)
-    before = settings.get("before", {"name": None, "secs": 0.0, "trials": 0})
+    before = settings.get("before", {"name": None, "minutes": 0.0, "secs": 0.0, "trials": 0})
     work_dir = open_stage(task.out, name, before["name"])
     library = task.out / f"{name}.so"
     started = time.monotonic()
-    deadline = started + 60.0 * stages(settings)[-1]
-    method = METHODS[settings["method"]]
-    if isinstance(method, TuneMethod):
-        model = load_model(settings["model"])
+    deadline = started + 60.0 * (settings["minutes"] - before["minutes"])
+    model = load_model(settings["model"])
+    if settings["method"] == "static_shape_tuning":
+        found = tune_with_tvm(model, work_dir, deadline, settings["seed"])
+    else:
         result = tune(
             model,
             time_budget_s=deadline - time.monotonic(),
             work_dir=work_dir,
-            exact=method.exact,
+            exact=settings["method"] != "tune with winograd",
             seed=settings["seed"],
-            **settings.get("experience", {}),
+            **settings["files"],
         )
-        found: dict[str, Any] = {
+        found = {
             "trials": result.trials,
             "parts": dict(result.secs_of),
             "deviation": result.deviation,
@@ -68,14 +65,6 @@ def tune_model(task: Task) -> dict[str, Any]:
             "notes": list(result.notes),
             "compiled": result.compiled,
         }
-    else:
-        found = tune_with_tvm(
-            partial(load_model, settings["model"]),
-            work_dir,
-            method,
-            Deadline(deadline),
-            settings["seed"],
-        )
     found["secs"] = before["secs"] + time.monotonic() - started
     found["trials"] += before["trials"]
     found.pop("compiled").export(library)

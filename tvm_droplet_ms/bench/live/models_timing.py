@@ -26,10 +26,11 @@ from ...deviation import largest_deviation
 from ...tuning.compiled_model import CompiledModel
 from ...tuning.frontends import import_model
 from ...tuning.threads import set_own_threads
-from .environment import environment
 from .model_zoo import TORCH_MODELS, load_model
-from .rounds import time_in_rounds
-from .store import Task, serve
+from .store import Task, environment, serve
+
+WARMING = 2
+"""Rounds that do not count."""
 
 
 def time_libraries(task: Task) -> dict[str, Any]:
@@ -58,7 +59,12 @@ def time_libraries(task: Task) -> dict[str, Any]:
         compiled = CompiledModel.load(task.out / library)
         deviations[name] = largest_deviation(compiled(inputs), expected)
         timers[name] = compiled.timer(inputs)
-    secs = time_in_rounds(timers, settings["rounds"])
+    secs: dict[str, list[float]] = {name: [] for name in timers}
+    for number in range(-WARMING, settings["rounds"]):
+        for name, timer in timers.items():
+            taken = timer()
+            if number >= 0:
+                secs[name].append(taken)
     return {"secs": secs, "deviations": deviations, "environment": environment()}
 
 

@@ -18,10 +18,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tvm_ffi import structural_hash
 
 import tvm
 from tvm import IRModule
@@ -32,10 +32,9 @@ from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
 from ...host import host_target
 from ...measure import fast_measure
+from .comparison import Trial, best_trial
 from .layers import ALL_LAYERS, make_module
-from .modules import module_key
 from .store import Task, serve
-from .trials import Trial, best_trial
 
 
 def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[str, Any]]:
@@ -57,87 +56,40 @@ def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[st
     Returns
     -------
     kernels : list[dict[str, Any]]
-        For each trace ``error`` (None if its output is that of the layer), and in seconds
-        ``median`` and ``quartiles`` (the first and the third), None after an error.
+        For each trace ``error`` (None if its output is that of the layer), and ``median`` in
+        seconds, None after an error.
 
     Raises
     ------
     RuntimeError
         If the unscheduled layer does not build.
     """
-    rebuilt = rebuild(mod, traces)
-    timers = {
-        key: library.time_evaluator("main", tvm.cpu(), number=1, min_repeat_ms=100)
-        for key, library in rebuilt.libraries.items()
-    }
-    samples = _time_in_turns(timers, rebuilt.arrays, rounds)
-    return [_kernel(rebuilt.errors.get(key), samples.get(key)) for key in rebuilt.modules]
-
-
-@dataclass(frozen=True)
-class Rebuilt:
-    """Kernels that were made again from their traces.
-
-    Parameters
-    ----------
-    modules : list[str]
-        The key of each trace's module.
-    libraries : dict[str, Any]
-        The libraries of the modules that compute what the layer does.
-    errors : dict[str, str]
-        Why the other modules have none.
-    arrays : list[np.ndarray]
-        Arguments of the layer.
-    """
-
-    modules: list[str]
-    libraries: dict[str, Any]
-    errors: dict[str, str]
-    arrays: list[np.ndarray]
-
-
-def rebuild(mod: IRModule, traces: Sequence[Any]) -> Rebuilt:
-    """Rebuild kernels from their traces, each module once, and check their outputs.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The layer.
-    traces : Sequence[Any]
-        The JSON of each kernel's trace.
-
-    Raises
-    ------
-    RuntimeError
-        If the unscheduled layer does not build.
-    """
-    modules: dict[str, IRModule] = {}
+    modules: dict[int, IRModule] = {}
     keys = []
     for trace in traces:
         schedule = Schedule(mod)
         Trace.apply_json_to_schedule(trace, schedule)
-        keys.append(module_key(schedule.mod))
+        keys.append(structural_hash(schedule.mod))
         modules[keys[-1]] = schedule.mod
     builder = fast_measure(host_target())["builder"]
-    (reference,), (error,) = _build(builder, [mod])
+    ((reference, error),) = _build(builder, [mod])
     if reference is None:
         raise RuntimeError(f"the layer does not build without a schedule: {error}")
-    libraries, errors = _build(builder, list(modules.values()))
-
     rng = np.random.default_rng(0)
     shapes = [tuple(map(int, info.shape)) for info in ArgInfo.from_entry_func(mod)]
     arrays = [rng.standard_normal(shape, dtype="float32") for shape in shapes]
     expected = _call(reference, arrays)
     tolerance = 1e-5 * float(np.abs(expected).max())
-    rebuilt = Rebuilt(keys, {}, {}, arrays)
-    for key, library, message in zip(modules, libraries, errors, strict=True):
-        if message is not None:
-            rebuilt.errors[key] = message
+    timers, errors = {}, {}
+    for key, (library, error) in zip(modules, _build(builder, list(modules.values())), strict=True):
+        if error is not None:
+            errors[key] = error
         elif np.allclose(_call(library, arrays), expected, rtol=1e-3, atol=tolerance):
-            rebuilt.libraries[key] = library
+            timers[key] = library.time_evaluator("main", tvm.cpu(), number=1, min_repeat_ms=100)
         else:
-            rebuilt.errors[key] = "computes something else than the layer without a schedule"
-    return rebuilt
+            errors[key] = "computes something else than the layer without a schedule"
+    secs = {key: float(np.median(found)) for key, found in time_in_turns(timers, arrays, rounds)}
+    return [{"error": errors.get(key), "median": secs.get(key)} for key in keys]
 
 
 def _call(library: Any, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -149,10 +101,11 @@ def _call(library: Any, arrays: Sequence[np.ndarray]) -> np.ndarray:
     return found
 
 
-def _time_in_turns(
-    timers: dict[str, Any], arrays: Sequence[np.ndarray], rounds: int
-) -> dict[str, list[float]]:
-    samples: dict[str, list[float]] = {key: [] for key in timers}
+def time_in_turns(
+    timers: dict[int, Any], arrays: Sequence[np.ndarray], rounds: int
+) -> list[tuple[int, list[float]]]:
+    """The seconds of each kernel in each round but the first."""
+    samples: dict[int, list[float]] = {key: [] for key in timers}
     order = list(timers)
     kept = []
     for turn in range(rounds + 1):
@@ -163,27 +116,19 @@ def _time_in_turns(
             if turn > 0:
                 samples[key].append(secs)
         order = order[1:] + order[:1]
-    return samples
+    return list(samples.items())
 
 
-def _kernel(error: str | None, samples: Sequence[float] | None) -> dict[str, Any]:
-    if error is not None or not samples:
-        return {"error": error or "was not timed", "median": None, "quartiles": None}
-    low, median, high = np.percentile(samples, [25, 50, 75]).tolist()
-    return {"error": None, "median": median, "quartiles": [low, high]}
-
-
-def _build(builder: Any, mods: Sequence[IRModule]) -> tuple[list[Any], list[str | None]]:
-    """Build modules for the host: the libraries and the errors, None in one or the other."""
-    target = host_target()
-    libraries: list[Any] = []
-    errors: list[str | None] = []
-    for result in builder.build([BuilderInput(mod, target) for mod in mods]):
-        errors.append(None if result.error_msg is None else str(result.error_msg))
-        libraries.append(None if errors[-1] else tvm.runtime.load_module(result.artifact_path))
-        if errors[-1] is None:
-            remove_build_dir(result.artifact_path)
-    return libraries, errors
+def _build(builder: Any, mods: Sequence[IRModule]) -> list[tuple[Any, str | None]]:
+    """Build modules for the host: the library and the error of each, None in one or the other."""
+    found: list[tuple[Any, str | None]] = []
+    for result in builder.build([BuilderInput(mod, host_target()) for mod in mods]):
+        if result.error_msg is not None:
+            found.append((None, str(result.error_msg)))
+            continue
+        found.append((tvm.runtime.load_module(result.artifact_path), None))
+        remove_build_dir(result.artifact_path)
+    return found
 
 
 def remeasure_layer(task: Task) -> dict[str, Any]:
@@ -199,7 +144,7 @@ def remeasure_layer(task: Task) -> dict[str, Any]:
     winners = []
     for name in settings["runs"]:
         content = json.loads((task.out / f"{name}.json").read_text())
-        trials = [Trial.from_json(trial) for trial in content["trials"]]
+        trials = [Trial(**trial) for trial in content["trials"]]
         winners += [best_trial(trials, checkpoint) for checkpoint in settings["checkpoints"]]
     mod = make_module(ALL_LAYERS[settings["layer"]])
     traces = [winner.trace for winner in winners if winner is not None]

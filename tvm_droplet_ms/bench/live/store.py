@@ -21,7 +21,6 @@ module calls ``serve`` with the function that does the work.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import signal
@@ -29,24 +28,14 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parents[2]
-
-SOURCE_FOLDERS = (
-    "autotvm",
-    "compat",
-    "cost_model",
-    "measure",
-    "model",
-    "search_strategy",
-    "tuning",
-)
-"""Folders of the package whose code determines a tuning run."""
+from ...cost_model.archive import replacing
+from ..source_digest import TUNING, source_digest
 
 _CHILD = "--child"
 
@@ -55,42 +44,16 @@ class ResultError(Exception):
     """A kept result cannot be used; the message says why and what to do."""
 
 
-@cache
-def source_digest(folders: tuple[str, ...] = SOURCE_FOLDERS) -> str:
-    """The first 12 digits of the SHA-256 of the code and the models in folders of the package."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted((PACKAGE / folder).rglob("*")):
-            if path.suffix in (".py", ".model"):
-                digest.update(str(path.relative_to(PACKAGE)).encode())
-                digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
 @dataclass(frozen=True)
 class ResultStore:
-    """A directory of results.
-
-    Parameters
-    ----------
-    directory : Path
-        Where the files are.
-    read_only : bool
-        Whether to make no result that is missing.
-    accept_other_source : bool
-        Whether to use results that were made by other code of the package.
-    folders : tuple[str, ...]
-        Folders of the package whose code determines a result.
-    """
+    """A directory of results."""
 
     directory: Path
     read_only: bool = False
     accept_other_source: bool = False
-    folders: tuple[str, ...] = SOURCE_FOLDERS
+    folders: tuple[str, ...] = TUNING
 
-    def get(
-        self, name: str, module: str, settings: dict[str, Any], *, as_script: bool = False
-    ) -> dict[str, Any] | None:
+    def get(self, name: str, module: str, settings: dict[str, Any]) -> dict[str, Any] | None:
         """Read a result, or make it in a process of its own.
 
         Parameters
@@ -101,8 +64,6 @@ class ResultStore:
             The module of this folder that makes it.
         settings : dict[str, Any]
             Settings of the task, of JSON's types.
-        as_script : bool
-            Whether to start the module's file without importing this package.
 
         Returns
         -------
@@ -119,10 +80,7 @@ class ResultStore:
         done = self._read(path, settings)
         if done is not None or self.read_only:
             return done
-        program = [str(Path(__file__).with_name(f"{module}.py"))]
-        if not as_script:
-            program = ["-m", f"{__package__}.{module}"]
-        return self._make(path, program, settings)
+        return self._make(path, f"{__package__}.{module}", settings)
 
     def _read(self, path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
         if not path.exists():
@@ -142,15 +100,13 @@ class ResultStore:
             )
         return result
 
-    def _make(
-        self, path: Path, program: list[str], settings: dict[str, Any]
-    ) -> dict[str, Any] | None:
+    def _make(self, path: Path, module: str, settings: dict[str, Any]) -> dict[str, Any] | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         written, log = path.with_suffix(".written"), path.with_suffix(".log")
         print(f"{time.strftime('%H:%M:%S')} {path.stem} ...", end=" ", flush=True)
         started = time.time()
-        task = {"settings": settings, "out": str(self.directory), "started": started}
-        command = [sys.executable, *program, _CHILD, str(written)]
+        task = {"settings": settings, "out": str(self.directory)}
+        command = [sys.executable, "-m", module, _CHILD, str(written)]
         with log.open("w") as output:
             status = _run_group([*command, json.dumps(task)], output)
         secs = time.time() - started
@@ -165,9 +121,8 @@ class ResultStore:
             "finished": time.time(),
             "process_secs": secs,
         }
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(result))
-        partial.replace(path)
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(result))
         written.unlink()
         print(f"{secs:.0f} s", flush=True)
         return result
@@ -191,34 +146,10 @@ def _run_group(command: list[str], output: Any) -> int:
 
 @dataclass(frozen=True)
 class Task:
-    """The work of a child process.
-
-    Parameters
-    ----------
-    settings : dict[str, Any]
-        Settings of the task.
-    out : Path
-        The directory of the results.
-    started : float
-        When the process was started, as ``time.time()`` gives it.
-    """
+    """The work of a child process."""
 
     settings: dict[str, Any]
     out: Path
-    started: float
-
-
-def child_task() -> Task | None:
-    """The task of this process if it is a child, else None."""
-    if len(sys.argv) != 4 or sys.argv[1] != _CHILD:
-        return None
-    content = json.loads(sys.argv[3])
-    return Task(content["settings"], Path(content["out"]), content["started"])
-
-
-def finish(result: dict[str, Any]) -> None:
-    """Write the result of a child."""
-    Path(sys.argv[2]).write_text(json.dumps(result))
 
 
 def serve(work: Callable[[Task], dict[str, Any]]) -> None:
@@ -229,13 +160,25 @@ def serve(work: Callable[[Task], dict[str, Any]]) -> None:
     SystemExit
         If the module was not started by ``ResultStore.get``.
     """
-    task = child_task()
-    if task is None:
+    if len(sys.argv) != 4 or sys.argv[1] != _CHILD:
         raise SystemExit("this module is started by the other commands of the folder, not by hand")
-    finish(work(task))
+    content = json.loads(sys.argv[3])
+    result = work(Task(content["settings"], Path(content["out"])))
+    Path(sys.argv[2]).write_text(json.dumps(result))
 
 
-def make_parser(doc: str, out: str) -> ArgumentParser:
+def environment() -> str:
+    """The machine and the versions that a result depends on, in one line."""
+    from ...host import host_target, tvm_num_threads
+
+    return (
+        f"{host_target().attrs['mcpu']}, {os.cpu_count()} CPUs, {tvm_num_threads()} thread(s) in "
+        f"a kernel, apache-tvm {version('apache-tvm')}, apache-tvm-ffi "
+        f"{version('apache-tvm-ffi')}"
+    )
+
+
+def make_parser(doc: str, out: str, files: Sequence[str] = ()) -> ArgumentParser:
     """A parser with the options of all commands that keep results.
 
     Parameters
@@ -244,6 +187,8 @@ def make_parser(doc: str, out: str) -> ArgumentParser:
         The docstring of the command's module; the first paragraph describes it.
     out : str
         The default of ``--out``.
+    files : Sequence[str]
+        Options that take a file in place of what comes with the package.
     """
     # An exception lets _run_group end the child, which a signal alone would leave behind.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -252,15 +197,23 @@ def make_parser(doc: str, out: str) -> ArgumentParser:
     )
     parser.add_argument("--out", type=Path, default=Path(out), help="directory of the results")
     parser.add_argument("--report", action="store_true", help="measure nothing, print the tables")
-    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument(
         "--accept-other-source",
         action="store_true",
         help="use finished results although the code of the package has changed since",
     )
+    for name in files:
+        text = f"{name} that has learned from other workloads (default: that of the package)"
+        parser.add_argument(f"--{name}", metavar="FILE", help=text)
     return parser
 
 
-def make_store(args: argparse.Namespace, folders: tuple[str, ...] = SOURCE_FOLDERS) -> ResultStore:
+def given_files(args: argparse.Namespace) -> dict[str, str]:
+    """The absolute paths of the files that were given, by the names of the options."""
+    given = {name: vars(args).get(name) for name in ("prior", "known", "draft")}
+    return {name: str(Path(path).resolve()) for name, path in given.items() if path}
+
+
+def make_store(args: argparse.Namespace, folders: tuple[str, ...] = TUNING) -> ResultStore:
     """The store that the options of ``make_parser`` describe."""
     return ResultStore(args.out, args.report, args.accept_other_source, folders)

@@ -19,23 +19,29 @@
 import random
 import shutil
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tvm import IRModule
 from tvm.ir.utils import derived_object
+from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 
 from ...host import host_target
 from ...measure import fast_measure
-from .environment import environment
+from ...search_strategy.history import mean, valid_secs
+from .comparison import Trial
 from .layers import ALL_LAYERS, make_module
 from .methods import METHODS
-from .modules import module_key, trace_json
-from .store import Task, serve
-from .trials import Trial, recorded_secs
+from .store import Task, environment, serve
+
+
+def trace_json(trace: Trace) -> Any:
+    """A trace in the types of Python's ``json``, which ``Trace.as_json`` does not always give."""
+    return TuningRecord(trace, Workload(IRModule()), []).as_json()[0]
 
 
 class TrialLog:
@@ -46,10 +52,10 @@ class TrialLog:
         self._begun = time.perf_counter()
         self._best = float("inf")
 
-    def add(self, run_secs: Any, error: Any, schedule: Any) -> None:
+    def add(self, run_secs: Any, error: Any, trace: Trace) -> None:
         """Add the result of a candidate."""
-        repeats = [float(value) for value in run_secs or ()]
-        secs = recorded_secs(repeats)
+        repeats = valid_secs(run_secs)
+        secs = mean(repeats) if repeats else None
         is_best = secs is not None and secs < self._best
         self._best = secs if is_best and secs is not None else self._best
         self.trials.append(
@@ -57,8 +63,7 @@ class TrialLog:
                 secs,
                 time.perf_counter() - self._begun,
                 None if error is None else str(error).strip().splitlines()[-1],
-                trace_json(schedule.trace) if is_best else None,
-                module_key(schedule.mod),
+                trace_json(trace) if is_best else None,
             )
         )
 
@@ -70,35 +75,13 @@ class TrialLog:
         class RecordTrials(PyMeasureCallback):  # type: ignore[misc]
             def apply(self, scheduler, task_id, candidates, builds, results):  # type: ignore
                 for candidate, result in zip(candidates, results, strict=True):
-                    add(result.run_secs, result.error_msg, candidate.sch)
+                    add(result.run_secs, result.error_msg, candidate.sch.trace)
 
         return RecordTrials()
 
 
 def tune(task: Task) -> dict[str, Any]:
-    """Tune the layer of ``settings["layer"]`` with the method ``settings["method"]``.
-
-    Returns
-    -------
-    result : dict[str, Any]
-        As of ``tune_layer``.
-    """
-    return tune_layer(task, fast_measure(host_target()))
-
-
-def tune_layer(
-    task: Task, tools: Mapping[str, Any], callbacks: Sequence[Any] = ()
-) -> dict[str, Any]:
     """Tune the layer of a task with its method.
-
-    Parameters
-    ----------
-    task : Task
-        ``settings`` has ``layer``, ``method``, ``seed``, ``trials`` and ``batch``.
-    tools : Mapping[str, Any]
-        ``builder`` and ``runner``.
-    callbacks : Sequence[Any]
-        Measure callbacks beside TVM's, which follow them.
 
     Returns
     -------
@@ -107,8 +90,7 @@ def tune_layer(
         ``profile``, the seconds of each scope of ``ms.Profiler``; ``environment``.
     """
     settings = task.settings
-    method, seed = METHODS[settings["method"]], settings["seed"]
-    experience = settings.get("experience", {})
+    method, seed, files = METHODS[settings["method"]], settings["seed"], settings["files"]
     target = host_target()
     work_dir = task.out / "work" / f"{settings['layer']}-{settings['method']}-{seed}"
     # The database of a stopped run would be resumed.
@@ -125,11 +107,11 @@ def tune_layer(
             str(work_dir),
             max_trials_global=settings["trials"],
             num_trials_per_iter=settings["batch"],
-            cost_model=method.cost_model(target, **experience),
-            measure_callbacks=[log.callback(), *callbacks, *ms.MeasureCallback.create("default")],
-            strategy=method.strategy(**experience),
+            cost_model=method.cost_model(target, **files),
+            measure_callbacks=[log.callback(), *ms.MeasureCallback.create("default")],
+            strategy=method.strategy(**files),
             seed=seed,
-            **tools,
+            **fast_measure(target),
         )
     profile = {str(name): float(secs) for name, secs in profiler.get().items()}
     return {

@@ -14,19 +14,15 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Greedy extraction: the baselines. Imports no TVM.
+"""Plans that bound and replace the exact one: greedy, and the graph as it came. Imports no TVM.
 
-Neither sees a merged operator, which pays only if several classes choose it together.
+A greedy plan has no merged operator, which pays only if several classes choose it together.
 """
 
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-from .problem import Conversion, Place, Plan, Problem, Step, needs_of, plan_of
-
-
-def _steps_by_place(problem: Problem) -> list[Step]:
-    return [*problem.choices, *problem.conversions]
+from .problem import Place, Plan, Problem, Step, needs_of, plan_of
 
 
 def tree_greedy(problem: Problem) -> Plan | None:
@@ -44,7 +40,7 @@ def tree_greedy(problem: Problem) -> Plan | None:
     plan : Plan or None
         None if the roots cannot be computed.
     """
-    steps = _steps_by_place(problem)
+    steps: list[Step] = [*problem.choices, *problem.conversions]
     missing = [set(needs_of(step)) for step in steps]
     cost = [step.price for step in steps]
     users: dict[Place, list[int]] = {}
@@ -67,61 +63,6 @@ def tree_greedy(problem: Problem) -> Plan | None:
             if not missing[user]:
                 heappush(heap, (cost[user], user))
     return plan_of(problem, chosen)
-
-
-def dag_greedy(problem: Problem) -> Plan | None:
-    """Choose as the cost function of the paper does, which counts some of what is shared once.
-
-    Each place keeps a history: what the places below contributed to its cost. Of an operand that
-    shares places with the operands before it, the largest shared contribution is counted once
-    (Hartmann et al., PACT 2024, as their artifact has it).
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-
-    Returns
-    -------
-    plan : Plan or None
-        None if the roots cannot be computed.
-    """
-    steps = _steps_by_place(problem)
-    best: dict[Place, float] = {}
-    history: dict[Place, dict[Place, float]] = {}
-    chosen: dict[Place, Step] = {}
-    changed = True
-    while changed:
-        changed = False
-        for step in steps:
-            needs = needs_of(step)
-            if any(need not in best for need in needs):
-                continue
-            cost, below = _shared_cost(step, best, history)
-            if step.place in below or cost >= best.get(step.place, float("inf")) - 1e-15:
-                continue
-            best[step.place], history[step.place], chosen[step.place] = cost, below, step
-            changed = True
-    # A history may be out of date, so that the choices need each other.
-    return plan_of(problem, chosen) or tree_greedy(problem)
-
-
-def _shared_cost(
-    step: Step, best: dict[Place, float], history: dict[Place, dict[Place, float]]
-) -> tuple[float, dict[Place, float]]:
-    cost = step.price
-    below: dict[Place, float] = {}
-    for need in needs_of(step):
-        if need in below:
-            continue
-        own = history[need]
-        shared = max((value for place, value in own.items() if place in below), default=0.0)
-        extra = max(best[need] - shared, 0.0) if below else best[need]
-        for place, value in own.items():
-            below.setdefault(place, value)
-        below[need] = extra
-        cost += extra
-    return cost, below
 
 
 def as_it_is(problem: Problem, first: Mapping[int, object]) -> Plan | None:
@@ -149,6 +90,3 @@ def as_it_is(problem: Problem, first: Mapping[int, object]) -> Plan | None:
         ):
             steps.setdefault(choice.place, choice)
     return plan_of(problem, steps)
-
-
-__all__ = ["Conversion", "as_it_is", "dag_greedy", "tree_greedy"]

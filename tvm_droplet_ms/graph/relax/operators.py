@@ -274,8 +274,3 @@ def write_call(op: Operator, operands: Sequence[Expr]) -> Expr:
     if op.name == "get":
         return relax.TupleGetItem(operands[0], op.get("index"))
     return _WRITERS[op.name](op, list(operands))
-
-
-def known_operators() -> list[str]:
-    """The names of the operators that can be read and written."""
-    return sorted(_TABLE)

@@ -14,16 +14,17 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Points that a descent may propose: steps from the best, and random points."""
+"""Points that a descent may propose: steps from the best, and random points.
+
+Joint steps of two or three decisions had no effect on ten measured spaces with 20 seeds: -0.001 of
+the optimum after 32 trials (-0.013 to 0.009; 2026-11-21, commit 44774d6).
+"""
 
 import random
 
 from ..design_spaces import DesignSpaces, SpacePoint
 from ..neighbourhood import Neighbourhood, Point
 from ..probing import Prober
-
-JOINT_STEPS = 75
-"""Joint steps of two or three decisions among the steps from a point."""
 
 
 class LocalMoves:
@@ -60,16 +61,6 @@ class LocalMoves:
         sketch, decisions = point
         adjacent = self.neighbourhood(point).adjacent(decisions)
         return dict.fromkeys((sketch, near) for near in adjacent)
-
-    def steps(self, point: SpacePoint) -> dict[SpacePoint, None]:
-        """The points one step away, and those of random joint steps."""
-        sketch, decisions = point
-        steps = self.adjacent(point)
-        neighbourhood = self.neighbourhood(point)
-        for _ in range(JOINT_STEPS):
-            length = self._generator.randint(2, 3)
-            steps[sketch, neighbourhood.walk(decisions, length, self._generator)] = None
-        return steps
 
     def random_points(self, count: int) -> dict[SpacePoint, None]:
         """At most ``count`` random points of all sketches."""

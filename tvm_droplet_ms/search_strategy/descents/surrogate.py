@@ -36,7 +36,9 @@ from .local_moves import LocalMoves
 from .tried_points import TriedPoints
 
 RANDOM_POINTS = 100
-"""Random points of the whole space among the points considered for a batch."""
+"""Random points of the whole space among the points considered for a batch. Without them a descent
+has 0.052 less of the optimum after 64 trials (0.040 to 0.064; ten spaces, 20 seeds, 2026-11-21,
+commit 44774d6)."""
 
 DRAFTED_POINTS = 400
 """Drafted points among them, without a prior."""
@@ -48,7 +50,8 @@ considered again."""
 
 ASK_UNTIL = 32
 """Measurements after which the prior is not asked any more, because asking takes time. What it has
-said remains the mean."""
+said remains the mean. To ask longer gained 0.003 (standard error 0.003) of the optimum after 64
+trials, for three times the replays (ten spaces, 2026-11-23, commit baa801e)."""
 
 PARENTS = 16
 """Good points that drafted ones are made of."""
@@ -92,8 +95,8 @@ class SurrogateDescent:
     1. Fit a Gaussian process to the relative throughput of all measurements; its mean is what a
        prior predicts, or without one what trees learn from the measurements.
     2. Collect the adjacent steps of every decision from the point that it expects to be the best,
-       random joint steps of two or three decisions, random points of the whole space, and those of
-       which it expects most among thousands that were drawn, changed and recombined.
+       random points of the whole space, and those of which it expects most among thousands that
+       were drawn, changed and recombined.
     3. Take the points of largest expected improvement, each as if those before had come out as
        predicted.
 
@@ -220,7 +223,7 @@ class SurrogateDescent:
     def _steps(self, belief: Belief) -> dict[SpacePoint, None]:
         """Steps from the best point; a prior may expect most of one that does not replay."""
         (best,) = belief.best_of(1, without=set(self._tried.rejected()))
-        return self._moves.steps(best)
+        return self._moves.adjacent(best)
 
     def _ask(self, points: Sequence[SpacePoint]) -> None:
         """Ask the prior about points that it was not asked about."""

@@ -68,10 +68,6 @@ class TriedPoints:
         module = self._modules.get(point, math.inf)
         return module is None or module in self._measured
 
-    def is_rejected(self, point: SpacePoint) -> bool:
-        """Whether replay or a postprocessor rejected a point."""
-        return self._modules.get(point, 0) is None
-
     def rejected(self) -> list[SpacePoint]:
         """All rejected points, the latest last."""
         return [point for point, module in self._modules.items() if module is None]

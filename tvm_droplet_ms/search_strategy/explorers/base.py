@@ -32,7 +32,6 @@ from ..design_spaces import DesignSpaces, SpacePoint
 from ..draft import TaskDraft
 from ..history import History, Measured
 from ..prior import CostModelPrior
-from ..tuned_task import TunedTask
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,6 @@ class SearchContext:
         The cost model that TVM trains beside the search; None for none.
     seed : int
         The seed of the task, for models of the explorer's own.
-    known : Sequence[TunedTask]
-        Schedules of other tasks.
     draft : TaskDraft | None
         Scores points before they are replayed; None without a draft.
     """
@@ -71,7 +68,6 @@ class SearchContext:
     prior: CostModelPrior | None
     cost_model: CostModel | None
     seed: int
-    known: Sequence[TunedTask] = ()
     draft: TaskDraft | None = None
 
     def best(self) -> tuple[Measured, SpacePoint] | None:

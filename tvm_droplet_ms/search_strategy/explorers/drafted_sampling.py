@@ -14,7 +14,12 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Sampling that a draft has sifted: thousands of points are scored, and the best are replayed."""
+"""Sampling that a draft has sifted: thousands of points are scored, and the best are replayed.
+
+The best of 2,000 drawn points serve as well as those of 6,000 (0.967 of the time after 8 trials,
+standard error 0.037) or of a genetic search (0.978, 0.055; three whole spaces, four seeds,
+simulated, 2026-11-24, commit 35f7689).
+"""
 
 from collections.abc import Sequence
 

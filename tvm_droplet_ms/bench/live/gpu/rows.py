@@ -37,15 +37,7 @@ def card() -> dict[str, str]:
 
 
 class Rows:
-    """Writes rows; each is complete on disk before the next begins.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of the file ``rows.jsonl``, which is extended by several processes in turn.
-    common : dict[str, Any]
-        What every row begins with, such as ``card()``.
-    """
+    """Writes rows; each is complete on disk before the next begins."""
 
     def __init__(self, folder: Path, common: dict[str, Any]) -> None:
         self._path = folder / FILE

@@ -25,17 +25,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Workload:
-    """An operator with its shapes.
-
-    Parameters
-    ----------
-    function : str
-        The function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it.
-    arguments : tuple[Any, ...]
-        The arguments of the function.
-    tolerance : float
-        How far an element may be off, relative to the largest of the output.
-    """
+    """An operator with its shapes."""
 
     function: str
     arguments: tuple[Any, ...]

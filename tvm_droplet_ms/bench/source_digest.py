@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Digest of the source code that determines the measurements of a run."""
+"""Digest of the code that determines a measurement."""
 
 import ast
 import hashlib
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 
 LEARNING = ("cost_model", "bench/design_space.py", "bench/training.py")
 """Sources that determine the training of a cost model, relative to the package."""
@@ -32,58 +32,62 @@ DRAFTING = (
     "cost_model",
     "search_strategy/decisions.py",
     "bench/design_space.py",
-    "bench/drafted_space.py",
+    "bench/fit_draft.py",
 )
-"""Sources that determine the fitting of a draft, relative to the package."""
+"""Sources that determine the fitting of a draft."""
 
-RUNNING = (
+REPLAYING = (
     *LEARNING,
     "draft",
     "search_strategy",
-    "autotvm",
-    "bench/baselines",
     "bench/table.py",
     "bench/definition.py",
     "bench/definitions.py",
     "bench/layers.py",
-    "bench/compare/both.py",
     "bench/compare/replay.py",
     "bench/compare/strategies.py",
     "bench/compare/transfer.py",
 )
-"""Sources that determine the measurements of a run, relative to the package."""
+"""Sources that determine a replayed run."""
+
+TUNING = (
+    "autotvm",
+    "compat",
+    "cost_model",
+    "draft",
+    "measure",
+    "model",
+    "search_strategy",
+    "tuning",
+)
+"""Sources that determine a live run."""
 
 
 @cache
-def source_digest(sources: Sequence[str] = RUNNING, package: Path = PACKAGE) -> str:
-    """SHA-256 of the code of some files and folders, in hexadecimal.
+def source_digest(sources: Sequence[str], package: Path = PACKAGE) -> str:
+    """SHA-256 of the code and the models in files and folders of the package, in hexadecimal.
 
-    It is of the syntax trees without docstrings: comments, formatting and documentation change
-    nothing.
-
-    Parameters
-    ----------
-    sources : Sequence[str]
-        Python files, and folders of them, relative to the package.
-    package : Path
-        The package.
+    Of code it is of the syntax trees without docstrings: comments, formatting and documentation
+    change nothing.
     """
     digest = hashlib.sha256()
     for source in sources:
         path = package / source
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in files:
-            digest.update(f"{file.relative_to(package)}\n{_code(file)}\n".encode())
+            if file.suffix in (".py", ".model", ".draft"):
+                content = _code(file) if file.suffix == ".py" else file.read_bytes()
+                digest.update(f"{file.relative_to(package)}\n".encode() + content)
     return digest.hexdigest()
 
 
-def _code(file: Path) -> str:
+def _code(file: Path) -> bytes:
     tree = ast.parse(file.read_text())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+    return ast.dump(tree).encode()
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -14,19 +14,19 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Residual networks: ResNet-50 v1 and ResNeXt-50."""
+"""Networks with shortcuts: ResNet-50 v1, ResNeXt-50 and MobileNet-v2."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from tvm import relax
 from tvm.ir import IRModule
 
+from ..live.model_zoo import MOBILENET_V2
 from .writing import Network, channels_of, write
 
 STAGES = (3, 4, 6, 3)
 """Blocks of each stage of the networks of 50 layers."""
-DEEPER = (3, 4, 23, 3)
-"""Blocks of each stage of the networks of 101 layers."""
 
 
 def resnet_v1(
@@ -36,17 +36,6 @@ def resnet_v1(
 
     "Deep Residual Learning for Image Recognition" (He et al., CVPR 2016), table 1, and the authors'
     networks. Version 1.5 has the stride in the 3x3.
-
-    Parameters
-    ----------
-    size : int
-        Extent of the image.
-    width : int
-        Channels of the first stage's 3x3.
-    stages : Sequence[int]
-        Blocks of each stage.
-    classes : int
-        Outputs.
     """
     return _network(size, width, stages, classes, groups=1, early=True)
 
@@ -62,11 +51,6 @@ def resnext(
 
     "Aggregated Residual Transformations for Deep Neural Networks" (Xie et al., CVPR 2017), table 1:
     32 groups of 4.
-
-    Parameters
-    ----------
-    groups : int
-        Groups of the 3x3.
     """
     return _network(size, width, stages, classes, groups=groups, early=False)
 
@@ -98,3 +82,32 @@ def _block(
     y = net.layer(y, outputs, 1)
     is_same = stride == 1 and channels_of(x) == outputs
     return net.relu(net.add(y, x if is_same else net.layer(x, outputs, 1, stride)))
+
+
+def mobilenet_v2(
+    size: int = 224,
+    stages: Sequence[tuple[int, int, int, int]] = MOBILENET_V2,
+    last: int = 1280,
+    classes: int = 1000,
+) -> IRModule:
+    """MobileNet-v2."""
+
+    def relu6(net: Network, x: Any) -> Any:
+        return net.emit(relax.op.clip(x, 0, 6))
+
+    def block(net: Network, x: Any, expansion: int, outputs: int, stride: int) -> Any:
+        inputs = channels_of(x)
+        hidden = inputs * expansion
+        y = relu6(net, net.layer(x, hidden, 1)) if expansion > 1 else x
+        y = relu6(net, net.layer(y, hidden, 3, stride, groups=hidden))
+        y = net.layer(y, outputs, 1)
+        return net.add(x, y) if stride == 1 and inputs == outputs else y
+
+    def body(net: Network, x: Any) -> Any:
+        y = relu6(net, net.layer(x, 32, 3, 2))
+        for expansion, outputs, blocks, stride in stages:
+            for number in range(blocks):
+                y = block(net, y, expansion, outputs, 1 if number else stride)
+        return net.classify(relu6(net, net.layer(y, last, 1)), classes)
+
+    return write(body, (1, 3, size, size))

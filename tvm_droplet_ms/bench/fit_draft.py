@@ -14,9 +14,13 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Symbols of the points of a measured space."""
+"""Fit a draft to the measured spaces and samples of the package.
 
-from collections import Counter
+python -m tvm_droplet_ms.bench.fit_draft --out my.draft --without dense softmax
+"""
+
+import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,26 +29,42 @@ import numpy as np
 from tvm.s_tir import Trace
 from tvm.target import Target
 
+from ..compat import fast_tune_contexts
 from ..cost_model.archive import replacing
+from ..cost_model.throughput import relative_throughput
 from ..draft.block_tree import NotUnderstood
-from ..draft.hardware import Hardware, hardware_of
+from ..draft.draft_file import write_draft
+from ..draft.fitted import fit_draft
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
-from ..draft.penalties import PENALTIES, expected_ns
 from ..draft.symbols import SYMBOLS
 from ..search_strategy.neighbourhood import Point
 from .definitions import definition_of
 from .design_space import DesignSpace
+from .library import shipped_training_files
 from .space import Space
 
-CACHES = {
-    "znver4": (32 << 10, 1 << 20, 32 << 20),
-    "rocketlake": (48 << 10, 2 << 20, 32 << 20),
-}
-"""Bytes of L1, L2 and L3 of the machines that the spaces and samples were measured on, by mcpu."""
+WHOLE = "whole_"
+"""The prefix of a sample of a whole space, whose enumerated part is a space without it."""
 
-ABLATIONS = ((), *((penalty,) for penalty in PENALTIES))
-"""Penalties that the formula is without: none, then each."""
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fit a draft and write it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="the file of the draft")
+    parser.add_argument(
+        "--without", nargs="+", default=(), help="workloads that it does not learn from"
+    )
+    args = parser.parse_args(argv)
+    left_out = {name.removeprefix(WHOLE) for name in args.without}
+    files = [
+        path
+        for path in shipped_training_files()
+        if path.name.partition(".")[0].removeprefix(WHOLE) not in left_out
+    ]
+    with fast_tune_contexts():
+        count = learn_draft([drafted_space(path) for path in files], args.out)
+    print(f"wrote {args.out}, {args.out.stat().st_size / 1024:.0f} KiB, of {count} workloads")
 
 
 @dataclass(frozen=True)
@@ -57,26 +77,13 @@ class DraftedSpace:
         The space's name.
     symbols : np.ndarray
         Of shape ``(modules, SYMBOLS)``, float32; NaN where the key is not understood.
-    formula : np.ndarray
-        Nanoseconds that the formula expects, of shape ``(1 + penalties, modules)``: with all
-        penalties, then without each of ``PENALTIES``; NaN where the key is not understood.
     secs : np.ndarray
         The times of the modules in seconds, of shape ``(modules,)``; infinity for failures.
-    is_random : np.ndarray
-        Whether TVM's own sampling made the module, of the same shape: all of an enumerated space.
-    keys : int
-        The keys of the space.
-    unknown : Counter[str]
-        Keys that were not understood, by reason.
     """
 
     name: str
     symbols: np.ndarray
-    formula: np.ndarray
     secs: np.ndarray
-    is_random: np.ndarray
-    keys: int
-    unknown: Counter[str]
 
     @property
     def usable(self) -> np.ndarray:
@@ -85,74 +92,51 @@ class DraftedSpace:
         return usable
 
 
-def drafted_space_once(path: Path, kept: Path) -> DraftedSpace:
-    """What ``drafted_space`` computes, kept in a file.
+def learn_draft(spaces: Sequence[DraftedSpace], out: Path) -> int:
+    """Fit a draft to spaces, and write it.
 
-    Parameters
-    ----------
-    path : Path
-        File of a space or a sample.
-    kept : Path
-        The file of what is computed; read where it exists.
+    Returns
+    -------
+    count : int
+        The spaces that it learned from: those with a usable module.
     """
+    learned = [(space, space.usable) for space in spaces if space.usable.any()]
+    trees = fit_draft(
+        [space.symbols[rows] for space, rows in learned],
+        [relative_throughput(space.secs)[rows] for space, rows in learned],
+    )
+    write_draft(out, trees, [space.name for space, _ in learned])
+    return len(learned)
+
+
+def drafted_space_once(path: Path, kept: Path) -> DraftedSpace:
+    """``drafted_space``, kept in the file ``kept``."""
     if not kept.exists():
-        space = drafted_space(path)
-        content = vars(space) | {"unknown": np.array(list(space.unknown.elements()), dtype=str)}
         with replacing(kept) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, **content)
+            np.savez_compressed(file, **vars(drafted_space(path)))
     with np.load(kept) as content:
-        return DraftedSpace(
-            str(content["name"]),
-            content["symbols"],
-            content["formula"],
-            content["secs"],
-            content["is_random"],
-            int(content["keys"]),
-            Counter(map(str, content["unknown"])),
-        )
+        return DraftedSpace(str(content["name"]), content["symbols"], content["secs"])
 
 
 def drafted_space(path: Path) -> DraftedSpace:
-    """Compute the symbols of the modules of a space, each from its first point.
-
-    Parameters
-    ----------
-    path : Path
-        File of a space or a sample.
-    """
+    """Compute the symbols of the modules of a space or a sample, each from its first point."""
     space = Space.load(path)
-    target = Target(dict(space.target))
-    hardware = measured_on(target)
-    context = definition_of(space).context(target, "replay-trace")
+    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
     design_space = DesignSpace(context)
-    first = {point.module: point for point in reversed(space.points) if point.module is not None}
+    first = space.first_points
     by_key: dict[tuple[int, Key], list[int]] = {}
     for module, point in sorted(first.items()):
         key = key_of(design_space.sketches[point.sketch], point.decisions)
         by_key.setdefault((point.sketch, key), []).append(module)
     symbols = np.full((len(space.modules), SYMBOLS), np.nan, dtype=np.float32)
-    formula = np.full((len(ABLATIONS), len(space.modules)), np.nan)
-    unknown = Counter[str]()
     for (sketch, _), modules in by_key.items():
         points = np.array([first[module].decisions for module in modules], dtype=np.int64)
         try:
             of_key = _key_symbols(design_space, sketch, tuple(points[0].tolist()))
-        except (NotUnderstood, UnknownIndex) as error:
-            unknown[str(error)] += 1
+        except (NotUnderstood, UnknownIndex):
             continue
         symbols[modules] = of_key.of(points)
-        nests, limits = of_key.values(points)
-        for row, without in enumerate(ABLATIONS):
-            formula[row, modules] = expected_ns(nests, limits, hardware, without=without)
-    random = np.array([origin == "random" for origin in space.origins] or [True] * len(symbols))
-    times = np.array(space.times)
-    return DraftedSpace(space.name, symbols, formula, times, random, len(by_key), unknown)
-
-
-def measured_on(target: Target) -> Hardware:
-    """One core of the machine that a space was measured on."""
-    caches = CACHES.get(str(target.attrs.get("mcpu")), Hardware.caches)
-    return hardware_of(target, cores=1, caches=caches, line=64)
+    return DraftedSpace(space.name, symbols, np.array(space.times))
 
 
 def _key_symbols(space: DesignSpace, sketch: int, point: Point) -> KeySymbols:
@@ -160,3 +144,7 @@ def _key_symbols(space: DesignSpace, sketch: int, point: Point) -> KeySymbols:
     schedule = space.replayer.new_schedule()
     trace.apply_to_schedule(schedule, remove_postproc=True)
     return KeySymbols(space.sketches[sketch], schedule)
+
+
+if __name__ == "__main__":
+    main()

@@ -22,22 +22,86 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from ...cost_model.boosted_trees import Trees
-from ...cost_model.features.program_features import ProgramFeatures
-from ...cost_model.throughput import relative_throughput
-from ...search_strategy.design_spaces import SpacePoint
-from ..collection import Collection, Progress
-from ..definition import Definition
-from ..work_directory import CollectionError, read_lines
-from .sampler import Drawn, Sampler
+from ..cost_model.boosted_trees import Trees
+from ..cost_model.features.program_features import ProgramFeatures
+from ..cost_model.throughput import relative_throughput
+from ..search_strategy.candidates import Candidate
+from ..search_strategy.design_spaces import SpacePoint
+from ..search_strategy.factorisations import factorisations
+from ..search_strategy.neighbourhood import Point
+from .collection import Collection, Progress
+from .definition import Definition
+from .design_space import DesignSpace
+from .space import DecisionLayout
+from .work_directory import CollectionError, read_lines
+
+MAX_CHANGES = 4
+"""Maximum number of decisions in which a nearby point differs."""
+
+Drawn = tuple[SpacePoint, Candidate]
+"""A point and the candidate that TVM makes of it."""
+
+
+class Sampler:
+    """Draws points of a design space."""
+
+    def __init__(self, context: TuneContext, seed: int) -> None:
+        self.space = DesignSpace(context, seed)
+        self.layouts = self.space.layouts()
+        self._generator = random.Random(seed)
+
+    def module(self, place: SpacePoint) -> IRModule:
+        """The scheduled module of a point that was drawn before."""
+        candidate = self.space.realise(place)
+        if candidate is None:
+            raise ValueError(f"point {place} does not replay, expected one that was drawn")
+        return candidate.schedule.mod
+
+    def random(self) -> Drawn | None:
+        """Draw a point by TVM's own sampling; None where it is refused."""
+        sketch = self._generator.randrange(len(self.layouts))
+        return self._drawn(self.space.draw(sketch))
+
+    def near(self, places: Sequence[SpacePoint]) -> Drawn | None:
+        """Change one to four decisions of one of the points; None where the result is refused."""
+        sketch, point = self._generator.choice(places)
+        for _ in range(self._generator.randint(1, MAX_CHANGES)):
+            decision = self._generator.choice(self.layouts[sketch])
+            end = decision.start + decision.length
+            value = self._value(decision, point[decision.start : end])
+            point = (*point[: decision.start], *value, *point[end:])
+        return self._drawn(self.space.realise((sketch, point)))
+
+    def _drawn(self, candidate: Candidate | None) -> Drawn | None:
+        place = None if candidate is None else self.space.places.find(candidate.trace)
+        return None if candidate is None or place is None else (place, candidate)
+
+    def _value(self, decision: DecisionLayout, present: Point) -> Point:
+        if decision.kind == "SamplePerfectTile":
+            extent, limit = prod(present), decision.max_innermost_factor
+            tiles = [tuple(t) for t in factorisations(extent, decision.length, limit).tolist()]
+            # Half of the time a tile that differs in two positions only.
+            close = [t for t in tiles if sum(a != b for a, b in zip(t, present, strict=True)) == 2]
+            return self._generator.choice(
+                close if close and self._generator.random() < 0.5 else tiles
+            )
+        if decision.kind == "SampleCategorical":
+            return (self._generator.randrange(len(decision.candidates)),)
+        if decision.kind == "SampleComputeLocation":
+            # TVM takes the next legal location for an illegal one.
+            return (max(-2, present[0] + self._generator.choice((-2, -1, 1, 2))),)
+        return (2 ** self._generator.randint(0, 6),)
+
 
 DRAWN_PER_CHOSEN = 4
 """Points drawn near the best for each that a round measures."""
@@ -57,17 +121,7 @@ TREES = 100
 
 @dataclass(frozen=True)
 class SampledModule:
-    """A module of the sample.
-
-    Parameters
-    ----------
-    name : int
-        Its structural hash.
-    place : SpacePoint
-        A point that makes it.
-    origin : str
-        "random" for TVM's own sampling, "near" for a change of one of the best.
-    """
+    """A module of the sample."""
 
     name: int
     place: SpacePoint
@@ -233,15 +287,6 @@ def of_each_sketch(
     """Order modules: the fastest of each sketch, then the second of each, and so on.
 
     Each sketch has an optimum of its own, and a search may take any for the best.
-
-    Parameters
-    ----------
-    names : Sequence[int]
-        The modules.
-    times : Mapping[int, float]
-        Their times.
-    sketch_of : Callable[[int], int]
-        The sketch that makes a module.
     """
     places: Counter[int] = Counter()
     ranks = {}
