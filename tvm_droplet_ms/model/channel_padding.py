@@ -16,8 +16,8 @@
 # under the License.
 """Output channels of convolutions, and columns of matmuls, that no vector divides.
 
-1000 classes are such ones, and the 257 frequencies of a Fourier transform of 512 samples, which as a
-matmul took 5.2 ms and with 272 columns 1.0 (float64, 101 frames, one thread of a Zen 5).
+1000 classes are such ones, and the 257 frequencies of a Fourier transform of 512 samples: as a
+matmul it took 5.2 ms, and with 272 columns 1.0 (float64, 101 frames, one thread of a Zen 5).
 """
 
 from math import prod
@@ -157,7 +157,7 @@ class _Padder:
 def _with_added_columns(
     value: Expr, weights: "np.ndarray[Any, Any]", shape: tuple[int, ...]
 ) -> Expr | None:
-    """A layer of that shape with output channels added, the last axis; None where it is not worth it."""
+    """A layer of that shape with outputs added on the last axis; None where that gains nothing."""
     added = padded_channels(shape[-1]) - shape[-1]
     few = prod(shape[:-1]) < LEAST_PIXELS or prod(weights.shape[:-1]) < LEAST_PRODUCTS
     if not added or few:

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""Transposes back to NCHW and NCW, moved behind elementwise operations, splits and concatenations."""
+"""Transposes back to NCHW or NCW, moved behind elementwise operations, splits, concatenations."""
 
 import numpy as np
 
