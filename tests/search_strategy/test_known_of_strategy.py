@@ -32,7 +32,7 @@ from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.descents.local_moves import LocalMoves
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.known_schedules import write_schedules
-from tvm_droplet_ms.search_strategy.probing import Prober
+from tvm_droplet_ms.search_strategy.published.decisions import Prober
 from tvm_droplet_ms.search_strategy.tuned_task import TunedTask
 
 

@@ -19,8 +19,8 @@
 import random
 
 from ..design_spaces import DesignSpaces, SpacePoint
-from ..neighbourhood import Neighbourhood, Point
-from ..probing import Prober
+from ..neighbourhood import Neighbourhood, Point, redraw, walk
+from ..published.decisions import Prober
 
 JOINT_STEPS = 75
 """Joint steps of two or three decisions among the steps from a point."""
@@ -58,7 +58,7 @@ class LocalMoves:
     def adjacent(self, point: SpacePoint) -> dict[SpacePoint, None]:
         """The points one step away, in a fixed order."""
         sketch, decisions = point
-        adjacent = self.neighbourhood(point).adjacent(decisions)
+        adjacent = self.neighbourhood(point).steps(decisions, 1)
         return dict.fromkeys((sketch, near) for near in adjacent)
 
     def steps(self, point: SpacePoint) -> dict[SpacePoint, None]:
@@ -68,7 +68,7 @@ class LocalMoves:
         neighbourhood = self.neighbourhood(point)
         for _ in range(JOINT_STEPS):
             length = self._generator.randint(2, 3)
-            steps[sketch, neighbourhood.walk(decisions, length, self._generator)] = None
+            steps[sketch, walk(neighbourhood, decisions, length, self._generator)] = None
         return steps
 
     def random_points(self, count: int) -> dict[SpacePoint, None]:
@@ -82,4 +82,4 @@ class LocalMoves:
         if not known:
             self.neighbourhood((sketch, self._spaces.start(sketch)))
         decisions, neighbourhood = self._generator.choice(list(known.items()))
-        return sketch, neighbourhood.redraw(decisions, self._generator)
+        return sketch, redraw(neighbourhood, decisions, self._generator)
