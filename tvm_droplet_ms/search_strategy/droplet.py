@@ -44,7 +44,7 @@ from .logger import logger
 from .prior import CostModelPrior, check_prior, find_prior
 from .published.decisions import Prober
 from .published.lifecycle import Budget, PreTuningArgs, StrategyLifecycle, Task, check_at_least
-from .published.search import CoordinateDescent
+from .published.search import CoordinateDescent, SearchRun
 from .published.strategy import DropletSearch as PublishedSearch
 from .search import DropletSearch
 
@@ -172,7 +172,7 @@ class DropletStrategy(StrategyLifecycle):
         super()._initialize_with_tune_context(context)
         self._explorer.initialize_with_tune_context(context)
 
-    def _begin(self, task: Task, args: PreTuningArgs) -> DropletSearch:
+    def _begin(self, task: Task, args: PreTuningArgs) -> SearchRun:
         traces = [schedule.trace for schedule in args.design_spaces]
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
@@ -195,7 +195,7 @@ class DropletStrategy(StrategyLifecycle):
                 "%s: nothing to search: no design space samples a decision; each is measured once",
                 task.name,
             )
-        return DropletSearch(
+        search = DropletSearch(
             name=task.name,
             history=context.history,
             context=context,
@@ -206,6 +206,7 @@ class DropletStrategy(StrategyLifecycle):
             explore_trials=self._explore_trials,
             stop_when_converged=self._stop_when_converged,
         )
+        return SearchRun(search)
 
     def _make_prior(self, task: Task) -> CostModelPrior | None:
         if self._prior == "auto" and self._descent == "coordinate":

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from .decisions import Sketch, describe, describe_change
 from .descents.base import Batch, Descent
@@ -106,14 +105,12 @@ class DropletSearch(Search):
             gain = 1.0 - mean(after.secs) / mean(before.secs)
             self.log.log("step", f"step {_change(before, after)}: -{gain:.1%}")
 
-    def tell(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
+    def tell(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
         """Take the results of the last batch, and teach the prior."""
         self._results = list(results)
         failures: list[str] = []
         unmeasured: list[str] = []
-        for candidate, result in zip(self._batch, results, strict=True):
+        for candidate, result in zip(batch, results, strict=True):
             if is_unmeasured(result.run_secs, result.error_msg):
                 unmeasured.append(_reason(result))
                 continue
@@ -121,16 +118,14 @@ class DropletSearch(Search):
             self.history.add(candidate, secs)
             if not secs:
                 failures.append(_reason(result))
-        self.log.measured(len(self._batch), failures, unmeasured)
-        self._teach(measure_candidates, results)
+        self.log.measured(len(batch), failures, unmeasured)
+        self._teach(batch, results)
 
-    def _teach(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
+    def _teach(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
         """Update the prior with what was measured."""
         measured = [
-            (candidate, result)
-            for candidate, result in zip(measure_candidates, results, strict=True)
+            (candidate.measure_candidate(), result)
+            for candidate, result in zip(batch, results, strict=True)
             if not is_unmeasured(result.run_secs, result.error_msg)
         ]
         if self.context.prior is not None and measured:

@@ -78,14 +78,7 @@ class Search:
     explore_trials: int
 
     def __post_init__(self) -> None:
-        self._batches = self.batches()
-        self._batch: Batch = []
         self._results: list[RunnerResult] = []
-
-    def propose(self) -> list[MeasureCandidate]:
-        """The next batch."""
-        self._batch = next(self._batches, [])
-        return [candidate.measure_candidate() for candidate in self._batch]
 
     def batches(self) -> Iterator[Batch]:
         """Explore, and descend from the best to a local optimum: there the search ends."""
@@ -100,7 +93,10 @@ class Search:
                 "time them several times, as with EvaluatorConfig(repeat=3)",
                 self.name,
             )
-        yield from self.descent.descend()
+        # A database may have nothing but schedules of other design spaces.
+        while not (yield from self.descent.descend()):
+            if not (yield from self._explore(self.explore_trials, self.explore_trials)):
+                return
 
     def _explore(self, trials: int, batch_size: int) -> Generator[Batch, None, bool]:
         """Explore for some trials, and until one succeeds; returns whether any were left."""
@@ -126,17 +122,37 @@ class Search:
         """Log that a phase begins."""
         logger.info("%s: %s", self.name, message)
 
-    def tell(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
+    def tell(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
         """Take the results of the last batch."""
         self._results = list(results)
-        for candidate, result in zip(self._batch, results, strict=True):
+        for candidate, result in zip(batch, results, strict=True):
             self.history.add(candidate, valid_secs(result.run_secs))
 
     def end(self) -> None:
         """Release what the search holds."""
         self.exploration.leave()
+
+
+class SearchRun:
+    """A search as the lifecycle drives it. A search that held its own batches would be a cycle."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._batches = search.batches()
+        self._batch: Batch = []
+
+    def propose(self) -> list[MeasureCandidate]:
+        """The next batch."""
+        self._batch = next(self._batches, [])
+        return [candidate.measure_candidate() for candidate in self._batch]
+
+    def tell(self, _: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
+        """Take the results of the last batch."""
+        self._search.tell(self._batch, results)
+
+    def end(self) -> None:
+        """Release what the search holds."""
+        self._search.end()
 
 
 @dataclass

@@ -27,7 +27,7 @@ from .candidates import History, Replayer
 from .decisions import DesignSpaces, Prober, largest_parallel_extent
 from .evolution import Evolution
 from .lifecycle import PreTuningArgs, StrategyLifecycle, Task, check_at_least
-from .search import CoordinateDescent, Search
+from .search import CoordinateDescent, Search, SearchRun
 
 EXPLORE_TRIALS = 300
 """The trials of each task that the paper explores for."""
@@ -89,7 +89,7 @@ class DropletSearch(StrategyLifecycle):
         super()._initialize_with_tune_context(context)
         self._evolution._initialize_with_tune_context(context)
 
-    def _begin(self, task: Task, args: PreTuningArgs) -> Search:
+    def _begin(self, task: Task, args: PreTuningArgs) -> SearchRun:
         traces = [schedule.trace for schedule in args.design_spaces]
         replayer = Replayer(task.mod, task.postprocs, random.Random(task.seed))
         history = History(task.mod, task.target)
@@ -99,7 +99,7 @@ class DropletSearch(StrategyLifecycle):
         if model is None:
             model = RandomModel(seed=abs(task.seed))
         prober = Prober(replayer, largest_parallel_extent(traces))
-        return Search(
+        search = Search(
             name=task.name,
             history=history,
             budget=args.budget,
@@ -113,6 +113,7 @@ class DropletSearch(StrategyLifecycle):
             ),
             explore_trials=self._explore_trials_of(args.budget.max_trials),
         )
+        return SearchRun(search)
 
     def _explore_trials_of(self, max_trials: int) -> int:
         if self._explore_trials is not None:
