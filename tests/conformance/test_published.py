@@ -93,7 +93,8 @@ def test_explores_for_300_trials_or_half_of_them(max_trials, expected):
     context.pre_tuning(max_trials, 300, cost_model=FixedModel())
     candidates = context.search_strategy.generate_measure_candidates()
     context.search_strategy.post_tuning()
-    assert len(candidates) == expected
+    # Evolution proposes some modules twice.
+    assert 0.98 * expected <= len(candidates) <= expected
 
 
 @pytest.mark.parametrize(("measure", "warned"), [(timed, True), (spread, False)])

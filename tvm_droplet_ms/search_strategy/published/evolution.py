@@ -18,14 +18,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tvm.s_tir import Schedule
-from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
 from .candidates import Candidate, History
+
+if TYPE_CHECKING:
+    from tvm.s_tir.meta_schedule.cost_model import CostModel
 
 _UNBOUNDED = 2**30
 """The trial limit that evolution is given: the strategy around it keeps the budget."""
@@ -48,7 +51,7 @@ class Evolution:
     evolution: EvolutionarySearch
     schedules: Sequence[Schedule]
     history: History
-    cost_model: CostModel
+    cost_model: "CostModel"
 
     def __post_init__(self) -> None:
         self._active = False

@@ -18,18 +18,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Optional, Protocol
 
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.s_tir.meta_schedule.postproc import Postproc
 from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchStrategy
 from tvm.target import Target
+
+if TYPE_CHECKING:
+    from tvm.s_tir.meta_schedule.cost_model import CostModel
 
 
 @dataclass
@@ -68,7 +70,7 @@ class PreTuningArgs:
     budget: Budget
     design_spaces: Sequence[Schedule]
     database: Database | None
-    cost_model: CostModel | None
+    cost_model: Optional["CostModel"]
 
 
 class TaskSearch(Protocol):
@@ -131,7 +133,7 @@ class StrategyLifecycle(PySearchStrategy):
         num_trials_per_iter: int,
         design_spaces: Sequence[Schedule],
         database: Database | None = None,
-        cost_model: CostModel | None = None,
+        cost_model: Optional["CostModel"] = None,
     ) -> None:
         """Begin a run; the parameters are those of ``SearchStrategy.pre_tuning``."""
         name = self._task.name

@@ -20,7 +20,6 @@ import random
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.cost_model import RandomModel
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
 from .candidates import History, Replayer
@@ -97,21 +96,21 @@ class DropletSearch(StrategyLifecycle):
             history.load(args.database, replayer)
         model = args.cost_model
         if model is None:
+            from tvm.s_tir.meta_schedule.cost_model import RandomModel
+
             model = RandomModel(seed=abs(task.seed))
         prober = Prober(replayer, largest_parallel_extent(traces))
+        # Not of this object: its run would hold it, and no collector would see the cycle.
+        largest, budget = self._descent_batch_size, args.budget
         search = Search(
             name=task.name,
             history=history,
-            budget=args.budget,
+            budget=budget,
             exploration=Evolution(self._evolution, args.design_spaces, history, model),
             descent=CoordinateDescent(
-                replayer,
-                history,
-                DesignSpaces(traces),
-                prober,
-                lambda: min(self._descent_batch_size, args.budget.room),
+                replayer, history, DesignSpaces(traces), prober, lambda: min(largest, budget.room)
             ),
-            explore_trials=self._explore_trials_of(args.budget.max_trials),
+            explore_trials=self._explore_trials_of(budget.max_trials),
         )
         return SearchRun(search)
 
