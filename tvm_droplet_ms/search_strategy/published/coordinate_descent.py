@@ -92,10 +92,7 @@ def coordinate_descent(
 
 
 def fastest_significant(times: Mapping[Point, Times | None], incumbent: Times) -> Point | None:
-    """The fastest point that is significantly faster than the incumbent; None if there is none.
-
-    The times of a point are empty for a failure, and None where it was not measured.
-    """
+    """The fastest of the points that are significantly faster; None if there is none."""
     means = {
         point: sum(measured) / len(measured)
         for point, measured in times.items()

@@ -16,8 +16,7 @@
 # under the License.
 """The kinds of decisions that a trace samples: one class each.
 
-A kind says how a decision is read from a trace and written back, and which values it can take. To
-support another sampling instruction, add a class here.
+A kind says how a decision is read from a trace and written back, and which values it can take.
 """
 
 from abc import ABC, abstractmethod

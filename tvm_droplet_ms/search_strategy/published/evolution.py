@@ -58,7 +58,6 @@ class Evolution:
         self._surplus: list[Candidate] = []
 
     def enter(self, batch_size: int) -> None:
-        """Begin to explore in batches of at most ``batch_size`` candidates."""
         self.leave()
         leaders = int(self.evolution.population_size * self.evolution.init_measured_ratio)
         size = batch_size + min(len(self.history), leaders)
@@ -68,14 +67,12 @@ class Evolution:
         self._active = True
 
     def leave(self) -> None:
-        """Release evolution's state; a second call does nothing."""
         if self._active:
             self.evolution.post_tuning()
             self._active = False
             self._surplus.clear()
 
     def ask(self, count: int) -> list[Candidate]:
-        """At most ``count`` new candidates; none when evolution finds nothing new."""
         chosen: dict[int, Candidate] = {}
         for _ in range(_FRUITLESS_ROUNDS):
             with Profiler.timeit("Droplet/Explore"):
@@ -108,6 +105,5 @@ class Evolution:
         return True
 
     def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Pass on the results of a batch that was asked for."""
         measured = [candidate.measure_candidate() for candidate in candidates]
         self.evolution.notify_runner_results(measured, list(results))

@@ -142,16 +142,13 @@ class SearchRun:
         self._batch: Batch = []
 
     def propose(self) -> list[MeasureCandidate]:
-        """The next batch."""
         self._batch = next(self._batches, [])
         return [candidate.measure_candidate() for candidate in self._batch]
 
     def tell(self, _: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
-        """Take the results of the last batch."""
         self._search.tell(self._batch, results)
 
     def end(self) -> None:
-        """Release what the search holds."""
         self._search.end()
 
 

@@ -102,6 +102,7 @@ class DropletSearch(StrategyLifecycle):
         prober = Prober(replayer, largest_parallel_extent(traces))
         # Not of this object: its run would hold it, and no collector would see the cycle.
         largest, budget = self._descent_batch_size, args.budget
+        half = max(1, budget.max_trials // 2)
         search = Search(
             name=task.name,
             history=history,
@@ -110,14 +111,9 @@ class DropletSearch(StrategyLifecycle):
             descent=CoordinateDescent(
                 replayer, history, DesignSpaces(traces), prober, lambda: min(largest, budget.room)
             ),
-            explore_trials=self._explore_trials_of(budget.max_trials),
+            explore_trials=self._explore_trials or min(EXPLORE_TRIALS, half),
         )
         return SearchRun(search)
-
-    def _explore_trials_of(self, max_trials: int) -> int:
-        if self._explore_trials is not None:
-            return self._explore_trials
-        return min(EXPLORE_TRIALS, max(1, max_trials // 2))
 
     def clone(self) -> SearchStrategy:
         """A strategy of the same configuration, without state."""
