@@ -16,10 +16,10 @@
 # under the License.
 """The published search beside the droplet of TVM's ``post_optimization``, at the same trials.
 
-``TVM_NUM_THREADS=1 python upstream/compare.py run`` tunes each layer with each seed, and adds a line to
-``docs/upstream/droplet.jsonl`` for each pair; pairs that have a line are left out, so that it goes
-on where it was stopped. ``python upstream/compare.py table`` writes the table of those lines into
-``docs/upstream/droplet.md``. Run it on an idle machine.
+``TVM_NUM_THREADS=1 python upstream/compare.py run`` tunes each layer with each seed, and adds a
+line to ``docs/upstream/droplet.jsonl`` for each pair; pairs that have a line are left out, so that
+it goes on where it was stopped. ``python upstream/compare.py table`` writes the table of those
+lines into ``docs/upstream/droplet.md``. Run it on an idle machine.
 """
 
 import argparse
