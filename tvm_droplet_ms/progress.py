@@ -28,8 +28,9 @@ from typing import TextIO
 
 from tvm.s_tir import Trace
 
-from .search_strategy.log import Phase, SearchProgress
+from .search_strategy.log import SearchProgress
 from .search_strategy.logger import logger
+from .search_strategy.published.search import Phase
 
 _TVM_LOGGER = "tvm.s_tir.meta_schedule"
 

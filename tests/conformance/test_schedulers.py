@@ -141,6 +141,7 @@ def test_budget_of_task(case, scheduler, tmp_path):
 
 def test_exhausted_task_leaves_its_trials_to_others(case, scheduler, tmp_path):
     case.must("end an exhausted space")
+    case.must("spend its trials")
     tasks = tasks_of(case, sample_nothing, tile_two, tile_all)
     measured = tune(tasks, scheduler, tmp_path, max_trials=100)
     assert len(measured["task 1"]) == 1

@@ -71,6 +71,7 @@ def test_empty_space_is_logged(caplog):
 def test_exhausted(case, cost):
     """The 25 modules of a small space are all measured, and then there is no more."""
     case.must("end an exhausted space")
+    case.must("spend its trials")
     context = make_context(case.make(), space=tile_two)
     driven = drive(context, timed(cost, repeats=2), max_trials=200, finish=False)
     assert driven.ended
@@ -82,6 +83,7 @@ def test_exhausted(case, cost):
 def test_exhausted_space_of_single_times_is_measured_once(case):
     """Where no repeats tell the noise, no incumbent is measured again to learn it."""
     case.must("end an exhausted space")
+    case.must("spend its trials")
     driven = drive(make_context(case.make(), space=tile_two), timed(bowl), max_trials=200)
     assert driven.ended
     assert len(driven.trials) == len(set(driven.modules)) == 25
@@ -117,7 +119,7 @@ def test_awkward_extents(case, extents):
     assert driven.ended
     assert driven.trials
     if max(extents) > 7:
-        assert len(driven.trials) == 60
+        assert case.has_spent(len(driven.trials), 60)
     for trial in driven.trials:
         assert tuple(math.prod(tile) for tile in trial.decisions) == extents
         limits = (32, 32, 16)
@@ -127,7 +129,7 @@ def test_awkward_extents(case, extents):
 def test_postprocessor_that_samples(case):
     context = make_context(case.make(), postprocs=[Chance()])
     driven = drive(context, timed(rugged, repeats=2), max_trials=60)
-    assert len(driven.trials) == 60
+    assert case.has_spent(len(driven.trials), 60)
     if "measure once" not in case.deviations:
         assert not driven.repeated
 
@@ -141,7 +143,7 @@ def test_every_kind_of_decision(case):
         mutators=ms.mutator.Mutator.create("llvm"),
     )
     driven = drive(context, timed(rugged, repeats=2), max_trials=60)
-    assert len(driven.trials) == 60
+    assert case.has_spent(len(driven.trials), 60)
     if "measure once" not in case.deviations:
         assert not driven.repeated
 

@@ -28,7 +28,7 @@ from tvm.target import Target
 from tvm.te import create_prim_func
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.decisions import Sketch, largest_parallel_extent
-from tvm_droplet_ms.search_strategy.probing import Prober
+from tvm_droplet_ms.search_strategy.published.decisions import Prober
 
 TARGET = Target({"kind": "llvm", "num-cores": 4})
 WORKLOADS = {

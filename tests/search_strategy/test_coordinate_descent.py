@@ -22,17 +22,16 @@ from itertools import product
 import pytest
 from scipy import stats
 
-from tvm_droplet_ms.search_strategy.descents.coordinate_descent import (
-    LONGEST_STEP,
-    coordinate_descent,
-    fastest_significant,
-    steps,
-)
 from tvm_droplet_ms.search_strategy.neighbourhood import (
     ChoiceAxis,
     Neighbourhood,
     OrderedAxis,
     TileAxis,
+)
+from tvm_droplet_ms.search_strategy.published.coordinate_descent import (
+    LONGEST_STEP,
+    coordinate_descent,
+    fastest_significant,
 )
 
 SIDE = 7
@@ -189,26 +188,26 @@ def test_significant_step_moves_the_incumbent_in_spite_of_noise():
 
 def test_steps_of_ordered_axes_are_hand_worked():
     around = Neighbourhood((OrderedAxis(0, tuple(range(10))), OrderedAxis(1, tuple(range(10)))))
-    assert list(steps(around, (5, 5), 1)) == [(6, 5), (4, 5), (5, 6), (5, 4)]
-    assert list(steps(around, (5, 5), 2)) == [(7, 5), (3, 5), (5, 7), (5, 3)]
-    assert list(steps(around, (9, 1), 2)) == [(7, 1), (9, 3)]
-    assert list(steps(around, (9, 1), 9)) == [(0, 1)]
+    assert list(around.steps((5, 5), 1)) == [(6, 5), (4, 5), (5, 6), (5, 4)]
+    assert list(around.steps((5, 5), 2)) == [(7, 5), (3, 5), (5, 7), (5, 3)]
+    assert list(around.steps((9, 1), 2)) == [(7, 1), (9, 3)]
+    assert list(around.steps((9, 1), 9)) == [(0, 1)]
 
 
 def test_steps_of_a_tile_are_hand_worked():
     """(8, 1): one, two or three factors of two go to the other position; there is no fourth."""
     around = Neighbourhood((TileAxis(0, 2, max_innermost_factor=4),))
-    assert list(steps(around, (8, 1), 1)) == [(4, 2)]
-    assert list(steps(around, (8, 1), 2)) == [(2, 4)]
-    assert list(steps(around, (8, 1), 3)) == [], "the innermost factor is limited to 4"
-    assert list(steps(Neighbourhood((TileAxis(0, 2),)), (8, 1), 3)) == [(1, 8)]
-    assert list(steps(Neighbourhood((TileAxis(0, 2),)), (8, 1), 4)) == []
+    assert list(around.steps((8, 1), 1)) == [(4, 2)]
+    assert list(around.steps((8, 1), 2)) == [(2, 4)]
+    assert list(around.steps((8, 1), 3)) == [], "the innermost factor is limited to 4"
+    assert list(Neighbourhood((TileAxis(0, 2),)).steps((8, 1), 3)) == [(1, 8)]
+    assert list(Neighbourhood((TileAxis(0, 2),)).steps((8, 1), 4)) == []
 
 
 def test_steps_of_a_choice_are_single():
     around = Neighbourhood((ChoiceAxis(0, 3),))
-    assert list(steps(around, (1,), 1)) == [(0,), (2,)]
-    assert list(steps(around, (1,), 2)) == []
+    assert list(around.steps((1,), 1)) == [(0,), (2,)]
+    assert list(around.steps((1,), 2)) == []
 
 
 def test_fastest_significant_is_the_lowest_mean_of_the_significant_ones():

@@ -23,7 +23,8 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule, Trace
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.decision_kinds import (
+from tvm_droplet_ms.search_strategy.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
+from tvm_droplet_ms.search_strategy.published.decision_kinds import (
     CATEGORICAL,
     COMPUTE_LOCATION,
     DECISION_KINDS,
@@ -32,7 +33,7 @@ from tvm_droplet_ms.search_strategy.decision_kinds import (
     PERFECT_TILE,
     TraceParts,
 )
-from tvm_droplet_ms.search_strategy.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
+from tvm_droplet_ms.search_strategy.surrogate.decision_columns import COLUMNS
 
 
 def make_module():
@@ -171,4 +172,4 @@ def test_categorical_without_an_order_is_a_choice():
     ],
 )
 def test_columns_are_hand_worked(kind, values, columns):
-    np.testing.assert_allclose(kind.encode(np.array(values, dtype=float)), columns)
+    np.testing.assert_allclose(COLUMNS[kind.name].encode(np.array(values, dtype=float)), columns)

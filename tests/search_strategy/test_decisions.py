@@ -26,9 +26,14 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule, Trace
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.decision_kinds import PARALLEL
-from tvm_droplet_ms.search_strategy.decisions import Sketch, largest_parallel_extent
+from tvm_droplet_ms.search_strategy.decisions import (
+    Sketch,
+    describe,
+    describe_change,
+    largest_parallel_extent,
+)
 from tvm_droplet_ms.search_strategy.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
+from tvm_droplet_ms.search_strategy.published.decision_kinds import PARALLEL
 
 EXTENTS = (257, 1, 1470, 8)
 MAX_INNERMOST = 16
@@ -247,15 +252,15 @@ def test_descriptions_of_a_point_and_of_a_change():
     trace = schedule(1).trace
     sketch = Sketch.from_trace(trace)
     point = sketch.read(trace)
-    described = sketch.describe(point)
+    described = describe(sketch, point)
     for decision in sketch.decisions:
         value = point[decision.start : decision.start + decision.length]
         assert f"{decision.kind.name}#{decision.inst} {list(value)}" in described
-    assert sketch.describe_change(point, point) == "no decision"
+    assert describe_change(sketch, point, point) == "no decision"
     after = (257, 1, 1, *point[3:12], 4, *point[13:])
     before = (1, 257, 1, *after[3:12], 16, *after[13:])
     tile, parallel = sketch.decisions[0].inst, sketch.decisions[4].inst
-    assert sketch.describe_change(before, after) == (
+    assert describe_change(sketch, before, after) == (
         f"SamplePerfectTile#{tile} [1, 257, 1] -> [257, 1, 1], Annotate#{parallel} [16] -> [4]"
     )
 

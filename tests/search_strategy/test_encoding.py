@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.search_strategy.decision_kinds import DECISION_KINDS, DecisionKind
+from tvm_droplet_ms.search_strategy.published.decision_kinds import DECISION_KINDS, DecisionKind
 from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tvm_droplet_ms.search_strategy.descents.significance import is_faster, students_t_test
+from tvm_droplet_ms.search_strategy.published.coordinate_descent import is_faster, students_t_test
 
 FIVE = [1.0, 2.0, 3.0, 4.0, 5.0]
 

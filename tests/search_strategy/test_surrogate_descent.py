@@ -33,7 +33,7 @@ from tvm_droplet_ms.search_strategy.descents.surrogate import SurrogateDescent
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.history import History
-from tvm_droplet_ms.search_strategy.probing import Prober
+from tvm_droplet_ms.search_strategy.published.decisions import Prober
 
 
 class Search:

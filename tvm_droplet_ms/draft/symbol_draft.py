@@ -24,8 +24,8 @@ from typing import Protocol
 import numpy as np
 
 from ..search_strategy.candidates import Replayer
-from ..search_strategy.decision_kinds import COMPUTE_LOCATION
 from ..search_strategy.design_spaces import DesignSpaces
+from ..search_strategy.published.decision_kinds import COMPUTE_LOCATION
 from .block_tree import NotUnderstood
 from .draft_file import read_draft, shipped_draft
 from .index_intervals import UnknownIndex

@@ -14,7 +14,7 @@
 # KIND, either express or implied.  See the License for the
 # specific language governing permissions and limitations
 # under the License.
-"""The design spaces of a task: their sketches, and points of decisions in them."""
+"""The design spaces of a task: points of decisions in them, and vectors for the surrogate."""
 
 from collections.abc import Sequence
 
@@ -22,16 +22,17 @@ import numpy as np
 
 from tvm.s_tir import Trace
 
-from .decisions import Sketch
 from .latent_space import LatentAxis, LatentSpace
-from .neighbourhood import Point
+from .published import decisions as published
+from .published.decisions import SpacePoint
+from .published.neighbourhood import Point
+from .surrogate.decision_columns import COLUMNS
 from .surrogate.encoding import Encoding
 
-SpacePoint = tuple[int, Point]
-"""The index of a sketch, and the values of its decisions."""
+__all__ = ["DesignSpaces", "SpacePoint"]
 
 
-class DesignSpaces:
+class DesignSpaces(published.DesignSpaces):
     """The points of a task's design spaces.
 
     Parameters
@@ -46,26 +47,12 @@ class DesignSpaces:
     """
 
     def __init__(self, traces: Sequence[Trace]) -> None:
-        self._traces = [trace.simplified(remove_postproc=True) for trace in traces]
-        self.sketches = [Sketch.from_trace(trace) for trace in self._traces]
+        super().__init__(traces)
         self._encoding = Encoding([sketch.decisions for sketch in self.sketches])
-
-    def find(self, trace: Trace) -> SpacePoint | None:
-        """The point of a trace; None for a trace of another design space."""
-        trace = trace.simplified(remove_postproc=True)
-        sketch = Sketch.from_trace(trace)
-        if sketch not in self.sketches:
-            return None
-        return self.sketches.index(sketch), sketch.read(trace)
 
     def start(self, sketch: int) -> Point:
         """The decisions that a design space was sampled with."""
         return self.sketches[sketch].read(self._traces[sketch])
-
-    def trace(self, point: SpacePoint) -> Trace:
-        """The trace of a point, without postprocessors."""
-        sketch, decisions = point
-        return self.sketches[sketch].write(self._traces[sketch], decisions)
 
     def realised(self, point: SpacePoint, trace: Trace) -> SpacePoint:
         """The point that a replay of a point's trace realised: TVM mends illegal decisions."""
@@ -95,6 +82,6 @@ class DesignSpaces:
         axes = []
         for decision in self.sketches[sketch].decisions:
             own = points[:, decision.start : decision.start + decision.length]
-            values = decision.kind.values(insts[decision.inst], own)
+            values = COLUMNS[decision.kind.name].values(insts[decision.inst], own)
             axes.append(LatentAxis(decision.start, values))
         return LatentSpace(axes)

@@ -18,7 +18,7 @@
 
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -27,32 +27,25 @@ from tvm_ffi import register_global_func
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
-from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, SearchStrategy
+from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
 from .candidates import Replayer
 from .decisions import largest_parallel_extent
-from .descents.base import Batch, Descent
-from .descents.coordinate import CoordinateDescent
+from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
 from .draft import DraftLike, TaskDraft, check_draft, find_draft
 from .executed_work import WorkLimit
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
-from .history import History, is_unmeasured
-from .lifecycle import (
-    Budget,
-    PreTuningArgs,
-    StrategyLifecycle,
-    Task,
-    TaskSearch,
-    check_at_least,
-)
+from .history import History
 from .log import SearchLogger
 from .logger import logger
 from .native_vectors import with_native_vectors
 from .prior import CostModelPrior, check_prior, find_prior
-from .probing import Prober
+from .published.decisions import Prober
+from .published.lifecycle import Budget, PreTuningArgs, StrategyLifecycle, Task, check_at_least
+from .published.search import CoordinateDescent, SearchRun
+from .published.strategy import DropletSearch as PublishedSearch
 from .search import DropletSearch
 from .straight_code import CodeLimit
 
@@ -66,9 +59,9 @@ DESCENTS = ("surrogate", "coordinate")
 
 EXPLORE_TRIALS = {"surrogate": 8, "coordinate": 64}
 """The default of ``explore_trials`` for each descent: 8 is the best that was measured, 64 is one
-batch of TVM's. The paper explores 300 trials of each task. Without exploration the descent has
-0.030 less of the optimum after 16 trials (0.004 to 0.057; ten spaces, 20 seeds, 2026-11-21, commit
-44774d6)."""
+batch of TVM's. ``DropletStrategy.published()`` explores for the paper's 300. Without exploration
+the descent has 0.030 less of the optimum after 16 trials (0.004 to 0.057; ten spaces, 20 seeds,
+2026-11-21, commit 44774d6)."""
 
 MIN_BATCH = 4
 """The smallest batch of a surrogate descent, unless ``descent_batch_size`` is smaller."""
@@ -79,36 +72,6 @@ surrogate learns from each batch before it chooses the next. Large batches had 0
 optimum after 16 trials (0.012 to 0.037; as above)."""
 
 
-class _Run:
-    """A search, as the lifecycle of a strategy drives it."""
-
-    def __init__(self, search: DropletSearch, prior: CostModelPrior | None) -> None:
-        self._search = search
-        self._prior = prior
-        self._batches = search.batches()
-        self._batch: Batch = []
-
-    def propose(self) -> list[MeasureCandidate]:
-        self._batch = next(self._batches, [])
-        return [candidate.measure_candidate() for candidate in self._batch]
-
-    def tell(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
-        self._search.tell(self._batch, results)
-        if self._prior is not None:
-            measured = [
-                (candidate, result)
-                for candidate, result in zip(measure_candidates, results, strict=True)
-                if not is_unmeasured(result.run_secs, result.error_msg)
-            ]
-            if measured:
-                self._prior.update(*zip(*measured, strict=True))
-
-    def end(self) -> None:
-        self._search.conclude()
-
-
 @derived_object
 class DropletStrategy(StrategyLifecycle):
     """Explore a few schedules that a pretrained cost model picks, then descend from the best.
@@ -116,9 +79,8 @@ class DropletStrategy(StrategyLifecycle):
     A MetaSchedule search strategy after "Explore as a Storm, Exploit as a Raindrop" (arXiv
     2406.20037), inside the trial budget and over a trace's sampled decisions: tile sizes,
     categorical choices, compute locations and the extent of the parallel loop. By default a
-    Gaussian process of all measurements chooses the steps to measure; the published search, which
-    measures the neighbours of the best one decision at a time, is
-    ``DropletStrategy(explorer="evolutionary", descent="coordinate")``.
+    Gaussian process of all measurements chooses the steps to measure. The published search, which
+    measures the neighbours of the best one decision at a time, is ``DropletStrategy.published()``.
 
     Parameters
     ----------
@@ -137,8 +99,7 @@ class DropletStrategy(StrategyLifecycle):
         ``"evolutionary"``, TVM's evolutionary search; or an explorer object with options, such as
         ``RandomExplorer(pool_size=1024)`` or ``tvm_droplet_ms.autotvm.AnnealingExplorer()``.
     descent : str
-        ``"surrogate"``, or ``"coordinate"`` for the published descent over one decision at a time
-        with its significance test.
+        ``"surrogate"``, or ``"coordinate"`` for the descent of the published search.
     prior : str | os.PathLike[str] | CostModel | None
         A cost model that predicts before anything is measured, whatever cost model TVM trains
         beside the search. ``"auto"``: the model that comes with the package, where there is one for
@@ -169,8 +130,6 @@ class DropletStrategy(StrategyLifecycle):
             mod, target, work_dir, max_trials_global=64, strategy=DropletStrategy()
         )
     """
-
-    _scope = "Droplet"
 
     def __init__(
         self,
@@ -209,7 +168,7 @@ class DropletStrategy(StrategyLifecycle):
         super()._initialize_with_tune_context(context)
         self._explorer.initialize_with_tune_context(context)
 
-    def _begin(self, task: Task, args: PreTuningArgs) -> TaskSearch:
+    def _begin(self, task: Task, args: PreTuningArgs) -> SearchRun:
         traces = [schedule.trace for schedule in args.design_spaces]
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
@@ -234,6 +193,8 @@ class DropletStrategy(StrategyLifecycle):
                 task.name,
             )
         search = DropletSearch(
+            name=task.name,
+            history=context.history,
             context=context,
             budget=args.budget,
             exploration=self._explorer.begin(context),
@@ -242,7 +203,7 @@ class DropletStrategy(StrategyLifecycle):
             explore_trials=self._explore_trials,
             stop_when_converged=self._stop_when_converged,
         )
-        return _Run(search, context.prior)
+        return SearchRun(search)
 
     def _make_prior(self, task: Task) -> CostModelPrior | None:
         if self._prior == "auto" and self._descent == "coordinate":
@@ -263,12 +224,47 @@ class DropletStrategy(StrategyLifecycle):
         prober = Prober(search.replayer, limit)
         largest = self._descent_batch_size
         if self._descent == "coordinate":
-            return CoordinateDescent(search, prober, lambda: min(largest, budget.room))
+            return CoordinateDescent(
+                search.replayer,
+                search.history,
+                search.spaces,
+                prober,
+                lambda: min(largest, budget.room),
+            )
         return SurrogateDescent(
             search,
             prober,
             partial(_growing_batch, search.history, largest, budget),
             stop_when_converged=self._stop_when_converged,
+        )
+
+    @staticmethod
+    def published(
+        explore_trials: int | None = None,
+        *,
+        descent_batch_size: int = 16,
+        evolution: EvolutionarySearch | None = None,
+    ) -> SearchStrategy:
+        """The published search alone, as it is offered to TVM; see ``published.strategy``.
+
+        As TVM's own searches, it knows neither a prior nor a draft, and it does not drop schedules
+        that compute something else than their workload, as this strategy does.
+
+        Parameters
+        ----------
+        explore_trials : int | None
+            The trials of a task to explore for with TVM's evolutionary search before the descent,
+            the records of its database included. At least 1. None for the paper's 300, or half of
+            the task's trials where that is less.
+        descent_batch_size : int
+            The most candidates of a descent's batch. At least 1.
+        evolution : EvolutionarySearch | None
+            The search that explores; None for one with TVM's defaults.
+        """
+        return PublishedSearch(
+            explore_trials=explore_trials,
+            descent_batch_size=descent_batch_size,
+            evolution=evolution,
         )
 
     def clone(self) -> SearchStrategy:
@@ -282,6 +278,10 @@ class DropletStrategy(StrategyLifecycle):
             prior=self._prior,
             draft=self._draft,
         )
+
+
+# The object that the decorator makes has the methods of its instances, and no others.
+setattr(DropletStrategy, "published", DropletStrategy._cls.published)
 
 
 def _growing_batch(history: History, largest: int, budget: Budget) -> int:

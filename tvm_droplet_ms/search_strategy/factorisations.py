@@ -24,30 +24,6 @@ from .refit import divisors
 
 
 @lru_cache(maxsize=1024)
-def prime_factors(number: int) -> tuple[int, ...]:
-    """The distinct prime factors of a positive integer, in ascending order.
-
-    Raises
-    ------
-    ValueError
-        If the number is not positive.
-    """
-    if number < 1:
-        raise ValueError(f"number is {number}, expected a positive integer")
-    primes = []
-    divisor = 2
-    while divisor * divisor <= number:
-        if number % divisor == 0:
-            primes.append(divisor)
-            while number % divisor == 0:
-                number //= divisor
-        divisor += 1
-    if number > 1:
-        primes.append(number)
-    return tuple(primes)
-
-
-@lru_cache(maxsize=1024)
 def factorisations(extent: int, length: int, max_innermost_factor: int = -1) -> np.ndarray:
     """All ordered factorisations of an extent: the values of a ``SamplePerfectTile``.
 

@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 
 import tvm_ffi
 
-from .decision_kinds import DECISION_KINDS
+from .published.decision_kinds import DECISION_KINDS
 from .tuned_task import TunedTask
 
 FIND_FILE = "tvm_droplet_ms.known_schedules"

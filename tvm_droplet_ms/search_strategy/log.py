@@ -27,8 +27,8 @@ from tvm.s_tir import Trace
 
 from .history import History, mean
 from .logger import logger
+from .published.search import Phase
 
-Phase = Literal["explore", "descend"]
 Event = Literal["phase", "batch", "step", "converged", "finished"]
 
 

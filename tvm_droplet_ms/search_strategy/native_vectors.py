@@ -32,8 +32,6 @@ from tvm.s_tir.schedule import SBlockRV
 from tvm.target import Target
 from tvm.tirx import ForKind, IntImm
 
-from .candidates import Check
-
 REGISTER = 64
 """The bytes of the longest vector registers."""
 
@@ -92,19 +90,19 @@ def native_lanes(extent: int, itemsize: int) -> int:
     return min(power, REGISTER // itemsize)
 
 
-def with_native_vectors(postprocs: Sequence[Check], target: Target) -> list[Check]:
+def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
     """Postprocessors, with ``NativeVectors`` after the one that vectorizes.
 
     Parameters
     ----------
-    postprocs : Sequence[Check]
+    postprocs : Sequence[Any]
         Those of a task.
     target : Target
         Its target. For another one than a CPU, the postprocessors stay as they are.
 
     Returns
     -------
-    postprocs : list[Check]
+    postprocs : list[Any]
         The postprocessors to apply.
     """
     if target.kind.name != "llvm":

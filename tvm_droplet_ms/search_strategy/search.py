@@ -22,64 +22,48 @@ from dataclasses import dataclass
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from .decisions import Sketch
+from .decisions import Sketch, describe, describe_change
 from .descents.base import Batch, Descent
 from .explorers.base import Exploration, SearchContext
 from .history import Measured, is_unmeasured, mean, valid_secs
-from .lifecycle import Budget
 from .log import SearchLogger
 from .neighbourhood import Point
+from .published.search import Phase, Search
 
 _DRAWN_FROM_EMPTY = 8
 """Random traces of each design space that are drawn to tell why none is in the space."""
 
 
 @dataclass
-class DropletSearch:
-    """Iterates over the batches that a task should measure.
+class DropletSearch(Search):
+    """The search of a task, which explores again at a local optimum, and tells the user.
 
-    After each batch, ``tell`` must be called before the next is asked for. Iteration ends when the
-    space is exhausted, or has converged and ``stop_when_converged`` is set. The caller enforces the
-    budget: it stops asking.
+    It ends when the space is exhausted, or has converged and ``stop_when_converged`` is set.
 
     Parameters
     ----------
     context : SearchContext
         The run.
-    budget : Budget
-        The trials.
-    exploration : Exploration
-        Proposes while exploring.
-    descent : Descent
-        Proposes while descending.
     log : SearchLogger
         Tells the user.
-    explore_trials : int
-        The trials to explore for, those of the database included.
     stop_when_converged : bool
         Whether to end at a local optimum.
     """
 
-    context: SearchContext
-    budget: Budget
     exploration: Exploration
     descent: Descent
+    context: SearchContext
     log: SearchLogger
-    explore_trials: int
     stop_when_converged: bool
-
-    def __post_init__(self) -> None:
-        self._history = self.context.history
-        self._results: list[RunnerResult] = []
 
     def batches(self) -> Iterator[Batch]:
         """The batches to measure, one after the other."""
-        missing = self.explore_trials - len(self._history)
-        if self._history.best() is not None:
+        missing = self.explore_trials - len(self.history)
+        if self.history.best() is not None:
             # Other tasks may have found what this one has not tried.
             missing = max(missing, self.exploration.waiting())
         yield from self._explore(missing, self.explore_trials)
-        while self._history.best() is not None:
+        while self.history.best() is not None:
             self._log_descent()
             converged = yield from self._descend()
             if converged:
@@ -92,51 +76,29 @@ class DropletSearch:
                 return
         self._explain_if_empty()
 
-    def _explore(self, trials: int, batch_size: int) -> Generator[Batch, None, bool]:
-        """Explore for a number of trials, and until something was measured with success.
-
-        Returns
-        -------
-        found : bool
-            Whether anything was left to explore.
-        """
-        found = False
-        if trials <= 0 and self._history.best() is not None:
-            return found
-        # Where all trials failed, exploration goes on in batches of the same size.
-        size = trials if trials > 0 else batch_size
-        self.log.begin("explore", f"exploring for {size} trials")
-        self.exploration.enter(min(size, self.budget.num_trials_per_iter))
-        while trials > 0 or self._history.best() is None:
-            size = trials if trials > 0 else batch_size
-            batch = self.exploration.ask(min(size, self.budget.room))
-            if not batch:
-                return found
-            found = True
-            yield batch
-            self.exploration.tell(batch, self._results)
-            trials -= len(batch)
-        return found
-
     def _descend(self) -> Generator[Batch, None, bool]:
         """Descend until nothing new is proposed, and log each new best."""
         batches = self.descent.descend()
         while True:
-            before = self._history.best()
+            before = self.history.best()
             try:
                 batch = next(batches)
             except StopIteration as end:
                 return bool(end.value)
             yield batch
-            self._log_step(before, self._history.best())
+            self._log_step(before, self.history.best())
 
     def _log_descent(self) -> None:
         found = self.context.best()
         if found is not None:
             best, _ = found
             sketch, point = _read(best)
-            start = f"{mean(best.secs) * 1e6:.4g} us, {sketch.describe(point)}"
-            self.log.begin("descend", f"descending from {start}")
+            start = f"{mean(best.secs) * 1e6:.4g} us, {describe(sketch, point)}"
+            self._begins("descend", f"descending from {start}")
+
+    def _begins(self, phase: Phase, message: str) -> None:
+        """Log that a phase begins."""
+        self.log.begin(phase, message)
 
     def _log_step(self, before: Measured | None, after: Measured | None) -> None:
         if before is not None and after is not None and after.trace is not before.trace:
@@ -144,15 +106,7 @@ class DropletSearch:
             self.log.log("step", f"step {_change(before, after)}: -{gain:.1%}")
 
     def tell(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
-        """Take the results of the batch that was asked for last.
-
-        Parameters
-        ----------
-        batch : Batch
-            The candidates.
-        results : Sequence[RunnerResult]
-            One for each.
-        """
+        """Take the results of the last batch, and teach the prior."""
         self._results = list(results)
         failures: list[str] = []
         unmeasured: list[str] = []
@@ -161,12 +115,23 @@ class DropletSearch:
                 unmeasured.append(_reason(result))
                 continue
             secs = valid_secs(result.run_secs)
-            self._history.add(candidate, secs)
+            self.history.add(candidate, secs)
             if not secs:
                 failures.append(_reason(result))
         self.log.measured(len(batch), failures, unmeasured)
+        self._teach(batch, results)
 
-    def conclude(self) -> None:
+    def _teach(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
+        """Update the prior with what was measured."""
+        measured = [
+            (candidate.measure_candidate(), result)
+            for candidate, result in zip(batch, results, strict=True)
+            if not is_unmeasured(result.run_secs, result.error_msg)
+        ]
+        if self.context.prior is not None and measured:
+            self.context.prior.update(*zip(*measured, strict=True))
+
+    def end(self) -> None:
         """Log how the search ended, at the end of its run, and release what it holds."""
         draft = self.context.draft
         drafted = "" if draft is None else f"; {draft.summary()}"
@@ -176,7 +141,7 @@ class DropletSearch:
 
     def _explain_if_empty(self) -> None:
         """Name the postprocessors that reject everything."""
-        if len(self._history) > 0:
+        if len(self.history) > 0:
             return
         for schedule in self.context.schedules:
             for _ in range(_DRAWN_FROM_EMPTY):
@@ -194,7 +159,9 @@ def _read(measured: Measured) -> tuple[Sketch, Point]:
 def _change(before: Measured, after: Measured) -> str:
     """The decisions that differ between two traces."""
     (sketch, point), (other, changed) = _read(before), _read(after)
-    return sketch.describe_change(point, changed) if sketch == other else other.describe(changed)
+    if sketch == other:
+        return describe_change(sketch, point, changed)
+    return describe(other, changed)
 
 
 def _reason(result: RunnerResult) -> str:

@@ -23,10 +23,10 @@ from math import prod
 
 from tvm.s_tir import Trace
 
-from .decision_kinds import PERFECT_TILE
 from .decisions import Sketch
 from .design_spaces import DesignSpaces, SpacePoint
 from .neighbourhood import Point
+from .published.decision_kinds import PERFECT_TILE
 from .refit import extent_distance, refit_tile
 
 OTHER_SKETCH = 4.0

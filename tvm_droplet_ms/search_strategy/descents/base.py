@@ -16,30 +16,16 @@
 # under the License.
 """The interface of a descent."""
 
-from collections.abc import Generator
 from typing import Protocol
 
-from ..candidates import Candidate
+from ..published import search as published
+from ..published.search import Batch
 
-Batch = list[Candidate]
+__all__ = ["Batch", "Descent"]
 
 
-class Descent(Protocol):
+class Descent(published.Descent, Protocol):
     """Proposes batches from the best schedule that was measured."""
-
-    def descend(self) -> Generator[Batch, None, bool]:
-        """Iterate over the batches to measure; each is in the history when the next is asked for.
-
-        Yields
-        ------
-        batch : Batch
-            Candidates that were never measured; not empty.
-
-        Returns
-        -------
-        converged : bool
-            True at a local optimum; False if nothing new could be proposed otherwise.
-        """
 
     def batch_size(self) -> int:
         """The most candidates of the next batch."""

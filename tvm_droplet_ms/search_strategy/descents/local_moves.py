@@ -23,8 +23,8 @@ the optimum after 32 trials (-0.013 to 0.009; 2026-11-21, commit 44774d6).
 import random
 
 from ..design_spaces import DesignSpaces, SpacePoint
-from ..neighbourhood import Neighbourhood, Point
-from ..probing import Prober
+from ..neighbourhood import Neighbourhood, Point, redraw
+from ..published.decisions import Prober
 
 
 class LocalMoves:
@@ -59,7 +59,7 @@ class LocalMoves:
     def adjacent(self, point: SpacePoint) -> dict[SpacePoint, None]:
         """The points one step away, in a fixed order."""
         sketch, decisions = point
-        adjacent = self.neighbourhood(point).adjacent(decisions)
+        adjacent = self.neighbourhood(point).steps(decisions, 1)
         return dict.fromkeys((sketch, near) for near in adjacent)
 
     def random_points(self, count: int) -> dict[SpacePoint, None]:
@@ -73,4 +73,4 @@ class LocalMoves:
         if not known:
             self.neighbourhood((sketch, self._spaces.start(sketch)))
         decisions, neighbourhood = self._generator.choice(list(known.items()))
-        return sketch, neighbourhood.redraw(decisions, self._generator)
+        return sketch, redraw(neighbourhood, decisions, self._generator)

@@ -28,7 +28,7 @@ from ..candidates import Candidate
 from ..design_spaces import SpacePoint
 from ..explorers.base import SearchContext
 from ..latent_draft import LatentDraft
-from ..probing import Prober
+from ..published.decisions import Prober
 from ..surrogate.acquisition import by_expected_improvement
 from .base import Batch
 from .belief import Belief

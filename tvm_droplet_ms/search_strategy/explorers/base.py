@@ -25,13 +25,13 @@ from typing import Protocol
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
-from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..candidates import Candidate, Replayer
+from ..candidates import Replayer
 from ..design_spaces import DesignSpaces, SpacePoint
 from ..draft import TaskDraft
 from ..history import History, Measured
 from ..prior import CostModelPrior
+from ..published import search as published
 
 
 @dataclass(frozen=True)
@@ -71,46 +71,16 @@ class SearchContext:
     draft: TaskDraft | None = None
 
     def best(self) -> tuple[Measured, SpacePoint] | None:
-        """The fastest schedule that is a point of the design spaces; None before there is one.
-
-        A database may have faster ones of other schedule rules.
-        """
-        for measured in self.history.ranking():
-            point = self.spaces.find(measured.trace)
-            if point is not None:
-                return measured, point
-        return None
+        """The fastest schedule that is a point of the design spaces; see ``DesignSpaces``."""
+        return self.spaces.best(self.history)
 
 
-class Exploration(Protocol):
+class Exploration(published.Exploration, Protocol):
     """The exploration of one run: proposes candidates that were never measured."""
 
     def waiting(self) -> int:
         """The candidates that a resumed task is to measure before it descends; none by default."""
         return 0
-
-    def enter(self, batch_size: int) -> None:
-        """Begin to explore in batches of at most ``batch_size`` candidates."""
-
-    def leave(self) -> None:
-        """Release what exploring holds; a second call does nothing."""
-
-    def ask(self, count: int) -> list[Candidate]:
-        """Propose candidates that were never measured.
-
-        Parameters
-        ----------
-        count : int
-            The most to propose.
-
-        Returns
-        -------
-        candidates : list[Candidate]
-            Empty when the space is exhausted.
-        """
-
-    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Take the results of a batch that was asked for."""
 
 
 class Explorer(ABC):

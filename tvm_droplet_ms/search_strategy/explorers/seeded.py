@@ -24,8 +24,8 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import Candidate
-from ..decision_kinds import PERFECT_TILE
 from ..design_spaces import DesignSpaces, SpacePoint
+from ..published.decision_kinds import PERFECT_TILE
 from .base import Exploration, Explorer, SearchContext
 from .random_sampling import RandomExplorer
 

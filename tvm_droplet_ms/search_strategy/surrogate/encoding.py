@@ -22,17 +22,15 @@ from typing import Protocol
 
 import numpy as np
 
-from ..neighbourhood import Point
+from ..published.neighbourhood import Point
+from .decision_columns import COLUMNS
 
 
 class Kind(Protocol):
-    """A kind of decision, as ``decision_kinds.DecisionKind``."""
+    """A kind of decision, as ``published.decision_kinds.DecisionKind``."""
 
-    def width(self, length: int) -> int:
-        """The number of columns of a decision of some integers."""
-
-    def encode(self, values: np.ndarray) -> np.ndarray:
-        """Columns of shape ``(points, columns)`` for values of shape ``(points, length)``."""
+    @property
+    def name(self) -> str: ...
 
 
 class Slot(Protocol):
@@ -54,9 +52,8 @@ class _Columns:
     begin: int
 
     def write(self, points: np.ndarray, vectors: np.ndarray) -> None:
-        values = self.slot.kind.encode(
-            points[:, self.slot.start : self.slot.start + self.slot.length]
-        )
+        columns = COLUMNS[self.slot.kind.name]
+        values = columns.encode(points[:, self.slot.start : self.slot.start + self.slot.length])
         vectors[:, self.begin : self.begin + values.shape[1]] = values
 
 
@@ -91,7 +88,7 @@ class Encoding:
                 key = (slot.kind, slot.length, same)
                 if key not in begins:
                     begins[key] = self.width
-                    self.width += slot.kind.width(slot.length)
+                    self.width += COLUMNS[slot.kind.name].width(slot.length)
                 columns.append(_Columns(slot, begins[key]))
             self._columns.append(columns)
 

@@ -26,17 +26,22 @@ one decision at a time:
 4. If no neighbour is, the incumbent is a local optimum.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import islice
 
-from ..neighbourhood import Neighbourhood, Point
-from .significance import is_faster
+import numpy as np
+
+from .neighbourhood import Neighbourhood, Point
 
 Times = tuple[float, ...]
 """The times of one measurement in seconds; empty for a failure."""
 
 LONGEST_STEP = 4
 """The longest speculative step; few decisions can go further in one direction."""
+
+P_VALUE = 0.05
+"""The level of the published search (``droplet_tuner.py`` of AutoTVM, TVM 0.13 to 0.19)."""
 
 
 def coordinate_descent(
@@ -46,45 +51,29 @@ def coordinate_descent(
     known: Callable[[Point], Times | None],
     batch_size: Callable[[], int],
 ) -> Generator[list[Point], Mapping[Point, Times], Point]:
-    """Descend from a point to a local optimum.
+    """Descend from a point to a local optimum, which is returned.
+
+    Yields batches of points to measure, never empty; their times are sent back.
 
     Parameters
     ----------
-    start : Point
-        The first incumbent.
-    start_times : Times
-        Its times, at least one.
+    start, start_times : Point, Times
+        The first incumbent, and its times: at least one.
     neighbourhood : Callable[[Point], Neighbourhood]
         The legal steps around a point.
     known : Callable[[Point], Times | None]
-        The times of a point that needs no measurement: it was measured before, or is rejected.
-        None for a point that must be measured.
+        The times of a point that was measured before, or is rejected; None for any other.
     batch_size : Callable[[], int]
         The most points of the next batch.
-
-    Yields
-    ------
-    batch : list[Point]
-        Points to measure; not empty.
-
-    Receives
-    --------
-    times : Mapping[Point, Times]
-        The times of each.
-
-    Returns
-    -------
-    optimum : Point
-        The last incumbent.
     """
     incumbent, incumbent_times = start, start_times
     while True:
         around = neighbourhood(incumbent)
-        near = dict.fromkeys(steps(around, incumbent, 1))
+        near = dict.fromkeys(around.steps(incumbent, 1))
         far = dict.fromkeys(
             point
             for length in range(2, LONGEST_STEP + 1)
-            for point in steps(around, incumbent, length)
+            for point in around.steps(incumbent, length)
             if point not in near
         )
         times = {point: known(point) for point in near}
@@ -102,37 +91,57 @@ def coordinate_descent(
         incumbent, incumbent_times = better, times[better] or ()
 
 
-def steps(around: Neighbourhood, point: Point, length: int) -> Iterator[Point]:
-    """The points ``length`` steps away along each single direction.
-
-    Parameters
-    ----------
-    around : Neighbourhood
-        The neighbourhood of the point.
-    point : Point
-        The start.
-    length : int
-        The number of steps.
-    """
-    for direction in around.directions(point):
-        moved = around.step(point, *[direction] * length)
-        if moved is not None:
-            yield moved
-
-
 def fastest_significant(times: Mapping[Point, Times | None], incumbent: Times) -> Point | None:
-    """The fastest point that is significantly faster than the incumbent; None if there is none.
-
-    Parameters
-    ----------
-    times : Mapping[Point, Times | None]
-        The times of points: empty for a failure, None where not measured.
-    incumbent : Times
-        The times of the incumbent.
-    """
+    """The fastest of the points that are significantly faster; None if there is none."""
     means = {
         point: sum(measured) / len(measured)
         for point, measured in times.items()
         if measured and is_faster(measured, incumbent)
     }
     return min(means, key=means.__getitem__, default=None)
+
+
+def is_faster(
+    candidate: Sequence[float], incumbent: Sequence[float], p_value: float = P_VALUE
+) -> bool:
+    """Whether a candidate is faster than the incumbent beyond the noise of its repeats.
+
+    Its mean must be lower, and Student's t-test must reject that both are equal. Where either was
+    timed only once, or no repeat differs, the lower mean decides alone.
+    """
+    if np.mean(candidate) >= np.mean(incumbent):
+        return False
+    if min(len(candidate), len(incumbent)) < 2:
+        return True
+    probability = students_t_test(candidate, incumbent)
+    return bool(np.isnan(probability) or probability <= p_value)
+
+
+def students_t_test(one: Sequence[float], other: Sequence[float]) -> float:
+    """The two-sided p-value of Student's t-test for two samples of equal variance.
+
+    Each has at least two values. NaN if neither has any spread and the means are equal.
+    """
+    first, second = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
+    freedom = len(first) + len(second) - 2
+    squares = ((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum()
+    error = np.sqrt(squares / freedom * (1.0 / len(first) + 1.0 / len(second)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = float(abs(first.mean() - second.mean()) / error)
+    return statistic if math.isnan(statistic) else 1.0 - _within(statistic, freedom)
+
+
+def _within(statistic: float, freedom: int) -> float:
+    """The probability that Student's t lies between the statistic and its negative.
+
+    The finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4, for whole degrees of freedom.
+    """
+    angle = math.atan(statistic / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for power in range(2 + odd, freedom - 1, 2):
+        term *= cosine**2 * (power - 1) / power
+        total += term
+    return 2.0 / math.pi * (angle + sine * total) if odd else sine * total

@@ -1,0 +1,269 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""A trace's sampled decisions as a point, and back, and the values that they may have.
+
+Replaying a trace makes new instruction objects, so a decision is named by the position of its
+instruction in ``trace.insts``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tvm.s_tir import Trace
+from tvm.s_tir.meta_schedule.profiler import Profiler
+from tvm.s_tir.schedule import Instruction
+
+from .candidates import History, Measured, Replayer
+from .decision_kinds import (
+    COMPUTE_LOCATION,
+    DECISION_KINDS,
+    PARALLEL_EXTENT,
+    DecisionKind,
+    LegalValues,
+    TraceParts,
+)
+from .neighbourhood import Neighbourhood, Point
+
+SpacePoint = tuple[int, Point]
+"""The index of a sketch, and the values of its decisions."""
+
+_BEYOND_ALL_LOOPS = 1 << 20
+"""A compute location that no loop nest has: TVM realises the innermost legal one in its place."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision of a sketch, made by the instruction ``trace.insts[inst]``.
+
+    It is ``length`` integers of a point from ``start`` on: one for each position of a tile, else 1.
+    """
+
+    inst: int
+    kind: DecisionKind
+    start: int
+    length: int
+
+    def value(self, point: Point) -> Point:
+        """The value of this decision in a point."""
+        return point[self.start : self.start + self.length]
+
+    def replace(self, point: Point, value: Point) -> Point:
+        """A point with another value of this decision."""
+        return (*point[: self.start], *value, *point[self.start + self.length :])
+
+
+def _search_insts(trace: Trace) -> Iterator[tuple[int, Instruction]]:
+    """The instructions before those of the postprocessors, with their positions."""
+    for position, inst in enumerate(trace.insts):
+        if inst.kind.name == "EnterPostproc":
+            return
+        yield position, inst
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """What the traces of one design space share: kinds, inputs and attributes of instructions."""
+
+    key: tuple[str, ...]
+    decisions: tuple[Decision, ...]
+
+    @staticmethod
+    def from_trace(trace: Trace) -> "Sketch":
+        """Read the sketch of a trace that has all its decisions."""
+        key, decisions, start = [], [], 0
+        made: dict[object, int] = {}
+        for position, inst in _search_insts(trace):
+            kind = DECISION_KINDS.get(inst.kind.name)
+            value = None if kind is None else kind.read(trace, inst)
+            fixed = list(inst.inputs)
+            if kind is not None and value is not None:
+                fixed = list(kind.fixed_inputs(inst))
+                decisions.append(Decision(position, kind, start, len(value)))
+                start += len(value)
+            # Instructions of one kind may work on different blocks and loops.
+            inputs = [made.get(argument, str(argument)) for argument in fixed]
+            key.append(f"{inst.kind.name}{inputs}{[str(attr) for attr in inst.attrs]}")
+            for output in inst.outputs:
+                made[output] = len(made)
+        return Sketch(tuple(key), tuple(decisions))
+
+    def read(self, trace: Trace) -> Point:
+        """The point of a trace of this sketch."""
+        point: Point = ()
+        for decision in self.decisions:
+            point += decision.kind.read(trace, trace.insts[decision.inst]) or ()
+        return point
+
+    def write(self, trace: Trace, point: Point) -> Trace:
+        """The trace of a point, without postprocessors. TVM repairs illegal decisions on replay."""
+        insts = [inst for _, inst in _search_insts(trace)]
+        sampled = trace.decisions
+        parts = TraceParts(insts, {inst: sampled[inst] for inst in insts if inst in sampled})
+        for decision in self.decisions:
+            decision.kind.write(parts, decision.inst, decision.value(point))
+        return Trace(parts.insts, parts.decisions)
+
+    def neighbourhood(
+        self, trace: Trace, legal_values: Callable[[Decision], LegalValues]
+    ) -> Neighbourhood:
+        """The "adjacent" neighbourhood of a replayed trace of this sketch."""
+        return Neighbourhood(
+            tuple(
+                one.kind.axis(one.start, one.length, trace.insts[one.inst], legal_values(one))
+                for one in self.decisions
+            )
+        )
+
+
+class DesignSpaces:
+    """The points of a task's design spaces, given a trace of each with all its decisions."""
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._traces = [trace.simplified(remove_postproc=True) for trace in traces]
+        self.sketches = [Sketch.from_trace(trace) for trace in self._traces]
+
+    def find(self, trace: Trace) -> SpacePoint | None:
+        """The point of a trace; None for a trace of another design space."""
+        trace = trace.simplified(remove_postproc=True)
+        sketch = Sketch.from_trace(trace)
+        if sketch not in self.sketches:
+            return None
+        return self.sketches.index(sketch), sketch.read(trace)
+
+    def trace(self, point: SpacePoint) -> Trace:
+        """The trace of a point, without postprocessors."""
+        sketch, decisions = point
+        return self.sketches[sketch].write(self._traces[sketch], decisions)
+
+    def best(self, history: History) -> tuple[Measured, SpacePoint] | None:
+        """The fastest schedule that is a point of the design spaces; None before there is one."""
+        # A database may have faster ones of other schedule rules.
+        for measured in history.ranking():
+            point = self.find(measured.trace)
+            if point is not None:
+                return measured, point
+        return None
+
+
+def largest_parallel_extent(traces: Iterable[Trace]) -> int:
+    """The largest parallel extent that the traces annotate, at least 1: ``MutateParallel``'s."""
+    extents = (
+        PARALLEL_EXTENT.read(trace, inst)
+        for trace in traces
+        for _, inst in _search_insts(trace)
+        if inst.kind.name == PARALLEL_EXTENT.name
+    )
+    return max((extent[0] for extent in extents if extent is not None), default=1)
+
+
+class Prober:
+    """Finds legal compute locations, and distinct parallel extents up to a limit of at least 1."""
+
+    def __init__(self, replayer: Replayer, parallel_limit: int) -> None:
+        self._replayer = replayer
+        self._parallel_limit = parallel_limit
+
+    def neighbourhood(self, sketch: Sketch, trace: Trace) -> Neighbourhood:
+        """The neighbourhood of a replayed trace of a sketch."""
+        with Profiler.timeit("Droplet/Replay"):
+            locations = self.compute_locations(sketch, trace)
+        return sketch.neighbourhood(
+            trace, lambda decision: _LegalValues(self, sketch, trace, decision, locations)
+        )
+
+    def compute_locations(self, sketch: Sketch, trace: Trace) -> dict[int, tuple[int, ...]]:
+        """The legal compute locations of each ``SampleComputeLocation``, by position.
+
+        TVM replaces an illegal location by the legal one before it, and sampling changes no loop:
+        during a replay each of them is sampled from the innermost location outwards, and read back.
+        """
+        positions = [d.inst for d in sketch.decisions if d.kind == COMPUTE_LOCATION]
+        if not positions:
+            return {}
+        probe = self._replayer.new_schedule()
+        legal: list[tuple[int, ...]] = []
+
+        def enumerate_locations(inst, inputs, _attrs, decision):  # type: ignore[no-untyped-def]
+            if inst.kind.name == COMPUTE_LOCATION.name:
+                found: list[int] = []
+                wanted = _BEYOND_ALL_LOOPS
+                while True:
+                    probe.sample_compute_location(inputs[0], decision=wanted)
+                    realised = int(probe.trace.get_decision(probe.trace.insts[-1]))
+                    if found and realised >= found[-1]:
+                        break
+                    found.append(realised)
+                    wanted = realised - 1
+                legal.append(tuple(reversed(found)))
+            return decision
+
+        trace.apply_to_schedule(probe, remove_postproc=True, decision_provider=enumerate_locations)
+        return dict(zip(positions, legal, strict=True))
+
+    def parallel_extents(
+        self, sketch: Sketch, trace: Trace, point: Point, decision: Decision
+    ) -> tuple[int, ...]:
+        """Parallel extents that give distinct modules, ascending, the present one among them."""
+
+        def module(extent: int) -> int | None:
+            candidate = self._replayer.replay(
+                sketch.write(trace, decision.replace(point, (extent,)))
+            )
+            return candidate.module if candidate else None
+
+        (present,) = decision.value(point)
+        modules = _bisect(module, 1, max(self._parallel_limit, present))
+        distinct = {modules.get(present, module(present)): present}
+        for extent, found in sorted(modules.items()):
+            if found is not None:
+                distinct.setdefault(found, extent)
+        return tuple(sorted(distinct.values()))
+
+
+@dataclass(frozen=True)
+class _LegalValues:
+    """The legal values of one decision of a replayed trace."""
+
+    prober: Prober
+    sketch: Sketch
+    trace: Trace
+    decision: Decision
+    locations: dict[int, tuple[int, ...]]
+
+    def compute_locations(self) -> tuple[int, ...]:
+        return self.locations[self.decision.inst]
+
+    def parallel_extents(self) -> tuple[int, ...]:
+        point = self.sketch.read(self.trace)
+        return self.prober.parallel_extents(self.sketch, self.trace, point, self.decision)
+
+
+def _bisect(module: Callable[[int], int | None], low: int, high: int) -> dict[int, int | None]:
+    """Extents between two bounds with their modules, at least one for each distinct module.
+
+    A larger extent never fuses fewer loops. So where both ends of an interval give one module,
+    everything between them does.
+    """
+    found = {extent: module(extent) for extent in {low, high}}
+    intervals = [(low, high)]
+    while intervals:
+        low, high = intervals.pop()
+        middle = (low + high) // 2
+        if middle > low and found[low] != found[high]:
+            found[middle] = module(middle)
+            intervals += [(low, middle), (middle, high)]
+    return found

@@ -1,0 +1,199 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""Lifecycle of a search strategy: call-order checks and the trial budget."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional, Protocol
+
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.postproc import Postproc
+from tvm.s_tir.meta_schedule.profiler import Profiler
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchStrategy
+from tvm.target import Target
+
+if TYPE_CHECKING:
+    from tvm.s_tir.meta_schedule.cost_model import CostModel
+
+
+@dataclass
+class Budget:
+    """The most that a task and one batch may measure, and what was measured so far."""
+
+    max_trials: int
+    num_trials_per_iter: int
+    trials: int = 0
+
+    @property
+    def room(self) -> int:
+        """The most candidates that the next batch may have."""
+        return min(self.num_trials_per_iter, self.max_trials - self.trials)
+
+
+@dataclass(frozen=True)
+class Task:
+    """The tuning task: the parts of a ``TuneContext`` that a strategy needs.
+
+    The context itself is not kept: it holds its strategy, and no collector would see the cycle.
+    """
+
+    name: str
+    mod: IRModule
+    target: Target
+    postprocs: Sequence[Postproc]
+    seed: int
+    num_threads: int
+
+
+@dataclass
+class PreTuningArgs:
+    """The arguments of ``pre_tuning``; the lifecycle counts the trials of the budget."""
+
+    budget: Budget
+    design_spaces: Sequence[Schedule]
+    database: Database | None
+    cost_model: Optional["CostModel"]
+
+
+class TaskSearch(Protocol):
+    """The search of one run, from ``pre_tuning`` to ``post_tuning``."""
+
+    def propose(self) -> Sequence[MeasureCandidate]:
+        """The next batch, no larger than the budget's room; empty at the end of the search."""
+
+    def tell(
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Take the results of the last batch."""
+
+    def end(self) -> None:
+        """Release the resources of the search."""
+
+
+@dataclass
+class _Run:
+    search: TaskSearch
+    budget: Budget
+    pending: int = 0
+    finished: bool = False
+
+
+class StrategyLifecycle(PySearchStrategy):
+    """Base class of search strategies that make a new search for every run.
+
+    It keeps the budget, and refuses calls out of turn with a ``ValueError``: TVM's own strategies
+    fail an internal check there, or go on with the results of another batch. A subclass is
+    decorated with ``derived_object``, and defines ``_begin`` and ``clone``.
+    """
+
+    _scope = "Droplet"  # The prefix of its profiler scopes.
+
+    def __init__(self) -> None:
+        """Constructor"""
+        super().__init__()
+        self._run: _Run | None = None
+
+    def _begin(self, task: Task, args: PreTuningArgs) -> TaskSearch:
+        """Make the search of a run."""
+        raise NotImplementedError
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        # TVM calls this several times on one object.
+        self._task = Task(
+            str(context.task_name),
+            context.mod,
+            context.target,
+            list(context.space_generator.postprocs or []),
+            int(context.rand_state),
+            int(context.num_threads),
+        )
+        self._run = None
+
+    def pre_tuning(
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: Sequence[Schedule],
+        database: Database | None = None,
+        cost_model: Optional["CostModel"] = None,
+    ) -> None:
+        """Begin a run; the parameters are those of ``SearchStrategy.pre_tuning``."""
+        name = self._task.name
+        if self._run is not None:
+            raise ValueError(f"{name}: pre_tuning was called twice; call post_tuning in between")
+        if not design_spaces:
+            raise ValueError(f"{name}: design_spaces is empty, expected at least one schedule")
+        check_at_least("num_trials_per_iter", num_trials_per_iter, 1)
+        budget = Budget(int(max_trials), int(num_trials_per_iter))
+        args = PreTuningArgs(budget, design_spaces, database, cost_model)
+        self._run = _Run(self._begin(self._task, args), budget)
+
+    def post_tuning(self) -> None:
+        """End the run and drop its state."""
+        self._running("post_tuning").search.end()
+        self._run = None
+
+    def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
+        """The next batch to measure: at most ``num_trials_per_iter`` candidates, never none.
+
+        None when the trials are spent or the search has ended, and ever after.
+        """
+        run = self._running("generate_measure_candidates")
+        if run.pending:
+            raise ValueError(
+                f"{self._task.name}: generate_measure_candidates was called before the results of "
+                f"the last {run.pending} candidates; call notify_runner_results first"
+            )
+        if run.finished or run.budget.room <= 0:
+            return None
+        with Profiler.timeit(f"{self._scope}/Generate"):
+            batch = list(run.search.propose())
+        run.pending = len(batch)
+        run.finished = not batch
+        return batch or None
+
+    def notify_runner_results(
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Take the results of the last batch, one for each of its candidates in their order."""
+        run = self._running("notify_runner_results")
+        if not run.pending == len(measure_candidates) == len(results):
+            raise ValueError(
+                f"{self._task.name}: notify_runner_results was called with "
+                f"{len(measure_candidates)} candidates and {len(results)} results, expected "
+                f"{run.pending} of each"
+            )
+        if run.pending:
+            with Profiler.timeit(f"{self._scope}/Notify"):
+                run.search.tell(measure_candidates, list(results))
+        run.budget.trials += run.pending
+        run.pending = 0
+
+    def _running(self, caller: str) -> _Run:
+        if self._run is None:
+            raise ValueError(f"{caller} was called outside a run; call pre_tuning first")
+        return self._run
+
+
+def check_at_least(name: str, value: object, least: int) -> None:
+    """Refuse anything but an integer of at least a minimum, by a ``ValueError``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")

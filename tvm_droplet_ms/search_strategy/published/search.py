@@ -1,0 +1,207 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""The search of one task: explore as a storm, then exploit as a raindrop."""
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+
+from .candidates import Candidate, History, Replayer, mean, valid_secs
+from .coordinate_descent import Times, coordinate_descent
+from .decisions import DesignSpaces, Prober
+from .lifecycle import Budget
+from .neighbourhood import Neighbourhood, Point
+
+logger = logging.getLogger(__name__)
+
+Batch = list[Candidate]
+
+Phase = Literal["explore", "descend"]
+
+
+class Exploration(Protocol):
+    """The exploration of one run: proposes candidates that were never measured."""
+
+    def enter(self, batch_size: int) -> None:
+        """Begin to explore in batches of at most ``batch_size`` candidates."""
+
+    def leave(self) -> None:
+        """Release what exploring holds; a second call does nothing."""
+
+    def ask(self, count: int) -> list[Candidate]:
+        """At most ``count`` new candidates; none when the space is exhausted."""
+
+    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
+        """Take the results of a batch that was asked for."""
+
+
+class Descent(Protocol):
+    """Proposes batches from the best schedule that was measured."""
+
+    def descend(self) -> Generator[Batch, None, bool]:
+        """Yield batches of new candidates, each measured when the next is asked for.
+
+        Returns True at a local optimum, False if nothing new could be proposed otherwise.
+        """
+
+
+@dataclass
+class Search:
+    """The search of a task, which explores for some trials, those of the database included.
+
+    The lifecycle enforces the budget: it stops asking.
+    """
+
+    name: str
+    history: History
+    budget: Budget
+    exploration: Exploration
+    descent: Descent
+    explore_trials: int
+
+    def __post_init__(self) -> None:
+        self._results: list[RunnerResult] = []
+
+    def batches(self) -> Iterator[Batch]:
+        """Explore, and descend from the best to a local optimum: there the search ends."""
+        yield from self._explore(self.explore_trials - len(self.history), self.explore_trials)
+        best = self.history.best()
+        if best is None:
+            return
+        self._begins("descend", f"descending from {mean(best.secs) * 1e6:.4g} us")
+        if len(best.secs) == 1:
+            logger.warning(
+                "%s: candidates are timed once, so that the significance test decides nothing; "
+                "time them several times, as with EvaluatorConfig(repeat=3)",
+                self.name,
+            )
+        # A database may have nothing but schedules of other design spaces.
+        while not (yield from self.descent.descend()):
+            if not (yield from self._explore(self.explore_trials, self.explore_trials)):
+                return
+
+    def _explore(self, trials: int, batch_size: int) -> Generator[Batch, None, bool]:
+        """Explore for some trials, and until one succeeds; returns whether any were left."""
+        found = False
+        if trials <= 0 and self.history.best() is not None:
+            return found
+        # Where all trials failed, exploration goes on in batches of the same size.
+        size = trials if trials > 0 else batch_size
+        self._begins("explore", f"exploring for {size} trials")
+        self.exploration.enter(min(size, self.budget.num_trials_per_iter))
+        while trials > 0 or self.history.best() is None:
+            size = trials if trials > 0 else batch_size
+            batch = self.exploration.ask(min(size, self.budget.room))
+            if not batch:
+                return found
+            found = True
+            yield batch
+            self.exploration.tell(batch, self._results)
+            trials -= len(batch)
+        return found
+
+    def _begins(self, phase: Phase, message: str) -> None:
+        """Log that a phase begins."""
+        logger.info("%s: %s", self.name, message)
+
+    def tell(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
+        """Take the results of the last batch."""
+        self._results = list(results)
+        for candidate, result in zip(batch, results, strict=True):
+            self.history.add(candidate, valid_secs(result.run_secs))
+
+    def end(self) -> None:
+        """Release what the search holds."""
+        self.exploration.leave()
+
+
+class SearchRun:
+    """A search as the lifecycle drives it. A search that held its own batches would be a cycle."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._batches = search.batches()
+        self._batch: Batch = []
+
+    def propose(self) -> list[MeasureCandidate]:
+        self._batch = next(self._batches, [])
+        return [candidate.measure_candidate() for candidate in self._batch]
+
+    def tell(self, _: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
+        self._search.tell(self._batch, results)
+
+    def end(self) -> None:
+        self._search.end()
+
+
+@dataclass
+class CoordinateDescent:
+    """Descends from the best schedule by ``coordinate_descent``, whose points it replays."""
+
+    replayer: Replayer
+    history: History
+    spaces: DesignSpaces
+    prober: Prober
+    batch_size: Callable[[], int]
+
+    def __post_init__(self) -> None:
+        self._unmeasured: dict[Point, Candidate] = {}
+        self._sketch = 0
+
+    def descend(self) -> Generator[Batch, None, bool]:
+        """See ``Descent``."""
+        found = self.spaces.best(self.history)
+        if found is None:
+            return False
+        best, (self._sketch, start) = found
+        search = coordinate_descent(
+            start, best.secs, self._neighbourhood, self._known, self.batch_size
+        )
+        points = next(search, None)
+        while points is not None:
+            candidates = {point: self._unmeasured[point] for point in points}
+            yield list(candidates.values())
+            try:
+                points = search.send(
+                    {point: self.history.secs(tried) for point, tried in candidates.items()}
+                )
+            except StopIteration:
+                points = None
+        # A neighbour that the machine failed to measure may be better: that is no local optimum.
+        return all(candidate in self.history for candidate in self._unmeasured.values())
+
+    def _neighbourhood(self, point: Point) -> Neighbourhood:
+        self._unmeasured.clear()
+        sketch = self.spaces.sketches[self._sketch]
+        return self.prober.neighbourhood(sketch, self.spaces.trace((self._sketch, point)))
+
+    def _known(self, point: Point) -> Times | None:
+        """The times of a point that was measured, none if it is rejected; None for a new one."""
+        candidate = self.replayer.replay(self.spaces.trace((self._sketch, point)))
+        if candidate is None:
+            return ()
+        if candidate in self.history:
+            return self.history.secs(candidate)
+        if any(candidate.module == other.module for other in self._unmeasured.values()):
+            # Another point of the same module is measured already.
+            return ()
+        self._unmeasured[point] = candidate
+        return None

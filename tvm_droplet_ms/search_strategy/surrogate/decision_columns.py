@@ -1,0 +1,137 @@
+# Licensed to the Apache Software Foundation (ASF) under one
+# or more contributor license agreements.  See the NOTICE file
+# distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file
+# to you under the Apache License, Version 2.0 (the
+# "License"); you may not use this file except in compliance
+# with the License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing,
+# software distributed under the License is distributed on an
+# "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY
+# KIND, either express or implied.  See the License for the
+# specific language governing permissions and limitations
+# under the License.
+"""How the surrogate sees each kind of decision: its values, and their columns. Imports no TVM."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..factorisations import factorisations
+
+ONE_HOT_COLUMNS = 32
+"""Columns of a decision that is no tile. Values that differ by a multiple of this share one."""
+
+ONE_HOT_SCALE = 1.0
+"""The value of a column. Two values of a decision lie the square root of 2 as far apart."""
+
+
+class DecisionColumns(Protocol):
+    """One kind of decision, as the surrogate sees it."""
+
+    def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
+        """Values that the decision may have, given those that it has in some points.
+
+        Parameters
+        ----------
+        inst : Instruction
+            The instruction.
+        seen : np.ndarray
+            Of shape ``(points, length)``, at least one.
+
+        Returns
+        -------
+        values : np.ndarray
+            Of shape ``(values, length)``.
+        """
+
+    def width(self, length: int) -> int:
+        """The number of columns that ``encode`` makes of a decision of some integers."""
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Columns of shape ``(points, columns)`` for values of shape ``(points, length)``."""
+
+
+@dataclass(frozen=True)
+class OneHotColumns:
+    """A decision without a distance: the compute locations."""
+
+    def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
+        """Those that were seen: which others are legal, only replays can tell."""
+        return np.unique(seen, axis=0)
+
+    def width(self, length: int) -> int:
+        """A column for each value."""
+        return ONE_HOT_COLUMNS
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """A column for each value: the loop at a location is another one in every sketch.
+
+        The difference of two locations says nothing of how different their schedules are.
+        """
+        columns = np.zeros((len(values), ONE_HOT_COLUMNS))
+        columns[np.arange(len(values)), values[:, 0].astype(int) % ONE_HOT_COLUMNS] = ONE_HOT_SCALE
+        return columns
+
+
+@dataclass(frozen=True)
+class CategoricalColumns(OneHotColumns):
+    """A choice: one-hot too, but all its values are known."""
+
+    def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
+        """All indices."""
+        return np.arange(len(inst.attrs[0]))[:, None]
+
+
+@dataclass(frozen=True)
+class TileColumns:
+    """A factorisation of a loop's extent."""
+
+    def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
+        """All factorisations; those that were seen where other decisions determine the extent."""
+        extents = np.unique(seen.prod(axis=1))
+        if len(extents) > 1:
+            return np.unique(seen, axis=0)
+        return factorisations(int(extents[0]), seen.shape[1], int(inst.attrs[1]))
+
+    def width(self, length: int) -> int:
+        """The factors, and the products that are neither a factor nor the extent."""
+        return max(1, 2 * length - 2)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Logarithms to base 2 of the factors and of the products of the inner ones.
+
+        The products are the extents that a loop's body touches.
+        """
+        logarithms = np.log2(np.maximum(values, 1))
+        if values.shape[1] == 1:
+            return np.asarray(logarithms)
+        within = np.cumsum(logarithms[:, ::-1], axis=1)[:, ::-1]
+        return np.hstack([logarithms, within[:, 1:-1]])
+
+
+@dataclass(frozen=True)
+class ExtentColumns(OneHotColumns):
+    """A parallel extent: which others give another module, only replays can tell."""
+
+    def width(self, length: int) -> int:
+        """One column."""
+        return 1
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """The logarithm to base 2."""
+        return np.asarray(np.log2(np.maximum(values, 1)))
+
+
+COLUMNS: Mapping[str, DecisionColumns] = {
+    "SamplePerfectTile": TileColumns(),
+    "SampleCategorical": CategoricalColumns(),
+    "SampleComputeLocation": OneHotColumns(),
+    "Annotate": ExtentColumns(),
+}
+"""By the name of the kind of decision; see ``published.decision_kinds``."""
