@@ -23,13 +23,13 @@ TARGET = Target({"kind": "llvm", "num-cores": 1})
 ROWS, COLUMNS, INNER = 16, 24, 32
 
 
-def product() -> tvm.IRModule:
-    """A matmul with 24 columns."""
+def product(columns: int = COLUMNS) -> tvm.IRModule:
+    """A matmul with so many columns."""
     left = te.placeholder((ROWS, INNER), name="left")
-    right = te.placeholder((INNER, COLUMNS), name="right")
+    right = te.placeholder((INNER, columns), name="right")
     k = te.reduce_axis((0, INNER), name="k")
     out = te.compute(
-        (ROWS, COLUMNS), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="out"
+        (ROWS, columns), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="out"
     )
     return tvm.IRModule({"main": te.create_prim_func([left, right, out])})
 
@@ -71,6 +71,24 @@ def test_an_odd_vector_is_split():
         (3, ForKind.UNROLLED),
         (8, ForKind.VECTORIZED),
     ]
+
+
+@pytest.mark.parametrize(("columns", "is_kept"), [(30, False), (24, True), (10, True)])
+def test_a_vector_that_cannot_be_split_is_refused_in_a_reduction(columns, is_kept):
+    schedule = Schedule(product(columns))
+    i, j, k = schedule.get_loops(schedule.get_sblock("out"))
+    schedule.reorder(i, k, j)
+    schedule.vectorize(j)
+    assert NativeVectors().apply(schedule) is is_kept
+
+
+def test_an_elementwise_block_keeps_its_vectors():
+    data = te.placeholder((8, 49), name="data")
+    out = te.compute((8, 49), lambda i, j: data[i, j] + 1.0, name="out")
+    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([data, out])}))
+    schedule.vectorize(schedule.get_loops(schedule.get_sblock("out"))[1])
+    assert NativeVectors().apply(schedule)
+    assert vectors(schedule) == [49]
 
 
 def test_only_postprocessors_of_cpus_get_it():
