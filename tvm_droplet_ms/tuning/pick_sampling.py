@@ -186,6 +186,10 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     replayed = replayer.replay_all(map(spaces.trace, near))
     candidates.extend(candidate for candidate in replayed if candidate is not None)
     candidates = candidates or sampling.ask(count)
+    # No rule of TVM's vectorizes a reduction over outer axes, such as a mean in NHWC.
+    plain = None if model is None else plain_schedule(request.mod)
+    if plain is not None and all(check.apply(plain) for check in (limit, CodeLimit())):
+        candidates.append(Candidate.from_schedule(plain))
     candidates = list({candidate.module: candidate for candidate in candidates}.values())
     if not candidates:
         raise NoSchedule(_why_empty(replayer))
