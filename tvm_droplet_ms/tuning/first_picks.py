@@ -164,9 +164,8 @@ def pick_schedules(
                 continue
             late = count == 1 < sizes[index]
             request = PickRequest(mod, target, count, space, num_threads, seed, known)
-            ask = has_model and not late
-            future = (workers or local).submit(key, request, ask)
-            running.append(_Sampled(task.task_name, key, request, ask, late, future))
+            future = (workers or local).submit(key, request, has_model)
+            running.append(_Sampled(task.task_name, key, request, has_model, late, future))
             if len(running) >= (AHEAD if workers else 1):
                 settle()
         while running:

@@ -78,7 +78,7 @@ class PickPace:
         Returns
         -------
         count : int
-            1 where there is time for a schedule but not for asking; 0 where the time is hardly
+            1 where there is time for one schedule beside the plain one; 0 where the time is hardly
             enough to compile the kernels as they are.
         """
         waiting, self._waiting = self._waiting, max(1, self._waiting - 1)

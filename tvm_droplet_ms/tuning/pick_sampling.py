@@ -182,7 +182,9 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     near = nearest_points(known, spaces, 1 if model is None else min(KNOWN, max(1, request.count)))
     count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
     sampling = RandomExploration(replayer, schedules, history)
-    candidates = [] if model is None else sampling.ask(count)
+    # Where there is no time for many, the nearest known one stands beside the plain one.
+    drawn = 0 if model is None or (near and count == 1) else count
+    candidates = sampling.ask(drawn) if drawn else []
     replayed = replayer.replay_all(map(spaces.trace, near))
     candidates.extend(candidate for candidate in replayed if candidate is not None)
     candidates = candidates or sampling.ask(count)
