@@ -204,7 +204,7 @@ def test_error_in_the_check_itself_is_raised_unchanged(work_dir, monkeypatch):
         raise AttributeError("a fault of ours")
 
     replace_line(work_dir / RECORDS, 2, "torn")
-    monkeypatch.setattr("tvm_droplet_ms.database._check_record", check)
+    monkeypatch.setattr("tvm_droplet_ms.session.database._check_record", check)
     with pytest.raises(AttributeError, match="a fault of ours"):
         open_database(work_dir)
 

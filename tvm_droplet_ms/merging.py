@@ -13,12 +13,12 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from .database import open_database
 from .kernel_tuning.records import RECORDS, read_records
-from .one_writer import SecondWriterError, only_writer
 from .search_strategy.history import is_unmeasured, valid_secs
-from .tuning.torn_database import torn_ends
-from .tuning.work_dir import SETTINGS
+from .session.database import open_database
+from .session.one_writer import SecondWriterError, only_writer
+from .session.torn_database import torn_ends
+from .session.work_dir import SETTINGS
 
 
 class MergeError(ValueError):

@@ -18,7 +18,6 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from .compat import fast_tune_contexts
-from .database import open_database, writing_database
 from .model.kernels.block_names import name_blocks
 from .model.kernels.channelwise import mark_channelwise
 from .model.kernels.fixed_layouts import keep_layouts
@@ -29,6 +28,7 @@ from .model.prepare import prepare_graph
 from .model.shared_constants import share_constants
 from .search_strategy import DropletStrategy
 from .search_strategy.history import is_for_target
+from .session.database import open_database, writing_database
 
 
 def _check_trials(name: str, value: int, minimum: int) -> None:

@@ -13,7 +13,7 @@ from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.relax.types import RelaxTypes
 from tvm_droplet_ms.graph.tree_search.environment import GraphEnvironment, GraphState
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.session.roofline import MachineRates
 
 NAMES = [rule.name for rule in ALL_RULES]
 MACHINE = MachineRates(1e11, (2**17, 2**23), (1e11, 1e10))

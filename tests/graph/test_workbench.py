@@ -18,10 +18,10 @@ from tvm_droplet_ms.graph.pricing.kernels import Kernel
 from tvm_droplet_ms.graph.pricing.price_file import FILE_NAME, PriceFile, StoredPrice
 from tvm_droplet_ms.graph.pricing.workbench import Workbench
 from tvm_droplet_ms.model.kernels.weight_reuse import reuses_weights
-from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.tuning.budget.priorities import Stake
+from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.priorities import Stake
-from tvm_droplet_ms.tuning.stop import StopRequest
 
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 

@@ -11,8 +11,8 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm_droplet_ms.model.kernels.block_names import name_blocks
-from tvm_droplet_ms.tuning.lowering import lower
-from tvm_droplet_ms.tuning.target import cpu_target
+from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.tuning.compile.lowering import lower
 
 TARGET = cpu_target("auto", 1)
 

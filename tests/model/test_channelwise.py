@@ -13,9 +13,9 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.model.kernels.channelwise import mark_channelwise
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
-from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.roofline import MachineRates
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))

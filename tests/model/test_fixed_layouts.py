@@ -18,9 +18,9 @@ from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
 from tvm_droplet_ms.search_strategy.history import History
-from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.roofline import MachineRates
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))

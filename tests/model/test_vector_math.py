@@ -10,7 +10,7 @@ from scipy import special
 import tvm
 from tvm import relax
 from tvm.target import Target
-from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.tuning.compile.lowering import lower
 
 TARGET = Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1})
 HOST = Target("llvm")

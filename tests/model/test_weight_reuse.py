@@ -18,7 +18,7 @@ from tvm_droplet_ms.model.kernels.weight_reuse import (
     calls_of,
     reuses_weights,
 )
-from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.tuning.compile.lowering import lower
 
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 

@@ -9,9 +9,9 @@ import tvm
 from tvm import relax, te
 from tvm.ir import IRModule
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
-from tvm_droplet_ms.model.kernels.winograd import ConvolutionShape, WinogradConvolutions
-from tvm_droplet_ms.model.kernels.winograd_compute import winograd_convolution
-from tvm_droplet_ms.model.kernels.winograd_matrices import (
+from tvm_droplet_ms.model.kernels.winograd.winograd import ConvolutionShape, WinogradConvolutions
+from tvm_droplet_ms.model.kernels.winograd.winograd_compute import winograd_convolution
+from tvm_droplet_ms.model.kernels.winograd.winograd_matrices import (
     POINTS,
     transform_weights,
     winograd_matrices,

@@ -15,17 +15,18 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.target import Target
-from tvm_droplet_ms.tuning import ModelError, agreement, model_tuning, tune
-from tvm_droplet_ms.tuning.agreement import Agreement
-from tvm_droplet_ms.tuning.application import by_workload
-from tvm_droplet_ms.tuning.diagnosis import SearchClock
+from tvm_droplet_ms.session.roofline import NAIVE_RATE, naive_secs
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.tuning import ModelError, model_tuning, tune
+from tvm_droplet_ms.tuning.check import agreement
+from tvm_droplet_ms.tuning.check.agreement import Agreement
+from tvm_droplet_ms.tuning.check.diagnosis import SearchClock
+from tvm_droplet_ms.tuning.check.output_check import OutputCheck
+from tvm_droplet_ms.tuning.check.wrong_schedules import without_wrong_schedules
 from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.output_check import OutputCheck
 from tvm_droplet_ms.tuning.parts import Parts
-from tvm_droplet_ms.tuning.roofline import NAIVE_RATE, naive_secs
-from tvm_droplet_ms.tuning.stop import StopRequest
-from tvm_droplet_ms.tuning.wrong_schedules import without_wrong_schedules
+from tvm_droplet_ms.tuning.schedules.application import by_workload
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 X = np.random.default_rng(0).standard_normal((2, 16)).astype("float32")

@@ -10,7 +10,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.target import Target
 from tvm.te import create_prim_func
-from tvm_droplet_ms.tuning.alternatives import fastest_variant, near_best, with_ranks
+from tvm_droplet_ms.tuning.schedules.alternatives import fastest_variant, near_best, with_ranks
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 OTHER_TARGET = Target({"kind": "llvm", "num-cores": 2})

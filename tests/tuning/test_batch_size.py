@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tvm_droplet_ms.tuning.batch_size import batch_size
+from tvm_droplet_ms.tuning.budget.batch_size import batch_size
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from tvm_droplet_ms import open_database
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import PromptRunner, WarmBuilder
 from tvm_droplet_ms.search_strategy.history import valid_secs
-from tvm_droplet_ms.tuning.application import database_to_apply
-from tvm_droplet_ms.tuning.first_picks import pick_schedules
-from tvm_droplet_ms.tuning.strategy import model_strategy
-from tvm_droplet_ms.tuning.tuning_run import tune_tasks_by_clock
+from tvm_droplet_ms.tuning.budget.tuning_run import tune_tasks_by_clock
+from tvm_droplet_ms.tuning.experience.strategy import model_strategy
+from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
+from tvm_droplet_ms.tuning.schedules.application import database_to_apply
 
 TARGET = Target({"kind": "llvm", "mcpu": str(host_target().attrs["mcpu"]), "num-cores": 1})
 SHAPES = ((4, 16), (16, 32), (32, 48), (48, 8))

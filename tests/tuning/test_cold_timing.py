@@ -12,8 +12,8 @@ from tvm import te
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 from tvm_droplet_ms.model.kernels.weight_reuse import REUSES_WEIGHTS
-from tvm_droplet_ms.tuning import cold_timing
-from tvm_droplet_ms.tuning.cold_timing import MOST_CALLS, InsideTiming, time_cold
+from tvm_droplet_ms.tuning.measuring import cold_timing
+from tvm_droplet_ms.tuning.measuring.cold_timing import MOST_CALLS, InsideTiming, time_cold
 
 
 class MadeUpModule:

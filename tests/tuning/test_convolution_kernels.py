@@ -8,11 +8,14 @@ import tvm
 from tvm import relax, te, topi
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
-from tvm_droplet_ms.model.kernels.winograd import WinogradConvolutions
-from tvm_droplet_ms.model.kernels.winograd_compute import winograd_convolution
-from tvm_droplet_ms.tuning.convolution_kernels import implementation, implementation_of
-from tvm_droplet_ms.tuning.lowering import lower
-from tvm_droplet_ms.tuning.winograd_choice import Implementation, Layer, TileChoice
+from tvm_droplet_ms.model.kernels.winograd.convolution_kernels import (
+    implementation,
+    implementation_of,
+)
+from tvm_droplet_ms.model.kernels.winograd.winograd import WinogradConvolutions
+from tvm_droplet_ms.model.kernels.winograd.winograd_choice import Implementation, Layer, TileChoice
+from tvm_droplet_ms.model.kernels.winograd.winograd_compute import winograd_convolution
+from tvm_droplet_ms.tuning.compile.lowering import lower
 
 LAYER = Layer(1, 14, 14, 16, 14, 14, 32)
 TARGET = Target({"kind": "llvm", "num-cores": 1})

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from tvm_droplet_ms.tuning.diagnosis import SearchClock, TooLate, all_changes, first_change
-from tvm_droplet_ms.tuning.stop import StopRequest
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.tuning.check.diagnosis import SearchClock, TooLate, all_changes, first_change
 
 
 class TestFirstChange:

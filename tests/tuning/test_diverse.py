@@ -3,7 +3,7 @@
 
 import itertools
 
-from tvm_droplet_ms.tuning.diverse import LEAST_DIFFERENCE, choose_different, difference
+from tvm_droplet_ms.tuning.picks.diverse import LEAST_DIFFERENCE, choose_different, difference
 
 
 def test_near_twins_are_passed_over():

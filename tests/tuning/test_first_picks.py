@@ -16,14 +16,14 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
 from tvm.tirx import ForKind
 from tvm_droplet_ms.measure.pool import TaskFailed
-from tvm_droplet_ms.tuning.application import database_to_apply
-from tvm_droplet_ms.tuning.first_picks import is_tunable, pick_schedules
-from tvm_droplet_ms.tuning.pick_file import PickFile
-from tvm_droplet_ms.tuning.pick_workers import LocalSampler, Models, PickWorkers
-from tvm_droplet_ms.tuning.picks import FirstPicks
-from tvm_droplet_ms.tuning.plain_schedule import plain_schedule
-from tvm_droplet_ms.tuning.roofline import MachineRates
-from tvm_droplet_ms.tuning.workers import start_workers
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.measuring.workers import start_workers
+from tvm_droplet_ms.tuning.picks.first_picks import is_tunable, pick_schedules
+from tvm_droplet_ms.tuning.picks.pick_file import PickFile
+from tvm_droplet_ms.tuning.picks.pick_workers import LocalSampler, Models, PickWorkers
+from tvm_droplet_ms.tuning.picks.picks import FirstPicks
+from tvm_droplet_ms.tuning.picks.plain_schedule import plain_schedule
+from tvm_droplet_ms.tuning.schedules.application import database_to_apply
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))

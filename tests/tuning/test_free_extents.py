@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.frontends.extents import DeclaredInput, resolve_shapes
 
 IMAGE = DeclaredInput("image", ("batch", 3, "height", "width"))

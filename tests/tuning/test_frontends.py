@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.imported import InputSpec
 from tvm_droplet_ms.tuning.frontends.integer_inputs import IntegerUse

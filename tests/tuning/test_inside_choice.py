@@ -9,14 +9,15 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, MemoryDatabase, TuningRecord
 from tvm.script import ir as I
 from tvm.script import relax as R
-from tvm_droplet_ms.tuning import inside_model, tune
-from tvm_droplet_ms.tuning.inside_choice import CHOICE, keep_choice, kept_choice
-from tvm_droplet_ms.tuning.inside_model import faster_inside
+from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.session.work_dir import open_work_dir
+from tvm_droplet_ms.tuning import tune
+from tvm_droplet_ms.tuning.choices import inside_model
+from tvm_droplet_ms.tuning.choices.inside_model import faster_inside
 from tvm_droplet_ms.tuning.kernel_table import schedules_as_python
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.target import cpu_target
-from tvm_droplet_ms.tuning.work_dir import open_work_dir
+from tvm_droplet_ms.tuning.schedules.inside_choice import CHOICE, keep_choice, kept_choice
 
 
 @I.ir_module

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import tvm
-from tvm_droplet_ms.tuning import kept_arguments
-from tvm_droplet_ms.tuning.kept_arguments import allocate_or_keep, bytes_of
+from tvm_droplet_ms.tuning.measuring import kept_arguments
+from tvm_droplet_ms.tuning.measuring.kept_arguments import allocate_or_keep, bytes_of
 
 
 @pytest.fixture(autouse=True)

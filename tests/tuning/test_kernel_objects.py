@@ -11,15 +11,15 @@ from tvm import relax, te
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.measure.pool import TaskFailed
-from tvm_droplet_ms.tuning import kernel_objects
-from tvm_droplet_ms.tuning.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.errors import TooLateError
-from tvm_droplet_ms.tuning.kernel_objects import KernelObjects
-from tvm_droplet_ms.tuning.lowering import ModelBuilder, build, lower
+from tvm_droplet_ms.session.errors import TooLateError
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.compile import kernel_objects
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.compile.kernel_objects import KernelObjects
+from tvm_droplet_ms.tuning.compile.lowering import ModelBuilder, build, lower
+from tvm_droplet_ms.tuning.compile.packing import WeightPacker
+from tvm_droplet_ms.tuning.measuring.workers import start_workers
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.packing import WeightPacker
-from tvm_droplet_ms.tuning.roofline import MachineRates
-from tvm_droplet_ms.tuning.workers import start_workers
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))

@@ -19,8 +19,8 @@ from tvm_droplet_ms.search_strategy.known_schedules import (
     write_schedules,
 )
 from tvm_droplet_ms.search_strategy.tuned_task import TunedTask, nearest_points
-from tvm_droplet_ms.tuning.pick_sampling import PickRequest, sample_pick
-from tvm_droplet_ms.tuning.shipped_schedules import best_schedules, main
+from tvm_droplet_ms.tuning.experience.shipped_schedules import best_schedules, main
+from tvm_droplet_ms.tuning.picks.pick_sampling import PickRequest, sample_pick
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 

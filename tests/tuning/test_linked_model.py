@@ -11,11 +11,11 @@ import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
-from tvm_droplet_ms.tuning import linked_model
-from tvm_droplet_ms.tuning.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.kernel_objects import KernelObjects
-from tvm_droplet_ms.tuning.lowering import ModelBuilder, lower
-from tvm_droplet_ms.tuning.serialized_model import FormatError, serialized, with_marks
+from tvm_droplet_ms.tuning.compile import linked_model
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.compile.kernel_objects import KernelObjects
+from tvm_droplet_ms.tuning.compile.lowering import ModelBuilder, lower
+from tvm_droplet_ms.tuning.compile.serialized_model import FormatError, serialized, with_marks
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 

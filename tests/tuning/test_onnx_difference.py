@@ -7,13 +7,13 @@ import pytest
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.model.onnx.operators import importer
-from tvm_droplet_ms.tuning.agreement import Agreement
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.tuning.check.agreement import Agreement
+from tvm_droplet_ms.tuning.check.output_check import make_check
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.output_check import make_check
 from tvm_droplet_ms.tuning.parts import Parts
-from tvm_droplet_ms.tuning.stop import StopRequest
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -6,7 +6,7 @@ import pytest
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.imported import InputSpec
 

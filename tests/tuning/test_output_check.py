@@ -7,9 +7,9 @@ import pytest
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm_droplet_ms.deviation import largest_deviation
+from tvm_droplet_ms.tuning.check.output_bounds import output_bounds
+from tvm_droplet_ms.tuning.check.output_check import ROUNDINGS, OutputCheck, moved_runs
 from tvm_droplet_ms.tuning.frontends.imported import Reference
-from tvm_droplet_ms.tuning.output_bounds import output_bounds
-from tvm_droplet_ms.tuning.output_check import ROUNDINGS, OutputCheck, moved_runs
 
 TOLERANCE = 1e-4
 X = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tvm_droplet_ms.tuning.pick_file import FORMAT, PickFile, StoredPick
-from tvm_droplet_ms.tuning.sample_sizes import sample_sizes
+from tvm_droplet_ms.tuning.picks.pick_file import FORMAT, PickFile, StoredPick
+from tvm_droplet_ms.tuning.picks.sample_sizes import sample_sizes
 
 FIRST = StoredPick("a", "{}", ((0, (1, 2)), (1, ())), (0.5, 0.25))
 SECOND = StoredPick("b", "[]", ((2, (3,)),), ())

@@ -16,13 +16,13 @@ from tvm.s_tir.meta_schedule.builder import BuilderResult
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.target import Target
-from tvm_droplet_ms.tuning.application import database_to_apply
-from tvm_droplet_ms.tuning.pick_contest import AT_ONCE, PickContest
-from tvm_droplet_ms.tuning.pick_file import PickFile
-from tvm_droplet_ms.tuning.pick_measuring import Finalists, measure_finalists, weighing
-from tvm_droplet_ms.tuning.picks import FirstPick, FirstPicks, restore, task_key
-from tvm_droplet_ms.tuning.roofline import MachineRates
-from tvm_droplet_ms.tuning.stop import StopRequest
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.tuning.picks.pick_contest import AT_ONCE, PickContest
+from tvm_droplet_ms.tuning.picks.pick_file import PickFile
+from tvm_droplet_ms.tuning.picks.pick_measuring import Finalists, measure_finalists, weighing
+from tvm_droplet_ms.tuning.picks.picks import FirstPick, FirstPicks, restore, task_key
+from tvm_droplet_ms.tuning.schedules.application import database_to_apply
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))

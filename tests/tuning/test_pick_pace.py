@@ -3,13 +3,7 @@
 
 import pytest
 
-from tvm_droplet_ms.tuning.pick_pace import (
-    COMPILED,
-    FEWEST,
-    SECS_PER_SAMPLE,
-    SHARE,
-    PickPace,
-)
+from tvm_droplet_ms.tuning.picks.pick_pace import COMPILED, FEWEST, SECS_PER_SAMPLE, SHARE, PickPace
 
 WISH = 64
 

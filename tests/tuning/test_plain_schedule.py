@@ -9,7 +9,7 @@ from tvm import te, topi
 from tvm.ir import load_json, save_json
 from tvm.s_tir import Schedule, Trace
 from tvm.target import Target
-from tvm_droplet_ms.tuning.plain_schedule import plain_schedule
+from tvm_droplet_ms.tuning.picks.plain_schedule import plain_schedule
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 

@@ -7,7 +7,7 @@ from statistics import geometric_mean
 import pytest
 from made_up_tasks import MadeUpTask, by_gradient, by_priorities, by_turns, make_tasks
 
-from tvm_droplet_ms.tuning.priorities import NEAR_PATIENCE, PATIENCE, Priorities, Stake
+from tvm_droplet_ms.tuning.budget.priorities import NEAR_PATIENCE, PATIENCE, Priorities, Stake
 
 KINDS = ("slowing", "steady", "sudden")
 

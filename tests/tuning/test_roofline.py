@@ -5,7 +5,7 @@ import pytest
 
 import tvm
 from tvm import te, topi
-from tvm_droplet_ms.tuning.roofline import (
+from tvm_droplet_ms.session.roofline import (
     WORKING_SETS,
     MachineRates,
     Work,

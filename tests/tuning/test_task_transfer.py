@@ -19,10 +19,10 @@ from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExplo
 from tvm_droplet_ms.search_strategy.history import History
 from tvm_droplet_ms.search_strategy.refit import refit_tile
 from tvm_droplet_ms.search_strategy.tuned_task import TunedTask, points_of_same_loops, sketch_id
-from tvm_droplet_ms.tuning.first_picks import pick_schedules
-from tvm_droplet_ms.tuning.roofline import MachineRates
-from tvm_droplet_ms.tuning.strategy import model_strategy
-from tvm_droplet_ms.tuning.transfer import NEIGHBOURS, PICKED, TaskSeeds
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.experience.strategy import model_strategy
+from tvm_droplet_ms.tuning.experience.transfer import NEIGHBOURS, PICKED, TaskSeeds
+from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 OTHER = Target({"kind": "llvm", "num-cores": 2})

@@ -3,8 +3,8 @@
 
 import math
 
-from tvm_droplet_ms.model.kernels.winograd import ConvolutionShape
-from tvm_droplet_ms.tuning.winograd_choice import (
+from tvm_droplet_ms.model.kernels.winograd.winograd import ConvolutionShape
+from tvm_droplet_ms.model.kernels.winograd.winograd_choice import (
     Implementation,
     Layer,
     TileChoice,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tvm.relax.frontend import nn
+from tvm_droplet_ms.model.kernels.winograd.convolution_kernels import implementation
 from tvm_droplet_ms.tuning import tune
-from tvm_droplet_ms.tuning.convolution_kernels import implementation
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 
 SHAPE = (1, 16, 12, 12)

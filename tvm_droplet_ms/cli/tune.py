@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..one_writer import LOCK, SecondWriterError, only_writer
+from ..session.one_writer import LOCK, SecondWriterError, only_writer
 from .arguments import minutes, positive, seed, trials
 from .interruption import ending_at_once
 from .kernel import hand_over, is_kernel, tune_one

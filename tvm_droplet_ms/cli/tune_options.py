@@ -92,7 +92,7 @@ def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
     """
     if path is None:
         return None
-    from ..cost_model.archive import READ_ERRORS, load_arrays  # NumPy is not for --help.
+    from ..session.archive import READ_ERRORS, load_arrays  # NumPy is not for --help.
 
     try:
         with open(path, "rb") as file:

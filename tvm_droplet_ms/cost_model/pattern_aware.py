@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .archive import load_arrays
+from ..session.archive import load_arrays
 from .boosted_trees import Objective
 from .dataflow import LEVELS, STATEMENTS, TOKEN_WIDTH, TOKENS
 from .throughput import throughput_line

@@ -15,7 +15,7 @@ import xgboost
 
 from tvm.target import Target
 
-from .archive import READ_ERRORS
+from ..session.archive import READ_ERRORS
 from .boosted_trees import Objective, Trees
 from .features.program_features import (
     DataFlow,

@@ -15,11 +15,11 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..measure import TaskFailed
-from ..tuning.errors import ModelError
+from ..session.errors import ModelError
+from ..session.stop import StopRequest
+from ..tuning.check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
 from ..tuning.frontends.imported import ImportedModel, check_inputs
-from ..tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check
-from ..tuning.picks import last_line
-from ..tuning.stop import StopRequest
+from ..tuning.picks.picks import last_line
 from .extraction.problem import Conversion
 from .function_search import FunctionSearch
 from .graph_timing import TIMED_SECS

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from ..tuning.check.output_check import OutputCheck
 from ..tuning.frontends.imported import Arrays
-from ..tuning.output_check import OutputCheck
 from .pricing.deciding_kernels import LEAST_GAIN
 
 INPUT = "the input"

@@ -14,7 +14,7 @@ from tvm.ir import IRModule
 from tvm.tirx.buffer import BufferType
 
 from ..cost_model.features.loop_context import scheduled_blocks
-from ..tuning.given_inputs import given_values
+from ..session.given_inputs import given_values
 from .integer_roles import IntegerRole
 from .kernel_result import KernelError
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cost_model.archive import replacing
 from ..display.state import shown_us
-from ..tuning.library_file import LibraryFile
+from ..session.archive import replacing
+from ..session.library_file import LibraryFile
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule

@@ -26,24 +26,24 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ..compat import fast_tune_contexts
-from ..database import open_database
+from ..compat.design_space import sound_space
 from ..display import ProgressCallback, RunState, TaskState, run_display
 from ..display.displays import Progress, message
 from ..display.phases import followed_phases
 from ..display.state import shortened
 from ..measure import fast_measure
 from ..measure.allocation import GivenArguments
-from ..one_writer import SecondWriterError, only_writer
 from ..progress import quiet_tvm
 from ..search_strategy import DropletStrategy
 from ..search_strategy.history import is_for_target, is_unmeasured, mean, valid_secs
-from ..tuning.design_space import sound_space
-from ..tuning.errors import ModelError
-from ..tuning.stop import StopRequest
-from ..tuning.target import cpu_target
-from ..tuning.threads import worker_threads
-from ..tuning.torn_database import mend_torn_end
-from ..tuning.work_dir import open_work_dir
+from ..session.database import open_database
+from ..session.errors import ModelError
+from ..session.one_writer import SecondWriterError, only_writer
+from ..session.stop import StopRequest
+from ..session.target import cpu_target
+from ..session.threads import worker_threads
+from ..session.torn_database import mend_torn_end
+from ..session.work_dir import open_work_dir
 from .arguments import arguments_of, measured_values, random_arrays, summed, tolerance
 from .call import check_limits, module_of, refuse_empty
 from .choice import Choice, Chosen

@@ -12,12 +12,12 @@ from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from ..model.kernels.winograd.convolution_kernels import implementation_of
 from ..search_strategy.history import is_for_target
-from .application import is_made_up
-from .convolution_kernels import implementation_of
+from ..session.roofline import MachineRates, task_bound, task_work
 from .model_kernels import ModelKernels
 from .result import KernelRow
-from .roofline import MachineRates, task_bound, task_work
+from .schedules.application import is_made_up
 
 _PACKED = "_prepacked"
 """What SplitLayoutRewritePreproc adds to the name of a function whose weights it packs."""

@@ -16,7 +16,7 @@ from tvm.target import Target
 
 from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
 from ..search_strategy.history import is_for_target
-from .application import best_records
+from .schedules.application import best_records
 
 
 class Patience:

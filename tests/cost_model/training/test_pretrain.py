@@ -24,7 +24,7 @@ from tvm_droplet_ms.cost_model.training.training_data import (
     select_target,
     target_text,
 )
-from tvm_droplet_ms.database import open_database
+from tvm_droplet_ms.session.database import open_database
 
 SHAPES = [(32, 32, 32), (16, 64, 32), (64, 16, 16)]
 

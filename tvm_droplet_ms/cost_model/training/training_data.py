@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..archive import READ_ERRORS, load_arrays, replacing
+from ...session.archive import READ_ERRORS, load_arrays, replacing
 from ..throughput import relative_throughput
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..archive import load_arrays
+from ...session.archive import load_arrays
 from ..boosted_trees import Objective
 from ..throughput import throughput_line
 from .loop_tree import TREE_FEATURES, WIDTH

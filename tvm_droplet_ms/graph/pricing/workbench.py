@@ -14,23 +14,23 @@ from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.target import Target
 
 from ...cost_model.training.training_data import target_text
-from ...database import open_database
 from ...model.kernels.registration import register_schedule_rules
 from ...search_strategy import DropletStrategy
 from ...search_strategy.history import is_for_target
-from ...tuning.application import best_records
-from ...tuning.compiled_model import CompiledModel
-from ...tuning.diagnosis import SearchClock
-from ...tuning.experience import Experience
+from ...session.database import open_database
+from ...session.stop import StopRequest
+from ...session.torn_database import mend_torn_end
+from ...tuning.check.diagnosis import SearchClock
+from ...tuning.check.output_check import OutputCheck
+from ...tuning.check.wrong_schedules import without_wrong_schedules
+from ...tuning.compile.compiled_model import CompiledModel
+from ...tuning.experience.experience import Experience
+from ...tuning.experience.strategy import model_strategy
 from ...tuning.kernel_tuner import KernelTuner
 from ...tuning.model_kernels import ModelKernels
-from ...tuning.output_check import OutputCheck
 from ...tuning.parts import Parts
-from ...tuning.picks import last_line
-from ...tuning.stop import StopRequest
-from ...tuning.strategy import model_strategy
-from ...tuning.torn_database import mend_torn_end
-from ...tuning.wrong_schedules import without_wrong_schedules
+from ...tuning.picks.picks import last_line
+from ...tuning.schedules.application import best_records
 from ..graph_timing import time_graphs
 from .equal_trials import InTurns
 from .kernel_module import kernel_module, workloads_of

@@ -10,7 +10,7 @@ from .grouped_convolution import legalize_convolution
 from .packed_groups_rule import register_packed_rule
 from .pool_rules import register_pool_rules
 from .vector_math import vector_math
-from .winograd_rules import register_winograd_rules
+from .winograd.winograd_rules import register_winograd_rules
 
 
 def legalize_map() -> dict[str, Callable[..., Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm.ir import IRModule
 
-from ..errors import ModelError
+from ...session.errors import ModelError
 from .extents import Dims, Shapes, check_dims, check_shapes
 from .imported import ImportedModel
 

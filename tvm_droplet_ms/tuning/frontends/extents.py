@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ModelError
+from ...session.errors import ModelError
 
 Shapes = Mapping[str, Sequence[int]]
 Dims = Mapping[str, int]

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelError
+from ....session.errors import ModelError
 
 if TYPE_CHECKING:
     import torch
