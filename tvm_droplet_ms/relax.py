@@ -21,9 +21,9 @@ from .compat import fast_tune_contexts
 from .model.kernels.block_names import name_blocks
 from .model.kernels.channelwise import mark_channelwise
 from .model.kernels.fixed_layouts import keep_layouts
+from .model.kernels.groups.shuffled_convolution import read_shuffled
 from .model.kernels.inlining import limit_inlining
 from .model.kernels.registration import legalize_map, register_schedule_rules
-from .model.kernels.shuffled_convolution import read_shuffled
 from .model.prepare import prepare_graph
 from .model.shared_constants import share_constants
 from .search_strategy import DropletStrategy

@@ -14,10 +14,10 @@ from replaying import annotated
 
 from tvm import IRModule, te
 from tvm.s_tir.meta_schedule.builder import BuilderResult
-from tvm_droplet_ms.bench.building import build_space
-from tvm_droplet_ms.bench.collection import Collection
 from tvm_droplet_ms.bench.definition import Definition
-from tvm_droplet_ms.bench.enumeration import enumerate_space
+from tvm_droplet_ms.bench.making.building import build_space
+from tvm_droplet_ms.bench.making.collection import Collection
+from tvm_droplet_ms.bench.making.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.work_directory import CollectionError
 from tvm_droplet_ms.display.steps import console_steps

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.model.kernels.packed_groups import pack_weights
+from tvm_droplet_ms.model.kernels.groups.packed_groups import pack_weights
 from tvm_droplet_ms.model.kernels.registration import legalize_map, register_schedule_rules
 
 register_schedule_rules()

@@ -14,9 +14,9 @@ from conformance.workloads import LLVM, make_context
 
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy import RandomExplorer
-from tvm_droplet_ms.search_strategy import draft as strategy_draft
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.drafting import draft as strategy_draft
 from tvm_droplet_ms.search_strategy.explorers.drafted_sampling import DraftedSampling
 from tvm_droplet_ms.search_strategy.history import History
 

@@ -6,7 +6,7 @@ import pytest
 import tvm
 from tvm import te
 from tvm.s_tir import Schedule
-from tvm_droplet_ms.search_strategy.executed_work import WorkLimit, executed_operations
+from tvm_droplet_ms.search_strategy.screening.executed_work import WorkLimit, executed_operations
 
 ROWS, COLUMNS = 6, 40
 

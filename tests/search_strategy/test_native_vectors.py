@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 from tvm.tirx import ForKind
 from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.native_vectors import (
+from tvm_droplet_ms.search_strategy.screening.native_vectors import (
     NativeVectors,
     native_lanes,
     with_native_vectors,

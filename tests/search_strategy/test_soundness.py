@@ -12,7 +12,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.search_strategy.candidates import REPEATED_SUM, Replayer
-from tvm_droplet_ms.search_strategy.soundness import repeated_sum
+from tvm_droplet_ms.search_strategy.screening.soundness import repeated_sum
 
 
 def workload():

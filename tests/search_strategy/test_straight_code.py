@@ -10,7 +10,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
-from tvm_droplet_ms.search_strategy.straight_code import MOST_SCALARS, CodeLimit, scalars
+from tvm_droplet_ms.search_strategy.screening.straight_code import MOST_SCALARS, CodeLimit, scalars
 from tvm_droplet_ms.tuning.picks.pick_sampling import PickRequest, sample_pick
 
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})

@@ -10,7 +10,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import SBlock
 from tvm.tirx import For, IntImm, PrimFunc
 
-from .kernel_result import KernelError
+from .errors import KernelError
 
 _NAME = "main"
 

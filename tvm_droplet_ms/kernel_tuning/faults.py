@@ -12,8 +12,9 @@ from pathlib import Path
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from .kernel_result import RESULT, KernelError, KernelInterrupted, workload_hash
+from .errors import KernelError, KernelInterrupted
 from .records import RECORDS, count_records
+from .result_file import RESULT, workload_hash
 
 CHECKS = "check_"
 """How the folders begin in which schedules are checked; a killed run leaves one."""

@@ -17,8 +17,8 @@ from ..measure.build import export_shared_library
 from ..measure.failures import Failure
 from ..measure.fleet import FleetError, FleetRunner
 from ..measure.fleet.session import ServerFault
-from .kernel_result import KernelError
-from .library_runs import on_server
+from .check.library_runs import on_server
+from .errors import KernelError
 
 WAIT_SECS = 60.0
 """How long a run waits for a server."""

@@ -44,9 +44,12 @@ from ..session.target import cpu_target
 from ..session.threads import worker_threads
 from ..session.torn_database import mend_torn_end
 from ..session.work_dir import open_work_dir
-from .arguments import arguments_of, measured_values, random_arrays, summed, tolerance
 from .call import check_limits, module_of, refuse_empty
+from .check.arguments import arguments_of, measured_values, random_arrays, summed, tolerance
+from .check.integer_roles import integer_roles
+from .check.verification import Verifier, verifying_pool
 from .choice import Choice, Chosen
+from .errors import KernelError
 from .faults import (
     CHECKS,
     check_written,
@@ -57,13 +60,11 @@ from .faults import (
 )
 from .fleet import Fleet, fleet_of, refuse_lost_fleet, target_of
 from .flop import flop_of
-from .integer_roles import integer_roles
-from .kernel_result import KernelError, KernelResult
+from .kernel_result import KernelResult
 from .machine import write_machine
 from .records import count_records, read_records
 from .stop_rules import StopRules
 from .stoppable_strategy import StoppableStrategy
-from .verification import Verifier, verifying_pool
 
 LIBRARY = "kernel.so"
 """The file of the work directory that holds the winner."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..display.state import shown_us
 from ..kernel_tuning.flop import flop_of
-from ..kernel_tuning.kernel_result import RESULT
 from ..kernel_tuning.machine import MACHINE
 from ..kernel_tuning.records import RECORDS, WORKLOADS
+from ..kernel_tuning.result_file import RESULT
 from ..session.archive import replacing
 from ..session.work_dir import SETTINGS
 from .curve import curve

@@ -19,20 +19,20 @@ from .decisions import largest_parallel_extent
 from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
-from .draft import DraftLike, TaskDraft, check_draft, find_draft
-from .executed_work import WorkLimit
+from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History
 from .log import SearchLogger
 from .logger import logger
-from .native_vectors import with_native_vectors
 from .prior import CostModelPrior, check_prior, find_prior
 from .published.decisions import Prober
 from .published.lifecycle import Budget, PreTuningArgs, StrategyLifecycle, Task, check_at_least
 from .published.search import CoordinateDescent, SearchRun
 from .published.strategy import DropletSearch as PublishedSearch
+from .screening.executed_work import WorkLimit
+from .screening.native_vectors import with_native_vectors
+from .screening.straight_code import CodeLimit
 from .search import DropletSearch
-from .straight_code import CodeLimit
 
 EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
     "random": RandomExplorer,

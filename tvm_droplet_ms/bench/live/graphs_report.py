@@ -7,7 +7,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from ...report import align
-from .compare_report import spread
+from .searches.compare_report import spread
 
 IMPORTED, PREPARED, FOUND, BY_HAND = "as imported", "prepared", "found", "by hand"
 COMBINED = "prepared, matmuls combined"

@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureC
 
 from ..candidates import REPEATED_SUM, Candidate
 from ..published.evolution import Evolution
-from ..soundness import repeated_sum
+from ..screening.soundness import repeated_sum
 from .base import Exploration, Explorer, SearchContext
 
 

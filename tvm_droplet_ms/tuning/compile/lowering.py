@@ -11,9 +11,9 @@ from tvm.tirx import PrimFunc
 from ...model.kernels.block_names import name_blocks
 from ...model.kernels.channelwise import mark_channelwise
 from ...model.kernels.fixed_layouts import keep_layouts
+from ...model.kernels.groups.shuffled_convolution import read_shuffled
 from ...model.kernels.inlining import limit_inlining
 from ...model.kernels.registration import legalize_map
-from ...model.kernels.shuffled_convolution import read_shuffled
 from ...model.kernels.weight_reuse import mark_reused_weights
 from ...model.shared_constants import share_constants
 from .kernel_objects import KernelObjects

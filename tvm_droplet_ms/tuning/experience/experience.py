@@ -4,7 +4,7 @@
 import os
 from dataclasses import dataclass
 
-from ...search_strategy.known_schedules import KnownLike, find_schedules
+from ...search_strategy.known.known_schedules import KnownLike, find_schedules
 from ...search_strategy.prior import check_prior
 
 

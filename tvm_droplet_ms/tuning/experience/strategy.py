@@ -10,7 +10,7 @@ from tvm.target import Target
 
 from ...search_strategy import DropletStrategy
 from ...search_strategy.explorers import RandomExplorer, SeededExplorer
-from ...search_strategy.known_schedules import KnownLike, find_schedules
+from ...search_strategy.known.known_schedules import KnownLike, find_schedules
 from ..picks.picks import FirstPicks
 from .transfer import TaskSeeds
 

@@ -11,7 +11,7 @@ from tvm.target import Target
 
 from ...search_strategy.design_spaces import DesignSpaces, SpacePoint
 from ...search_strategy.explorers import SearchContext
-from ...search_strategy.tuned_task import TunedTask, nearest_points, points_of_same_loops
+from ...search_strategy.known.tuned_task import TunedTask, nearest_points, points_of_same_loops
 from ..picks.picks import FirstPicks
 from ..schedules.application import best_records
 

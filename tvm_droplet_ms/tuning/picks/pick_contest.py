@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.target import Target
 
-from ...search_strategy.known_schedules import KnownLike
+from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...session.roofline import MachineRates, task_bound
 from ...session.stop import StopRequest

@@ -16,15 +16,15 @@ from tvm.target import Target
 from ...compat.design_space import sound_space
 from ...search_strategy.candidates import Candidate, Replayer
 from ...search_strategy.design_spaces import DesignSpaces, SpacePoint
-from ...search_strategy.executed_work import WorkLimit
 from ...search_strategy.explorers.random_sampling import RandomExploration
 from ...search_strategy.history import History
-from ...search_strategy.known_schedules import KnownLike, find_schedules
+from ...search_strategy.known.known_schedules import KnownLike, find_schedules
+from ...search_strategy.known.tuned_task import nearest_points
 from ...search_strategy.logger import logger
-from ...search_strategy.native_vectors import with_native_vectors
 from ...search_strategy.prior import CostModelPrior
-from ...search_strategy.straight_code import CodeLimit
-from ...search_strategy.tuned_task import nearest_points
+from ...search_strategy.screening.executed_work import WorkLimit
+from ...search_strategy.screening.native_vectors import with_native_vectors
+from ...search_strategy.screening.straight_code import CodeLimit
 from .diverse import choose_different
 from .picks import FirstPick, last_line
 from .plain_schedule import plain_schedule
