@@ -9,7 +9,6 @@ from tvm_ffi import structural_hash
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
-from tvm_droplet_ms.graph.equality.saturate import saturate
 from tvm_droplet_ms.graph.extraction.problem import problem_of
 from tvm_droplet_ms.graph.optimizer import prepared_for_import
 from tvm_droplet_ms.graph.pricing import kernels
@@ -17,6 +16,7 @@ from tvm_droplet_ms.graph.pricing.kernel_module import kernel_module, workloads_
 from tvm_droplet_ms.graph.pricing.kernels import kernel_of
 from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.rules import ALL_RULES
+from tvm_droplet_ms.graph.saturate import saturate
 from tvm_droplet_ms.model.kernels.weight_reuse import REUSES_WEIGHTS
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels

@@ -14,7 +14,6 @@ from stub_bench import BOUND, StubBench, operators, run_with
 from tvm import relax
 from tvm_droplet_ms.graph import measured_search, optimizer, rules_of
 from tvm_droplet_ms.graph.equality.language import Tensor
-from tvm_droplet_ms.graph.equality.saturate import saturate
 from tvm_droplet_ms.graph.extraction.extract import extract
 from tvm_droplet_ms.graph.extraction.implementations import AS_TYPED
 from tvm_droplet_ms.graph.extraction.problem import problem_of
@@ -29,6 +28,7 @@ from tvm_droplet_ms.graph.pricing.kernels import conversion_kernel, kernel_of
 from tvm_droplet_ms.graph.pricing.measured_prices import HOPE, FoundPlan, MeasuredPrice
 from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.rules import ALL_RULES
+from tvm_droplet_ms.graph.saturate import saturate
 
 
 @pytest.fixture(autouse=True)

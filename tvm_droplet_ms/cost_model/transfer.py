@@ -21,12 +21,12 @@ from .boosted_trees import OBJECTIVES, Objective
 from .features.program_features import ProgramFeatures
 from .instruction_set import instruction_set
 from .model_file import ModelFileError
-from .momentum import MOMENTUM, AdaptedNetwork
-from .pattern_aware import PatternAware
+from .pattern_aware.momentum import MOMENTUM, AdaptedNetwork
+from .pattern_aware.pattern_aware import PatternAware
 from .pretrained_model import PretrainedModel, shipped_kinds, shipped_model
 from .residual import ResidualTrees
 from .throughput import median_secs
-from .training.training_data import target_text
+from .training_data import target_text
 
 register_error("ModelFileError", ModelFileError)
 

@@ -11,7 +11,7 @@ from tvm_ffi import structural_hash
 from tvm.target import Target
 
 from ...cost_model.pretrained_model import PretrainedModel
-from ...cost_model.training.training_data import target_text
+from ...cost_model.training_data import target_text
 from ..definitions import definition_of
 from ..fit_draft import drafted_space_once, learn_draft
 from ..source_digest import DRAFTING, LEARNING, source_digest

@@ -11,7 +11,7 @@ from ...deviation import largest_deviation
 from ...session.threads import set_own_threads
 from ...tuning.compile.compiled_model import CompiledModel
 from ...tuning.frontends import import_model
-from .model_zoo import TORCH_MODELS, load_model
+from ..model_zoo import TORCH_MODELS, load_model
 from .store import Task, environment, serve
 
 WARMING = 2

@@ -19,7 +19,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
-from ...cost_model.training.training_data import target_text
+from ...cost_model.training_data import target_text
 from ...measure import (
     TIME_LIMIT,
     Failure,

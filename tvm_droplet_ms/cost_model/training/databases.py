@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from ...session.database import open_database
 from ..features.program_features import Extractor, ProgramFeatures
 from ..throughput import median_secs
-from .training_data import MeasuredWorkload, TrainingDataError, merge, target_text
+from ..training_data import MeasuredWorkload, TrainingDataError, merge, target_text
 
 _BATCH = 64
 """Programs to extract features of at once, which bounds the memory they take."""

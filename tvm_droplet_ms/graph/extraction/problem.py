@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from ..equality.egraph import EGraph
 from ..equality.language import BINARY, Tensor
-from ..pricing.prices import Price
 from .implementations import AS_TYPED, Implementations, Layout
+from .prices import Price
 
 LATE_SECS = 1e-7
 """What is added to the price of a sum or product with a weight, divided by the steps before it.

@@ -20,9 +20,9 @@ import numpy as np
 from ..equality.egraph import EGraph
 from ..equality.language import Tensor
 from ..extraction.implementations import Implementation, Layout
+from ..extraction.prices import RooflinePrice
 from ..extraction.problem import Choice, Plan, Step
 from .kernels import Kernel, conversion_kernel, kernel_of, kernels_of
-from .prices import RooflinePrice
 
 FEWEST_SEEN, LIKELY_QUANTILE = 3, 0.25
 """Kernels of a kind that have to be timed before others of the kind are expected to be as far from

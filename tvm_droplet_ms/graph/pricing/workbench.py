@@ -13,7 +13,7 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.target import Target
 
-from ...cost_model.training.training_data import target_text
+from ...cost_model.training_data import target_text
 from ...model.kernels.registration import register_schedule_rules
 from ...search_strategy import DropletStrategy
 from ...search_strategy.history import is_for_target

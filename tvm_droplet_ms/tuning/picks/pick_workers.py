@@ -9,7 +9,7 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.target import Target
 
 from ...compat import fast_tune_contexts
-from ...cost_model.training.training_data import target_text
+from ...cost_model.training_data import target_text
 from ...measure.pool import WorkerPool
 from ...search_strategy.prior import PriorLike, find_prior
 from .pick_file import StoredPick

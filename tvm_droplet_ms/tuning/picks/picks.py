@@ -14,7 +14,7 @@ from tvm.ir import IRModule, load_json, save_json
 from tvm.s_tir import Schedule, Trace
 from tvm.target import Target
 
-from ...cost_model.training.training_data import target_text
+from ...cost_model.training_data import target_text
 from ...search_strategy.design_spaces import SpacePoint
 from ...search_strategy.logger import logger
 from .pick_file import StoredPick

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from .adaptation import MeasuredTask
+from ..adaptation import MeasuredTask
+from ..throughput import relative_throughput
 from .pattern_aware import PatternAware
-from .throughput import relative_throughput
 
 MOMENTUM = 0.99
 """The paper's m."""
@@ -48,7 +48,7 @@ class AdaptedNetwork:
 
     def __init__(self, source: PatternAware, *, momentum: float, seed: int) -> None:
         # Before any program is measured: without JAX there is no adaptation.
-        from .pattern_aware_training import fine_tune
+        from .training import fine_tune
 
         self._fine_tune = fine_tune
         self._momentum = momentum

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...session.archive import READ_ERRORS, load_arrays, replacing
-from ..throughput import relative_throughput
+from ..session.archive import READ_ERRORS, load_arrays, replacing
+from .throughput import relative_throughput
 
 if TYPE_CHECKING:
     from tvm.target import Target

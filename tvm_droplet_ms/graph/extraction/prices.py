@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ..equality.egraph import EGraph
 from ..equality.language import BINARY, ELEMENTWISE, LEAVES, Operator, Tensor, TupleType, Type
-from ..extraction.implementations import Implementation, Layout, conversion, moves_nothing, stored
+from .implementations import Implementation, Layout, conversion, moves_nothing, stored
 
 _BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4}
 _BYTES |= {"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}

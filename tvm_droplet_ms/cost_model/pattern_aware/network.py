@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """PaCM, Pruner's pattern-aware cost model: attention over a program's data movements.
 
 After "Pruner: A Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning" (Liu
 et al., ASPLOS 2025): one branch sees the statements, each by itself, and sums them; another has the
 data movements attend to each other, and sums them; a head scores both. Where the paper normalises
 by the statistics of a batch, which makes scores depend on each other, this normalises each program
-by itself. Scoring needs NumPy alone; training needs JAX. Imports no TVM.
+by itself. Imports no TVM.
 """
 
-import io
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..session.archive import load_arrays
-from .boosted_trees import Objective
 from .dataflow import LEVELS, STATEMENTS, TOKEN_WIDTH, TOKENS
-from .throughput import throughput_line
 
 TOKEN_HIDDEN = 32
 """Width of a data movement's state."""
@@ -36,8 +30,6 @@ HIDDEN = 96
 _STATES = STATEMENT_HIDDEN + TOKEN_HIDDEN
 
 _SMALL, _FAR = 1e-5, 1e9
-
-_BATCH = 256
 
 
 def shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
@@ -68,7 +60,7 @@ def shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _fixed_shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
+def fixed_shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the parameters that the training data fixes."""
     return {
         "token_mean": (TOKEN_WIDTH,),
@@ -160,114 +152,3 @@ def _normal(values: Any, xp: Any) -> Any:
     """Each row with mean 0 and variance 1."""
     centred = values - values.mean(axis=-1, keepdims=True)
     return centred / xp.sqrt((centred**2).mean(axis=-1, keepdims=True) + _SMALL)
-
-
-@dataclass(frozen=True)
-class PatternAware:
-    """A trained network, and the line from its scores to relative throughputs.
-
-    Parameters
-    ----------
-    parameters : Mapping[str, np.ndarray]
-        Parameters of ``shapes``, and the means and the scales of the inputs, float32.
-    objective : Objective
-        The training objective.
-    intercept, slope : float
-        The line from scores to relative throughputs; scores of the objective "rank" have no unit.
-    """
-
-    parameters: Mapping[str, np.ndarray]
-    objective: Objective
-    intercept: float = 0.0
-    slope: float = 1.0
-
-    @staticmethod
-    def fit(
-        features: np.ndarray,
-        throughput: np.ndarray,
-        workloads: np.ndarray,
-        *,
-        objective: Objective,
-        seed: int,
-    ) -> "PatternAware":
-        """Train a network on the programs of some workloads, each of equal weight.
-
-        Parameters
-        ----------
-        features : np.ndarray
-            Features of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs, width)``.
-        throughput : np.ndarray
-            ``relative_throughput`` of each workload, of shape ``(programs,)``.
-        workloads : np.ndarray
-            The number of each program's workload, ascending, of the same shape.
-        objective : Objective
-            "rank", LambdaRank among the programs of one workload, or "regression".
-        seed : int
-            Seed of the first parameters, the order of the programs and dropout.
-
-        Raises
-        ------
-        ImportError
-            If JAX is not installed.
-        ValueError
-            If the features are of neither kind.
-        """
-        split(features[:0])
-        from .pattern_aware_training import train
-
-        parameters = train(features, throughput, workloads, objective=objective, seed=seed)
-        if objective == "regression":
-            return PatternAware(parameters, objective)
-        scores = PatternAware(parameters, objective).predict(features)
-        return PatternAware(parameters, objective, *throughput_line(scores, throughput))
-
-    @property
-    def statement_width(self) -> int:
-        """Numbers of a statement."""
-        return int(self.parameters["statement_1"].shape[0])
-
-    def predict(self, features: np.ndarray) -> np.ndarray:
-        """Predict the relative throughput of programs, of shape ``(programs,)``, float64."""
-        scores = self.embed(features) @ self.parameters["output"] + self.parameters["output_bias"]
-        return np.asarray(self.intercept + self.slope * scores[:, 0].astype(float))
-
-    def embed(self, features: np.ndarray) -> np.ndarray:
-        """The head's last states of programs, of shape ``(programs, HIDDEN)``, float32."""
-        parts = [
-            self._embed(features[start : start + _BATCH])
-            for start in range(0, len(features), _BATCH)
-        ]
-        return np.concatenate([np.zeros((0, HIDDEN), np.float32), *parts])
-
-    def _embed(self, features: np.ndarray) -> np.ndarray:
-        tokens, statements = split(features)
-        # Rows that are empty in the whole batch only cost time.
-        present = np.flatnonzero(tokens[:, :, : len(LEVELS)].any(axis=(0, 2)))
-        computed = np.flatnonzero(statements[:, :, 0].any(axis=0))
-        kept = tokens[:, : present.max(initial=0) + 1], statements[:, : computed.max(initial=0) + 1]
-        return np.asarray(states(self.parameters, *kept, np))
-
-    def to_bytes(self) -> bytes:
-        """The parameters in NumPy's ``.npz`` format."""
-        file = io.BytesIO()
-        np.savez(file, **dict[str, Any](self.parameters))
-        return file.getvalue()
-
-    @staticmethod
-    def from_bytes(
-        content: bytes, objective: Objective, intercept: float, slope: float
-    ) -> "PatternAware":
-        """Read the network that ``to_bytes`` wrote.
-
-        Raises
-        ------
-        ValueError
-            If they are damaged, or the parameters of another network.
-        """
-        parameters = load_arrays(io.BytesIO(content))
-        found = {name: value.shape for name, value in parameters.items()}
-        width = found.get("statement_mean", (0,))[0]
-        expected = shapes(width) | _fixed_shapes(width)
-        if found != expected:
-            raise ValueError(f"its parameters are of shapes {found}, expected {expected}")
-        return PatternAware(parameters, objective, intercept, slope)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .boosted_trees import Objective
+from ..boosted_trees import Objective
+from ..networks import groups
 from .dataflow import LEVELS
-from .pattern_aware import HIDDEN, shapes, split, states
-from .training import groups
+from .network import HIDDEN, shapes, split, states
 
 try:
     import jax
@@ -21,8 +21,8 @@ except ImportError as error:
         "training a PaCM needs JAX, which is not installed: pip install 'tvm-droplet-ms[pacm]'"
     ) from error
 
-from .training.adamw import Parameters, State, adamw
-from .training.losses import lambda_rank, logistic_pairs, squared_error
+from ..networks.adamw import Parameters, State, adamw
+from ..networks.losses import lambda_rank, logistic_pairs, squared_error
 
 EPOCHS = 12
 """Passes over the programs, as many as of a TreeGRU."""
@@ -48,7 +48,7 @@ def train(
     Parameters
     ----------
     features : np.ndarray
-        Those of ``pattern_aware.split``, of shape ``(programs, width)``, at least one.
+        Those of ``network.split``, of shape ``(programs, width)``, at least one.
     throughput : np.ndarray
         Relative to the best of the workload, of shape ``(programs,)``.
     workloads : np.ndarray
@@ -61,7 +61,7 @@ def train(
     Returns
     -------
     parameters : dict[str, np.ndarray]
-        Those of ``pattern_aware.shapes``, and the means and the scales of the inputs, float32.
+        Those of ``network.shapes``, and the means and the scales of the inputs, float32.
     """
     generator = np.random.default_rng(seed)
     fixed = _standard(features)

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..rules.rule import Rule, apply_rule
-from .egraph import EGraph
+from .equality.egraph import EGraph
+from .rules.rule import Rule, apply_rule
 
 
 @dataclass
