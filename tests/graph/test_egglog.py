@@ -11,6 +11,7 @@ import pytest
 
 from tvm_droplet_ms.graph.equality.egraph import EGraph
 from tvm_droplet_ms.graph.equality.language import Tensor, Term, input_leaf
+from tvm_droplet_ms.graph.equality.terms import add_term
 from tvm_droplet_ms.graph.interpreter import infer
 from tvm_droplet_ms.graph.rules import ALL_RULES
 from tvm_droplet_ms.graph.rules.terms import call, concat, permute
@@ -88,7 +89,7 @@ def ours(terms, unions, rules):
             built.append(call("subtract", *parts))
         else:
             built.append(call(UNARY[kind], parts[0]))
-    numbers = [graph.add_term(term) for term in built]
+    numbers = [add_term(graph, term) for term in built]
     for one, other in unions:
         graph.union(numbers[one], numbers[other])
     graph.rebuild()

@@ -6,6 +6,7 @@ import pytest
 
 from tvm_droplet_ms.bench.graph_models.repvgg import repvgg
 from tvm_droplet_ms.graph import ALL_RULES, RooflinePrice
+from tvm_droplet_ms.graph.equality.fingerprint import fingerprint
 from tvm_droplet_ms.graph.extraction.extract import extract
 from tvm_droplet_ms.graph.extraction.problem import problem_of
 from tvm_droplet_ms.graph.optimizer import prepared_for_import
@@ -63,11 +64,11 @@ def test_where_all_fits_parts_find_what_saturation_finds(blocks):
 def test_a_step_leaves_the_state_before_it_as_it_is(blocks):
     graph, environment, _ = blocks
     start = state_of(graph, 2000)
-    key, size = start.graph.fingerprint(start.origin), start.graph.size
+    key, size = fingerprint(start.graph, start.origin), start.graph.size
     after = [environment.step(start, name) for name in NAMES]
     after += [environment.filled(start, NAMES, 2, np.random.default_rng(0))]
     assert sum(state is not None and state.graph.size > size for state in after) > 1
-    assert (start.graph.fingerprint(start.origin), start.graph.size) == (key, size)
+    assert (fingerprint(start.graph, start.origin), start.graph.size) == (key, size)
     assert all(state.path for state in after if state is not None)
 
 

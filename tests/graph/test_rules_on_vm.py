@@ -12,6 +12,7 @@ from on_vm import Machine, function_of
 from tvm_droplet_ms.graph.cases import CaseMaker
 from tvm_droplet_ms.graph.equality.facts import IllegalTerm
 from tvm_droplet_ms.graph.equality.language import Term, leaf_type
+from tvm_droplet_ms.graph.equality.terms import type_of_term
 from tvm_droplet_ms.graph.interpreter import infer
 from tvm_droplet_ms.graph.relax.types import RelaxTypes
 from tvm_droplet_ms.graph.rules import ALL_RULES
@@ -76,7 +77,7 @@ def compiled():
 
 def is_legal(graph, term):
     try:
-        graph.type_of_term(term)
+        type_of_term(graph, term)
     except IllegalTerm:
         return False
     return True

@@ -15,11 +15,8 @@ So one replay without postprocessors tells all about a key. What this does not u
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
-
-import numpy as np
 
 from tvm.s_tir import Schedule
 
@@ -29,81 +26,7 @@ from .axis_origins import REDUCE, AxisOrigins, Region
 from .block_tree import Block, BlockTree, Loop, NotUnderstood, integer, read_blocks
 from .extents import Interval, Intervals, Node, Tape
 from .index_intervals import index_interval, linear_coefficient
-
-
-@dataclass(frozen=True)
-class NestAccess:
-    """A region of a buffer that a block reads or writes.
-
-    Parameters
-    ----------
-    buffer : str
-        The buffer's name.
-    is_write : bool
-        Whether the block writes it.
-    itemsize : int
-        The bytes of an element.
-    touched, runs : tuple[Node, ...]
-        The bytes that each loop with the loops within it touches, and how many contiguous bytes
-        among them, the innermost loop first; see ``loop_context.Access``.
-    strides : tuple[Node, ...]
-        The elements that one step of each loop moves along the buffer, the innermost loop first; 0
-        where the region does not depend on it.
-    """
-
-    buffer: str
-    is_write: bool
-    itemsize: int
-    touched: tuple[Node, ...]
-    runs: tuple[Node, ...]
-    strides: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Nest:
-    """The loops around one block that has no block within it.
-
-    Parameters
-    ----------
-    block : str
-        The block's name.
-    loops : tuple[int, ...]
-        The number of each loop in the module, the innermost first: nests may share outer loops.
-    extents : tuple[Node, ...]
-        The iterations of each.
-    reduces : tuple[bool, ...]
-        Whether each runs over an axis that is reduced.
-    single : tuple[bool, ...]
-        Whether the body of each is one statement.
-    operations : np.ndarray
-        The operations of one execution of the block; see ``operations.operations``.
-    accesses : tuple[NestAccess, ...]
-        The writes of the block, then its reads.
-    """
-
-    block: str
-    loops: tuple[int, ...]
-    extents: tuple[Node, ...]
-    reduces: tuple[bool, ...]
-    single: tuple[bool, ...]
-    operations: np.ndarray
-    accesses: tuple[NestAccess, ...]
-
-
-@dataclass(frozen=True)
-class Skeleton:
-    """The loop nests of a key.
-
-    Parameters
-    ----------
-    tape : Tape
-        Evaluates the nodes of the nests for points of the key's sketch.
-    nests : tuple[Nest, ...]
-        In the order of the module.
-    """
-
-    tape: Tape
-    nests: tuple[Nest, ...]
+from .nests import Nest, NestAccess, Skeleton
 
 
 def compile_skeleton(sketch: Sketch, schedule: Schedule) -> Skeleton:

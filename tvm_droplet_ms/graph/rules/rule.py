@@ -9,6 +9,7 @@ from ..cases import Case, CaseMaker
 from ..equality.egraph import EGraph
 from ..equality.facts import IllegalTerm, NodeLimit, OtherType
 from ..equality.language import Term
+from ..equality.terms import add_term, known_class
 
 
 class Equality(NamedTuple):
@@ -136,7 +137,7 @@ def apply_rule(graph: EGraph, rule: Rule, without: str | None = None) -> Step:
 def new_equalities(graph: EGraph, rule: Rule) -> list[Equality]:
     """What a rule finds in an e-graph, rebuilt, that the e-graph does not know."""
     found = rule.matches(graph, Conditions(rule.conditions))
-    return [one for one in found if graph.known(one.term) != graph.find(one.number)]
+    return [one for one in found if known_class(graph, one.term) != graph.find(one.number)]
 
 
 def apply_equalities(graph: EGraph, rule: Rule, found: Iterable[Equality]) -> Step:
@@ -147,7 +148,7 @@ def apply_equalities(graph: EGraph, rule: Rule, found: Iterable[Equality]) -> St
         if not rule.exact and getattr(type_, "dtype", None) not in FLOATS:
             continue
         try:
-            added = graph.add_term(term, type_)
+            added = add_term(graph, term, type_)
         except OtherType:
             mistyped += 1
             continue
