@@ -302,7 +302,7 @@ def test_each_target_of_another_instruction_set_warns(nothing_warned):
 @pytest.fixture
 def nothing_warned(monkeypatch):
     """As in a process that has not warned yet."""
-    monkeypatch.setattr("tvm_droplet_ms.cost_model.transfer._warnings_given", set())
+    monkeypatch.setattr("tvm_droplet_ms.cost_model.instruction_set._warnings_given", set())
 
 
 def trained_on(target) -> TransferModel:

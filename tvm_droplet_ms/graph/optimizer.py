@@ -19,10 +19,11 @@ from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import set_own_threads, set_worker_threads
 from ..session.work_dir import open_work_dir
+from .bench import Bench
 from .extraction.prices import Price, RooflinePrice
 from .extraction.problem import Conversion
 from .function_search import FunctionSearch
-from .measured_search import Bench, MeasuredSearch
+from .measured_search import MeasuredSearch
 from .pricing.measured_prices import MeasuredPrice
 from .relax.exporter import export_function
 from .relax.importer import Imported, NotImported, import_function

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of a tuned model, a row each."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -13,11 +12,10 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ..model.kernels.winograd.convolution_kernels import implementation_of
-from ..search_strategy.history import is_for_target
 from ..session.roofline import MachineRates, task_bound, task_work
 from .model_kernels import ModelKernels
 from .result import KernelRow
-from .schedules.application import is_made_up
+from .schedules.application import count_trials, is_made_up
 
 _PACKED = "_prepacked"
 """What SplitLayoutRewritePreproc adds to the name of a function whose weights it packs."""
@@ -51,7 +49,7 @@ def kernel_rows(
         The kernels with the most seconds first.
     """
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
-    trials = _count_trials(database, target)
+    trials = count_trials(database, target)
     schedules = kernels.schedules()
     rows = []
     for task in kernels.tasks:
@@ -152,15 +150,6 @@ def _written_flops(mod: IRModule) -> float:
         return task_work(mod).flops
     except Exception:
         return 0.0
-
-
-def _count_trials(database: Database, target: Target) -> Counter[int]:
-    """Records of each workload."""
-    return Counter(
-        structural_hash(record.workload.mod)
-        for record in database.get_all_tuning_records()
-        if is_for_target(record, target)
-    )
 
 
 def _origin(schedules: Database, mod: IRModule) -> str:

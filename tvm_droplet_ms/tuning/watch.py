@@ -15,8 +15,7 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
-from ..search_strategy.history import is_for_target
-from .schedules.application import best_records
+from .schedules.application import best_records, count_trials
 
 
 class Patience:
@@ -111,11 +110,7 @@ def know_records(
 ) -> None:
     """Tell a watch the trials of each task, and its best time, that a database has of a target."""
     best = best_records(database, target)
-    trials: Counter[int] = Counter(
-        structural_hash(record.workload.mod)
-        for record in database.get_all_tuning_records()
-        if is_for_target(record, target)
-    )
+    trials = count_trials(database, target)
     for task in tasks:
         key = structural_hash(task.dispatched[0])
         secs = best[key][1] if key in best else math.inf

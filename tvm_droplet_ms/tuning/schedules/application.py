@@ -2,7 +2,8 @@
 """The records to apply to a model: measured ones, and first picks where nothing was measured."""
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from tvm_ffi import structural_hash
 
@@ -38,17 +39,26 @@ def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRe
         workload.
     """
     best: dict[int, tuple[TuningRecord, float]] = {}
-    hashes: dict[object, int] = {}
-    for record in measured.get_all_tuning_records():
+    for workload, record in _of_target(measured, target):
         secs = valid_secs(record.run_secs)
-        if not secs or not is_for_target(record, target):
-            continue
-        if record.workload not in hashes:
-            hashes[record.workload] = structural_hash(record.workload.mod)
-        workload = hashes[record.workload]
-        if workload not in best or mean(secs) < best[workload][1]:
+        if secs and (workload not in best or mean(secs) < best[workload][1]):
             best[workload] = record, mean(secs)
     return best
+
+
+def count_trials(measured: Database, target: Target) -> Counter[int]:
+    """The records of a target by the structural hash of their workload, failures included."""
+    return Counter(workload for workload, _ in _of_target(measured, target))
+
+
+def _of_target(measured: Database, target: Target) -> Iterator[tuple[int, TuningRecord]]:
+    """The records of a target, each with the structural hash of its workload."""
+    hashes: dict[object, int] = {}
+    for record in measured.get_all_tuning_records():
+        if is_for_target(record, target):
+            if record.workload not in hashes:
+                hashes[record.workload] = structural_hash(record.workload.mod)
+            yield hashes[record.workload], record
 
 
 def database_of(records: Iterable[TuningRecord]) -> MemoryDatabase:
