@@ -33,6 +33,9 @@ floor only."""
 MOST_FILES = 15
 """The most files of a folder."""
 
+MOST_LINES = 300
+"""The most lines of a file."""
+
 
 def module_name(path: Path) -> str:
     """The dotted name of a file; that of a package for its ``__init__``."""
@@ -118,3 +121,12 @@ def test_folders_have_few_files() -> None:
         if (count := len(list(folder.glob("*.py")))) > MOST_FILES
     }
     assert not crowded
+
+
+def test_files_are_short() -> None:
+    long = {
+        module: lines
+        for module, path in FILES.items()
+        if (lines := len(path.read_text().splitlines())) > MOST_LINES
+    }
+    assert not long

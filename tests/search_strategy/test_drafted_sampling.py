@@ -158,8 +158,6 @@ def test_draft_of_the_package_is_the_default(monkeypatch):
     assert drafts_of(monkeypatch, prior=None) == 1
     assert drafts_of(monkeypatch, prior=FixedModel()) == 1
     assert drafts_of(monkeypatch, prior=None, draft=None) == 0
-    # The published search has none.
-    assert drafts_of(monkeypatch, prior=None, descent="coordinate") == 0
 
 
 def test_one_valid_point_is_not_lost_among_those_that_are_not():

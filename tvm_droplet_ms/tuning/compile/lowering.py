@@ -8,13 +8,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from ...model.kernels.block_names import name_blocks
-from ...model.kernels.channelwise import mark_channelwise
-from ...model.kernels.fixed_layouts import keep_layouts
-from ...model.kernels.groups.shuffled_convolution import read_shuffled
-from ...model.kernels.inlining import limit_inlining
-from ...model.kernels.registration import legalize_map
-from ...model.kernels.weight_reuse import mark_reused_weights
+from ...model.kernels.lowering_passes import lowering_passes
 from ...model.shared_constants import share_constants
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
@@ -36,28 +30,11 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
     Returns
     -------
     lowered : IRModule
-        Relax functions that call TIR functions, one for each kernel to tune. Arguments that are
-        constants are marked, so that schedules may change their layout
-        (``AttachAttrLayoutFreeBuffers``), and so are kernels that find their weights in the caches
-        (``mark_reused_weights``). The marks are part of a workload's hash: extract tasks from this
-        module, and apply a database to this module.
+        Relax functions that call TIR functions, one for each kernel to tune; see
+        ``lowering_passes``. Extract tasks from this module, and apply a database to this module.
     """
-    transform = relax.transform
-    passes = [
-        *([] if is_reference else [read_shuffled(), transform.DeadCodeElimination()]),
-        transform.LegalizeOps({} if is_reference else legalize_map()),
-        *([] if is_reference else [name_blocks()]),
-        transform.AnnotateTIROpPattern(),
-        transform.FoldConstant(),
-        transform.FuseOps(),
-        transform.FuseTIR(),
-        transform.DeadCodeElimination(),
-        *([] if is_reference else [limit_inlining(), mark_channelwise(), share_constants()]),
-        transform.AttachAttrLayoutFreeBuffers(),
-        *([] if is_reference else [keep_layouts(), mark_reused_weights()]),
-    ]
     with target:
-        return tvm.transform.Sequential(passes)(mod)
+        return tvm.transform.Sequential(lowering_passes(is_plain=is_reference))(mod)
 
 
 def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VMExecutable:

@@ -45,6 +45,12 @@ def _droplet(**options: Any) -> Callable[..., Any]:
     return make
 
 
+def _published(**_: str) -> Any:
+    from .... import DropletStrategy
+
+    return DropletStrategy.published()
+
+
 def _default_xgb(_target: Any, **_: str) -> str:
     return "xgb"
 
@@ -71,9 +77,7 @@ METHODS: Mapping[str, Method] = {
     "droplet without draft": Method(_droplet(draft=None), _default_xgb, ("prior",)),
     "droplet without prior": Method(_droplet(prior=None), _default_xgb, ("draft",)),
     "droplet without either": Method(_droplet(prior=None, draft=None), _default_xgb),
-    "droplet as published": Method(
-        _droplet(explorer="evolutionary", descent="coordinate"), _default_xgb
-    ),
+    "droplet as published": Method(_published, _default_xgb),
 }
 """``evolutionary`` is TVM's search with its defaults: its XGBoost model predicts at random until it
 has 100 samples. ``droplet`` is ``DropletStrategy()`` with its defaults."""
