@@ -27,7 +27,7 @@ class MergeError(ValueError):
 
 @dataclass(frozen=True)
 class Merged:
-    """What was joined.
+    """The counts of a join.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _text(record: TuningRecord) -> str:
 
 
 def _rank(record: TuningRecord) -> float:
-    """What is kept comes first: a failure, then the fastest, then what was not measured."""
+    """In the order of keeping: a failure, then the fastest, then what was not measured."""
     secs = valid_secs(record.run_secs)
     if secs:
         return sum(secs) / len(secs)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spent:
-    """What runs of a command have taken.
+    """The costs of a command's runs.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def _as_json(result: "TuneResult", beside: Mapping[str, "Latency"]) -> str:
 
 
 def trials_left(asked: int | None, spent: int) -> int | None:
-    """What is left of the trials of a model; None for no limit."""
+    """The trials that are left of a model's; None for no limit."""
     return None if asked is None else max(0, asked - spent)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options of ``droplet-ms tune`` must be, beyond their types. Imports no TVM."""
+"""Checks of the options of ``droplet-ms tune``, beyond their types. Imports no TVM."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ OF_KERNELS = ("target_us", "tracker", "key")
 """Options that say nothing about a model."""
 
 REFERENCES = {".onnx": ("onnxruntime", "onnxruntime"), ".pt2": ("pytorch", "torch")}
-"""What a model of a file is timed beside, and the package that it needs."""
+"""The library that a file's model is timed beside, and the package that it needs."""
 
 
 class OptionError(ValueError):

@@ -288,6 +288,6 @@ class TransferModel(PyCostModel):
 
 
 def _named(candidate: MeasureCandidate, result: RunnerResult) -> tuple[int, tuple[float, ...]]:
-    """What tells a measurement from others: the module and its times."""
+    """The identity of a measurement: the module and its times."""
     secs = tuple(float(sec) for sec in result.run_secs or ())
     return structural_hash(candidate.sch.mod), secs

@@ -74,7 +74,7 @@ def _writing(directory: Path, *, repair: bool) -> Iterator[Finding]:
 
 
 def _looked(subject: str, look: Callable[[], Finding]) -> Finding:
-    """What a look at files found; where they cannot be read, or written, that."""
+    """The finding of a look at files, or that they cannot be read or written."""
     try:
         return look()
     except OSError as error:

@@ -169,7 +169,7 @@ class _Lengths:
         )
 
     def _stride(self, block: Block, region: Any, loop: Loop) -> Node:
-        """What one step of a loop moves; as ``StrideExtractor`` of the postprocessor finds it."""
+        """The stride of one step of a loop, as the postprocessor's ``StrideExtractor`` finds it."""
         tape = self._tape
         within = 1
         for part, length in reversed(list(zip(region.region, region.source.shape, strict=True))):
@@ -185,7 +185,7 @@ class _Lengths:
         return tape.constant(0)
 
     def _step(self, block: Block, axis: int, loop: Loop) -> Node | None:
-        """What one step of a loop adds to an axis; None where it does not turn the axis."""
+        """The addition of one step of a loop to an axis; None where it does not turn the axis."""
         if block.name in self._origins.regions:
             region = self._origins.regions[block.name]
             is_own = block.loops[region.depth + axis] is loop
@@ -196,7 +196,7 @@ class _Lengths:
         return self._tape.product([self.extent(other) for other in chain[chain.index(loop) + 1 :]])
 
     def reduces(self, loop: Loop) -> bool:
-        """Whether a loop runs over an axis that is reduced, in any of its blocks."""
+        """True if a loop runs over an axis that is reduced, in any of its blocks."""
         return any(
             int(block.axes[axis].iter_type) == REDUCE
             for block in self._tree.blocks
@@ -206,7 +206,7 @@ class _Lengths:
         )
 
     def is_single(self, loop: Loop) -> bool:
-        """Whether the body of a loop is one statement."""
+        """True if the body of a loop is one statement."""
         children = set()
         for block in self._tree.blocks:
             if loop in block.loops:

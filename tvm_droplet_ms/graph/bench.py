@@ -30,7 +30,7 @@ class Bench(Protocol):
 
     @property
     def secs_of(self) -> Mapping[str, float]:
-        """Where the seconds went, by part."""
+        """The seconds spent, by part."""
 
     def time(
         self, kernels: Sequence[Kernel], stop: StopRequest, trials: int

@@ -19,7 +19,7 @@ from .tree_search.environment import GraphEnvironment, GraphState
 from .tree_search.mcts import TreeSearch
 
 REWARD_SECS, ROUND_SECS, FINAL_SECS = 2.0, 3.0, 20.0
-"""How long one extraction may take: within a tree search, to see what it wants, and at the end."""
+"""The seconds of one extraction: within a tree search, to see what it wants, and at the end."""
 
 FINAL_SHARE = 0.25
 """The most of a time limit that is kept for the last extraction."""

@@ -37,7 +37,7 @@ MAX_NODES = 2000
 
 @dataclass
 class Optimized:
-    """What :func:`optimize` returns.
+    """The result of :func:`optimize`.
 
     Attributes
     ----------

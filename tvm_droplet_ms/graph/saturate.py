@@ -11,7 +11,7 @@ from .rules.rule import Rule, apply_rule
 
 @dataclass
 class Saturation:
-    """How a saturation ended.
+    """The end of a saturation.
 
     Attributes
     ----------

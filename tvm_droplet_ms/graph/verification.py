@@ -27,7 +27,7 @@ Clock = Callable[[Mapping[str, _Graph], Sequence[np.ndarray]], dict[str, list[fl
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a comparison.
+    """The outcome of a comparison.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of ``tune_kernel`` is given: the kernel, and the limits of its run."""
+"""The arguments of a call of ``tune_kernel``: the kernel, and the limits of its run."""
 
 import math
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``tune_kernel`` returns."""
+"""The result of ``tune_kernel``."""
 
 import json
 import os

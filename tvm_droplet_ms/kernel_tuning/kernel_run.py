@@ -214,7 +214,7 @@ def tune_kernel(
 def _given_arguments(
     values: Mapping[int, np.ndarray],
 ) -> tuple[AbstractContextManager[Any], GivenArguments | None]:
-    """What allocates the arguments of candidates, and the folder that it needs meanwhile."""
+    """The allocator of candidates' arguments, and the folder that it needs meanwhile."""
     if not values:
         return nullcontext(), None
     folder = tempfile.TemporaryDirectory(prefix="droplet_inputs_")

@@ -22,7 +22,7 @@ LOAD_SECS = 10.0
 """Seconds for loading a candidate and allocating its arguments."""
 
 SLACK = 2.0
-"""How much longer than computed a candidate may take: the machine may be busy."""
+"""The factor by which a candidate may take longer than computed: the machine may be busy."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Candidate:
         )
 
     def task(self, path: str) -> tuple[str, str, str]:
-        """What the candidates of one task have in common."""
+        """The key that the candidates of one task share."""
         arguments = arguments_signature(self.args_info)
         return self.device_type, arguments, read_task(os.path.dirname(path))
 

@@ -98,7 +98,7 @@ _WORKLOADS = "database_workload.json"
 _RECORDS = "database_tuning_record.json"
 
 _LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
-"""What JSON, Python and TVM raise for a faulty line. Any other error is a fault of this check."""
+"""Errors of JSON, Python and TVM for a faulty line. Any other error is a fault of this check."""
 
 
 def _explain(directory: Path) -> str | None:

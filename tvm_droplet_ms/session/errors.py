@@ -3,7 +3,7 @@
 
 
 class ModelError(ValueError):
-    """What was passed cannot be tuned. The message names it and says what to pass."""
+    """The argument cannot be tuned. The message names it and says what to pass."""
 
 
 class TooLateError(ModelError):

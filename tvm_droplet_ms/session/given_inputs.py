@@ -54,6 +54,6 @@ def _value(name: str, value: np.ndarray, shape: tuple[int, ...], dtype: "np.dtyp
 
 
 def _fits(given: "np.dtype", wanted: "np.dtype") -> bool:
-    """Whether values of a type may be converted: signs and sizes may differ, kinds may not."""
+    """True if values of a type may be converted: signs and sizes may differ, kinds may not."""
     rank = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2}  # V: the types that NumPy lacks, of bfloat16.
     return given.names is None and rank.get(given.kind, 9) <= rank.get(wanted.kind, 2)

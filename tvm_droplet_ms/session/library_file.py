@@ -12,7 +12,7 @@ from typing import Any
 import tvm_ffi
 
 _COPIED_BYTES = 1 << 24
-"""What is copied at a time."""
+"""The bytes that are copied at a time."""
 
 
 class LibraryFile:

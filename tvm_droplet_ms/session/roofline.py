@@ -32,7 +32,7 @@ LEAST_BOUND = 1e-9
 
 @dataclass(frozen=True)
 class Work:
-    """What one run of a kernel must do.
+    """The work of one run of a kernel.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Work:
 
 @dataclass(frozen=True)
 class MachineRates:
-    """What the machine can do.
+    """The rates of the machine.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class StopRequest:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a signal asked for the end."""
+        """True if a signal asked for the end."""
         return self._asked.is_set()
 
     @property
@@ -44,7 +44,7 @@ class StopRequest:
 
     @property
     def is_due(self) -> bool:
-        """Whether the run should end now."""
+        """True if the run should end now."""
         return self.is_asked or self._clock() >= self.deadline
 
     def earlier(self, secs: float) -> "StopRequest":

@@ -43,13 +43,13 @@ def torn_ends(work_dir: str | os.PathLike[str]) -> list[str]:
 
 
 def _last(path: Path) -> bytes:
-    """What follows the last newline of a file."""
+    """The bytes after the last newline of a file."""
     content = path.read_bytes() if path.exists() else b""
     return content[content.rfind(b"\n") + 1 :]
 
 
 def _mend(path: Path) -> bool:
-    """Whether a torn line was cut off."""
+    """True if a torn line was cut off."""
     last = _last(path)
     if not last:
         return False
@@ -62,7 +62,7 @@ def _mend(path: Path) -> bool:
 
 
 def _is_complete(line: bytes) -> bool:
-    """Whether a line is JSON: all lines are arrays, and no part of an array is one."""
+    """True if a line is JSON: all lines are arrays, and no part of an array is one."""
     try:
         json.loads(line.decode("utf-8"))
     except ValueError:

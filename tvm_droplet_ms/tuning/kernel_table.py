@@ -18,7 +18,7 @@ from .result import KernelRow
 from .schedules.application import count_trials, is_made_up
 
 _PACKED = "_prepacked"
-"""What SplitLayoutRewritePreproc adds to the name of a function whose weights it packs."""
+"""The suffix of a function whose weights SplitLayoutRewritePreproc packs."""
 
 
 def kernel_rows(
@@ -153,7 +153,7 @@ def _written_flops(mod: IRModule) -> float:
 
 
 def _origin(schedules: Database, mod: IRModule) -> str:
-    """Where the schedule of a kernel comes from. TVM finds no record of an empty trace."""
+    """The origin of a kernel's schedule. TVM finds no record of an empty trace."""
     for record in schedules.get_top_k(schedules.commit_workload(mod), 1):
         return "predicted" if is_made_up(record) else "measured"
     return "untouched"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``tune`` returns."""
+"""The result of ``tune``."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows the measurements of a model: its displays, its patience, a user's callbacks."""
+"""Followers of the measurements of a model: its displays, its patience, a user's callbacks."""
 
 import math
 import os
@@ -35,7 +35,7 @@ class Patience:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the run should end."""
+        """True if the run should end."""
         return self._patience is not None and self._done - self._last_gain >= self._patience
 
     def batch(self, run: RunState, task: TaskState) -> None:
@@ -50,7 +50,7 @@ class Patience:
 
 
 class Watch:
-    """What follows the measurements of a run of ``tune``.
+    """The followers of the measurements of a run of ``tune``.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Watch:
 
     @property
     def tasks(self) -> list[TaskState]:
-        """What is known of each kernel."""
+        """The state of each kernel."""
         return self._run.tasks
 
     def know(self, name: str, trials: int, best_secs: float) -> None:
@@ -92,7 +92,7 @@ class Watch:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the patience is at its end."""
+        """True if the patience is at its end."""
         return self._patience.is_spent
 
     @property

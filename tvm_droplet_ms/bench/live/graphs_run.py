@@ -34,7 +34,7 @@ NOT_COMPARED: dict[str, Any] = {
     "comparing_secs": 0.0,
     "notes": ["the input was kept, and there is no other graph to compare it with"],
 }
-"""What a result has of the comparison where there is but one graph."""
+"""The comparison in a result where there is but one graph."""
 
 
 def search_and_compare(task: Task) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def build_sample(
 
 
 def _maker(enumeration: Enumeration, module: int) -> Callable[[], IRModule]:
-    """What makes a module of an enumeration again."""
+    """The recipe that makes a module of an enumeration again."""
 
     def make() -> IRModule:
         candidate = enumeration.design_space.realise(enumeration.modules[module])
@@ -120,7 +120,7 @@ def _maker(enumeration: Enumeration, module: int) -> Callable[[], IRModule]:
 
 
 def _origin(definition: Definition, name: str, target: Target) -> dict[str, Any]:
-    """What a space says of its workload, and of where and when it was measured."""
+    """The description of a space: its workload, and where and when it was measured."""
     return {
         "name": definition.name,
         "description": definition.description,

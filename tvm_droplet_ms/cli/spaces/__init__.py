@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``droplet-ms space`` does: data of spaces, and samples."""
+"""The work of ``droplet-ms space``: data of spaces, and samples."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the command ``droplet-ms space sample`` does."""
+"""The command ``droplet-ms space sample``."""
 
 import argparse
 import json

@@ -56,7 +56,7 @@ class Access(Protocol):
 
     @property
     def is_write(self) -> bool:
-        """Whether the block writes it."""
+        """True if the block writes it."""
 
     @property
     def touched(self) -> np.ndarray:
@@ -190,7 +190,7 @@ def statements(nests: Sequence[Nest]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """What a nest does with one buffer, in all its accesses together."""
+    """The accesses of a nest to one buffer, all together."""
 
     is_read: bool
     is_written: bool
@@ -272,7 +272,7 @@ def _lines(buffer: _Buffer) -> np.ndarray:
 
 
 def _used_again(nest: Nest, buffer: _Buffer, loop: int) -> bool:
-    """Whether the next loop outside, of more than one iteration, touches no more bytes."""
+    """True if the next loop outside, of more than one iteration, touches no more bytes."""
     outside = np.flatnonzero(nest.extents[loop + 1 :] > 1)
     return bool(len(outside)) and bool(
         buffer.touched[loop + 1 + outside[0]] == buffer.touched[loop]

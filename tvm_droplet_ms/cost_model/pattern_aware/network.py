@@ -134,7 +134,7 @@ def states(parameters: Mapping[str, Any], tokens: Any, statements: Any, xp: Any)
 
 
 def _attend(given: Mapping[str, Any], moved: Any, present: Any, xp: Any) -> Any:
-    """What each movement takes from those that are present."""
+    """The attention of each movement to those that are present."""
     programs, count, _ = moved.shape
     heads = (moved @ given["attention"]).reshape(programs, count, 3 * HEADS, -1)
     heads = xp.swapaxes(heads, 1, 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU schedules can be launched, for many points at once.
+"""A draft of GPU schedules that can be launched, for many points at once.
 
 Of ten schedules that TVM draws for a GPU, about nine ask for more threads or shared memory than it
 has; ``VerifyGPUCode`` finds that out after a replay (``verify_gpu_code.cc``). Both are products of
@@ -27,12 +27,12 @@ from ..index_intervals import UnknownIndex
 from .gpu_launch import Launch, compile_launch
 
 _ATTRIBUTES = ("max_threads_per_block", "max_shared_memory_per_block")
-"""What a target has to say, in the order of the parameters of :class:`GpuLimits`."""
+"""The attributes of a target, in the order of the parameters of :class:`GpuLimits`."""
 
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """What a GPU can launch; a draft that knows which schedules it cannot.
+    """The limits of a GPU's launches; a draft that knows which schedules exceed them.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class GpuLimits:
 
     @staticmethod
     def are_told_by(target: Any) -> bool:
-        """Whether a target says both limits."""
+        """True if a target says both limits."""
         return all(target.attrs.get(name) is not None for name in _ATTRIBUTES)
 
     @staticmethod

@@ -15,7 +15,7 @@ WEIGHT_SHARE = 10
 
 
 def _key(node: Node) -> Node:
-    """What equal e-nodes have in common: the operands of a commutative operator are sorted."""
+    """The key that equal e-nodes share: the operands of a commutative operator are sorted."""
     if node.operator.name in COMMUTATIVE and node.children[0] > node.children[1]:
         return Node(node.operator, node.children[::-1])
     return node
@@ -75,7 +75,7 @@ class EGraph:
         return number
 
     def facts(self, number: int) -> Facts:
-        """What is known of a class."""
+        """The facts of a class."""
         return self._facts[self.find(number)]
 
     def type(self, number: int) -> Tensor:
@@ -96,7 +96,7 @@ class EGraph:
         return self.type(number).shape
 
     def is_weight(self, number: int) -> bool:
-        """Whether the value of a class depends on weights alone."""
+        """True if the value of a class depends on weights alone."""
         return self.facts(number).weight_only
 
     def nodes(self, number: int) -> list[Node]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels cost. Imports no TVM."""
+"""Prices of kernels. Imports no TVM."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,7 +12,7 @@ _BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint
 _BYTES |= {"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}
 
 FREE = frozenset({"same", "reshape", "expand_dims", "squeeze", "get", "tuple", "dropout", *LEAVES})
-"""What moves and computes nothing."""
+"""Operators that move and compute nothing."""
 
 LAYOUT_SPEEDS = {("conv2d", "NHWC"): 1.3, ("grouped", "NHWC"): 0.75, ("depthwise", "NHWC"): 2.0}
 """How much faster than in NCHW tuned kernels of equal trials are, where this was seen to matter:
@@ -25,7 +25,7 @@ for it (``model/kernels/vector_math.py``)."""
 
 
 class Rates(Protocol):
-    """What a machine can do; ``tuning.roofline.MachineRates`` is one."""
+    """The rates of a machine; ``session.roofline.MachineRates`` is one."""
 
     @property
     def flops_per_sec(self) -> float:

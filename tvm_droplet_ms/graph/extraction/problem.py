@@ -61,7 +61,7 @@ Step = Choice | Conversion
 
 @dataclass
 class Problem:
-    """What may be chosen.
+    """The choices of an extraction.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ def plan_of(problem: Problem, steps: dict[Place, Step], optimal: bool = False) -
 
 
 def needs_of(step: Step) -> tuple[Place, ...]:
-    """What a step needs."""
+    """The classes that a step needs."""
     return step.needs if isinstance(step, Choice) else (step.source,)
 
 

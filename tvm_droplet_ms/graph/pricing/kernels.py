@@ -81,7 +81,7 @@ def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
 
 
 def _is_warm(graph: EGraph, node: Node) -> bool:
-    """Whether enough e-nodes call the same kernel with the same weights, and caches keep those.
+    """True if enough e-nodes call the same kernel with the same weights, and caches keep those.
 
     All weights of the graph have to fit the caches: the order of calls is not known yet.
     """

@@ -160,7 +160,7 @@ class MeasuredPrice:
             self._hoped_for = lambda kernel: False
 
     def hope(self, kernel: Kernel) -> float:
-        """What more trials may save of a kernel's time; 0 for a firm one, or one without a time."""
+        """The time that more trials may save; 0 for a firm one, or one without a time."""
         secs = self.timed.get(kernel)
         if secs is None or kernel in self.firm:
             return 0.0

@@ -12,7 +12,7 @@ FILE_NAME = "graph_prices.jsonl"
 
 
 class StoredPrice(NamedTuple):
-    """What is known of a kernel.
+    """The stored price of a kernel.
 
     Attributes
     ----------

@@ -107,7 +107,7 @@ class Workbench:
 
     @property
     def secs_of(self) -> dict[str, float]:
-        """Where the seconds went, by part."""
+        """The seconds spent, by part."""
         return dict(self._parts.secs)
 
     def time(

@@ -24,7 +24,7 @@ def identities(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _scales_to(graph: EGraph, branch: int, data: int) -> Iterator[int | None]:
-    """What a class scales some data with. None for nothing."""
+    """The factors that a class scales some data with; None for no factor."""
     if graph.find(branch) == graph.find(data):
         yield None
     for node in graph.named_in(branch, "multiply"):

@@ -30,7 +30,7 @@ REAL_STEPS = 200
 """The most real steps of an episode."""
 
 DISCOUNT = 0.99
-"""What a return is multiplied with for each step that it is away."""
+"""The factor of a return for each step that it is away."""
 
 EXPLORATION = 0.3
 """The constant of UCT, before the root of twice the logarithm."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel does with its integer arguments, so that made-up values do not crash it."""
+"""The uses of a kernel's integer arguments, so that made-up values do not crash it."""
 
 from dataclasses import dataclass
 from typing import Any

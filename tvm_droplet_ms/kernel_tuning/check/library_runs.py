@@ -19,7 +19,7 @@ from ...measure.fleet.session import set_threads, upload
 from .arguments import Argument
 
 REPEATS, REPEAT_SECS = 3, 0.02
-"""How often a round times each schedule, and the least seconds of one time."""
+"""The repeats of each schedule in a round, and the least seconds of one."""
 
 
 def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:

@@ -170,7 +170,7 @@ class Verifier:
 
     @property
     def advice(self) -> str:
-        """What to do where the values of the arguments crash the kernel."""
+        """Advice where the values of the arguments crash the kernel."""
         return other_inputs([argument.name for argument in self._arguments])
 
     def _run_in_worker(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:

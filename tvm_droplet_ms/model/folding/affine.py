@@ -104,7 +104,7 @@ def _make_plan(bindings: Bindings) -> _Plan:
 
 
 def _absorbs(value: Expr | None, end: Var, chain: Chain) -> bool:
-    """Whether a value is a layer that can take in the chain that ends at its input."""
+    """True if a value is a layer that can take in the chain that ends at its input."""
     layer = None if value is None else layer_of(value)
     if layer is None or not layer.data.same_as(end):
         return False

@@ -31,13 +31,13 @@ class ChannelAffine:
             return ChannelAffine(self.scale * other.scale, self.shift * other.scale + other.shift)
 
     def is_finite(self) -> bool:
-        """Whether no scale and no shift is infinite or not a number, in float32 too."""
+        """True if no scale and no shift is infinite or not a number, in float32 too."""
         with np.errstate(over="ignore"):
             both = [values.astype(np.float32) for values in (self.scale, self.shift)]
         return all(bool(np.isfinite(values).all()) for values in both)
 
     def vanishes(self, first: "ChannelAffine", second: "ChannelAffine") -> bool:
-        """Whether a scale is 0 or denormal in float32, and those that it is made of are not 0.
+        """True if a scale is 0 or denormal in float32, and those that it is made of are not 0.
 
         Of a large number the two functions, one after the other, can keep more.
         """
@@ -45,11 +45,11 @@ class ChannelAffine:
         return bool((small & (first.scale != 0) & (second.scale != 0)).any())
 
     def scales(self) -> bool:
-        """Whether some scale is not 1."""
+        """True if some scale is not 1."""
         return bool((self.scale != 1).any())
 
     def shifts(self) -> bool:
-        """Whether some shift is not 0."""
+        """True if some shift is not 0."""
         return bool((self.shift != 0).any())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline needs to use the kernels: a map for ``LegalizeOps``, and schedule rules."""
+"""The parts of a pipeline that use the kernels: a map for ``LegalizeOps``, and schedule rules."""
 
 from collections.abc import Callable
 from typing import Any

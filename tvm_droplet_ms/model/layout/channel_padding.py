@@ -152,7 +152,7 @@ def _with_added_columns(
 
 
 def _keeps_channels(name: str, value: Expr) -> bool:
-    """Whether an operator computes each channel, the last axis, by itself, and leaves it there."""
+    """True if an operator computes each channel, the last axis, by itself, and leaves it there."""
     attrs = value.attrs
     if name in _POOLS:
         return str(attrs.layout) == "NHWC" and str(attrs.out_layout) == "NHWC"

@@ -23,7 +23,7 @@ LAYOUTS = {
 
 
 def _forbids_conversion(value: Expr) -> bool:
-    """Whether ``ConvertLayout`` stops at an operation, or makes a wrong one of it."""
+    """True if ``ConvertLayout`` stops at an operation, or makes a wrong one of it."""
     name = operator_name(value)
     if name == "relax.nn.layer_norm":
         # It permutes the axes, but not the scale and the shift of several axes.
@@ -32,7 +32,7 @@ def _forbids_conversion(value: Expr) -> bool:
 
 
 def _can_convert(mod: IRModule) -> bool:
-    """Whether there is a convolution to convert, and nothing that forbids it."""
+    """True if there is a convolution to convert, and nothing that forbids it."""
     values = [
         value
         for func in mod.functions.values()

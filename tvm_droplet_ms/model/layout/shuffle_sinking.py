@@ -70,7 +70,7 @@ class _Sinking:
 
 
 def _is_depthwise(layer: Any, channels: int) -> bool:
-    """Whether a layer in NHWC has one input and one output channel in each group."""
+    """True if a layer in NHWC has one input and one output channel in each group."""
     outputs = layer.weight.shape[layer.weight_output_axis]
     axes = (layer.input_axis, layer.output_axis)
     return axes == (CHANNELS, CHANNELS) and layer.groups == channels == outputs

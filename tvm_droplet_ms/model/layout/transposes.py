@@ -35,7 +35,7 @@ def axes_of(call: relax.Call, rank: int) -> tuple[int, ...]:
 
 
 def moves_data(shape: Sequence[int], axes: Sequence[int]) -> bool:
-    """Whether a transpose changes the order of elements in memory.
+    """True if a transpose changes the order of elements in memory.
 
     It does not if the axes of extents other than 1 stay in order.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a strategy knows of a draft: scores of schedules that nothing has replayed."""
+"""The interface of a draft: scores of schedules that nothing has replayed."""
 
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -41,7 +41,7 @@ class TaskDraft(Protocol):
         """
 
     def summary(self) -> str:
-        """What it knows of the task, for the log."""
+        """One line on the task, for the log."""
 
 
 class Draft(Protocol):

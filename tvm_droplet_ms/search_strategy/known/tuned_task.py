@@ -150,7 +150,7 @@ class _Fit:
         ]
 
     def distance(self, tuned: TunedTask) -> float:
-        """How far a tuned task lies from this one."""
+        """The distance of a tuned task from this one."""
         other = 0.0 if tuned.sketch == self.task.sketch else OTHER_SKETCH
         return extent_distance(tuned.extents, self._extents) + other
 

@@ -68,7 +68,7 @@ class WorkLimit:
         self._most = max(FEW_OPERATIONS, MOST_TIMES * max(executed_operations(mod), least))
 
     def apply(self, schedule: Schedule) -> bool:
-        """Whether a schedule is within the limit."""
+        """True if a schedule is within the limit."""
         return executed_operations(schedule.mod) <= self._most
 
     def __str__(self) -> str:

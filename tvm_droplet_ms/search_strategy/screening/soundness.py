@@ -58,7 +58,7 @@ def _realizations(body: Any) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _is_update(block: Any) -> bool:
-    """Whether a block adds to what another one has initialised."""
+    """True if a block adds to what another one has initialised."""
     if block.init is not None or len(block.writes) == 0:
         return False
     if not any(int(axis.iter_type) == IterVar.CommReduce for axis in block.iter_vars):
@@ -82,7 +82,7 @@ def _is_repeated(realize: Any, loops: list[Any]) -> bool:
 
 
 def _is_initialised_in(loop: Any, buffer: Any) -> bool:
-    """Whether a block in a loop writes a buffer and does not read it."""
+    """True if a block in a loop writes a buffer and does not read it."""
     blocks: list[Any] = []
     structural_walk(loop.body, (SBlock, blocks.append))
     return any(

@@ -46,7 +46,7 @@ class CodeLimit:
     """
 
     def apply(self, schedule: Schedule) -> bool:
-        """Whether a schedule is within the limit."""
+        """True if a schedule is within the limit."""
         return scalars(schedule.mod) <= MOST_SCALARS
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ def _most(stmt: Any, loops: Sequence[Any]) -> int:
 
 
 def _of_store(size: int, loops: Sequence[Any]) -> int:
-    """What ``UnrollLoop`` (``unroll_loop.cc``) makes of the loops around a store of that size."""
+    """The size that ``UnrollLoop`` (``unroll_loop.cc``) makes of loops around such a store."""
     vector, steps = 1, 1
     limit = max((int(loop.annotations.get(_UNROLLED, 0)) for loop in loops), default=0)
     for loop in reversed(loops):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much time the steps after the first executable may take. Imports no TVM."""
+"""The time for the steps after the first executable. Imports no TVM."""
 
 import math
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ CHOICE_SHARE = 0.15
 
 @dataclass(frozen=True)
 class FirstCosts:
-    """What the first executable took.
+    """The costs of the first executable.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class FirstCosts:
     run_secs: float
 
     def ending_secs(self, left: float) -> float:
-        """What building, checking and timing the last executable may take, in seconds.
+        """The seconds for building, checking and timing the last executable.
 
         Parameters
         ----------
@@ -64,12 +64,12 @@ class FirstCosts:
         return secs + (timed_runs(self.run_secs) + CHECKS) * self.run_secs
 
     def choosing_secs(self, variants: int, rounds: int) -> float:
-        """What it takes to build some variants of the model and to time them in turns."""
+        """The seconds to build some variants of the model and to time them in turns."""
         return variants * (self.build_secs + 2 * rounds * self.run_secs)
 
 
 def timed_runs(secs: float, left: float = math.inf) -> int:
-    """How often to time a model.
+    """The number of times to time a model.
 
     Parameters
     ----------

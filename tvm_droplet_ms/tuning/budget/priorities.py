@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which task gets the next batch of measurements. Imports no TVM.
+"""The choice of the task that is measured next. Imports no TVM.
 
 The rule, for a model whose kernels are tasks:
 
@@ -46,7 +46,7 @@ larger, and samples the task's design space."""
 
 @dataclass(frozen=True)
 class Stake:
-    """What a task is worth.
+    """The weight of a task.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Stake:
 
 @dataclass
 class _Progress:
-    """What is known of one task."""
+    """The state of one task."""
 
     stake: Stake
     best_secs: float = math.inf
@@ -110,7 +110,7 @@ class _Progress:
 
     @property
     def rests(self) -> bool:
-        """Whether the task has made no progress for long."""
+        """True if the task has made no progress for long."""
         if self.best_secs <= NEAR * self.stake.bound_secs and self.quiet >= NEAR_PATIENCE:
             return True
         return self.quiet >= max(PATIENCE, PATIENCE_SHARE * self.batches)
@@ -172,7 +172,7 @@ class Priorities:
         self._tasks[task].ended = True
 
     def rests(self, task: int) -> bool:
-        """Whether a task has made no progress for long."""
+        """True if a task has made no progress for long."""
         return self._tasks[task].rests
 
     def best_secs(self, task: int) -> float:

@@ -18,12 +18,12 @@ from ...search_strategy.history import mean, valid_secs
 from .priorities import Priorities
 
 END = -1
-"""What ``next_task_id`` returns to end the run (``task_scheduler.cc``)."""
+"""The result of ``next_task_id`` that ends the run (``task_scheduler.cc``)."""
 
 
 @dataclass
 class TaskEffort:
-    """What was spent on one task in a run.
+    """The trials and seconds spent on one task in a run.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _UNLIMITED = 2**30
 
 @dataclass(frozen=True)
 class TaskRow:
-    """What became of one task.
+    """The outcome of one task.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class TuningRun:
-    """What became of a run.
+    """The outcome of a run.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Ended(Protocol):
-    """What became of a run; see ``TuningRun``."""
+    """The outcome of a run; see ``TuningRun``."""
 
     @property
     def trials(self) -> int:

@@ -190,7 +190,7 @@ class Agreement:
         return direct, first
 
     def agrees(self, compiled: CompiledModel) -> bool:
-        """Whether the outputs are those of the reference."""
+        """True if the outputs are those of the reference."""
         with self._parts("check"):
             return self._check.agrees(compiled)
 
@@ -205,7 +205,7 @@ class Agreement:
         return Executable(graph, kernels, compiled, time.monotonic() - start)
 
     def _is_rounding(self, made: Executable, stop: StopRequest) -> bool:
-        """Whether the import agrees, and a float64 run says that the difference is rounding."""
+        """True if the import agrees, and a float64 run says that the difference is rounding."""
         if naive_secs(made.kernels.tasks) > stop.left + GRACE_SECS:
             raise self._too_late(made.compiled)
         if stop.is_due:

@@ -125,7 +125,7 @@ class Judgement:
 
 
 def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
-    """What the expected outputs would be with the rounding of the float32 run.
+    """The expected outputs with the rounding of the float32 run.
 
     Only the difference of the two runs counts: the import may compute another function.
     """
@@ -138,7 +138,7 @@ def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
 
 
 def remarks(check: OutputCheck) -> list[str]:
-    """What a check could not say, in words for the user."""
+    """The limits of a check, in words for the user."""
     texts = [
         f"output {number} is (almost) 0 for all inputs of the check, so that nothing was checked "
         "there: pass inputs with which it is not"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the outputs of a graph cannot exceed, where functions of a bounded range made them.
+"""Bounds of the outputs of a graph that functions of a bounded range made.
 
 Such functions are computed to an absolute error, not to a relative one: of a sigmoid of -18, a
 library may make 0.

@@ -38,7 +38,7 @@ sigmoid of -12 is 3e-8 from the true one, half of a unit at 1, and 5e-3 of its v
 _UNIT = ROUNDINGS * float(np.finfo(np.float32).eps)
 
 FAINT = 1e-30
-"""Where the largest output is smaller, nothing was checked."""
+"""The least of the largest output: with a smaller one, nothing was checked."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class OutputCheck:
     def deviation(
         self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
     ) -> float:
-        """How far the outputs of a model are off.
+        """The deviation of a model's outputs.
 
         They are compared at the scales of ``element_scales``. Where that refuses them, the
         reference is run on inputs that are moved by a rounding error: what it moves itself is no
@@ -94,7 +94,7 @@ class OutputCheck:
     def agrees(
         self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
     ) -> bool:
-        """Whether the deviation is within the tolerance; see ``deviation``."""
+        """True if the deviation is within the tolerance; see ``deviation``."""
         return self.deviation(run, sets) <= self.tolerance
 
     def excuse(self, number: int, others: Sequence[Arrays]) -> None:
@@ -121,7 +121,7 @@ class OutputCheck:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the reference itself moves more than the tolerance, where that was looked at."""
+        """True if the reference itself moves more than the tolerance, where that was looked at."""
         return any(
             bool((moved > self.tolerance * scale).any())
             for number, each in self._noise.items()
@@ -167,7 +167,7 @@ class OutputCheck:
         return largest_deviation(outputs, expected, self._allowed(number))
 
     def _allowed(self, number: int) -> list[np.ndarray]:
-        """What has a deviation of 1, for each element."""
+        """The difference that is a deviation of 1, for each element."""
         scales, rounding = self._scales[number], self._noise.get(number)
         if rounding is None:
             return scales

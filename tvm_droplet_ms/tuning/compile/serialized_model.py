@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TVM writes of a model into its library, without copies of the constants.
+"""A model as TVM writes it into its library, without copies of the constants.
 
 ``export_library`` copies the constants of a model some eight times, and LLVM compiles them. Here
 TVM serializes a model whose constants are short marks, and each mark is replaced by its constant.
@@ -74,7 +74,7 @@ class _Marker(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def serialized(module: tvm.runtime.Module, marks: Mapping[bytes, Tensor]) -> list[memoryview]:
-    """What the library of a module holds under the symbol of ``library_symbol``.
+    """The bytes that a module's library holds under the symbol of ``library_symbol``.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def _record(tensor: Tensor) -> bytes:
-    """What stands before the values of a tensor (``SaveDLTensor``, ``tvm/runtime/tensor.h``)."""
+    """The bytes before the values of a tensor (``SaveDLTensor``, ``tvm/runtime/tensor.h``)."""
     kind = tvm_ffi.dtype(str(tensor.dtype))
     shape = [int(extent) for extent in tensor.shape]
     return struct.pack(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of kernels before any of a model is measured."""
+"""Knowledge of kernels from before a model's first measurement."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ...search_strategy.prior import check_prior
 
 @dataclass(frozen=True)
 class Experience:
-    """What earlier measurements, of other models, taught.
+    """The lessons of earlier measurements, of other models.
 
     Parameters
     ----------

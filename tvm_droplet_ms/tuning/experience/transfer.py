@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task starts with: its first picks, and the decisions of the nearest tuned tasks."""
+"""The start of a task: its first picks, and the decisions of the nearest tuned tasks."""
 
 from collections.abc import Sequence
 

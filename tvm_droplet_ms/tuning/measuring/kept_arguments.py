@@ -64,7 +64,7 @@ def bytes_of(tensor: Any) -> int:
 
 
 def _is_large(info: Any) -> bool:
-    """Whether an argument is kept. Integers are not: a kernel may have left no index in them."""
+    """True if an argument is kept. Integers are not: a kernel may have left no index in them."""
     if info[0] != "TENSOR" or is_integer(info):
         return False
     return _bytes(str(info[1]), info[2]) >= KEPT_BYTES

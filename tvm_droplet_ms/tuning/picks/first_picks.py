@@ -43,7 +43,7 @@ AHEAD = 4
 
 
 def is_tunable(task: ExtractedTask) -> bool:
-    """Whether a schedule may change a task; TVM refuses to tune one that has a schedule."""
+    """True if a schedule may change a task; TVM refuses to tune one that has a schedule."""
     return not _is_scheduled(task) and _why_not(task) is None
 
 

@@ -212,6 +212,6 @@ def _predict(request: PickRequest, model: CostModel, candidates: Sequence[Candid
 
 
 def _why_empty(replayer: Replayer) -> str:
-    """What dropped the samples."""
+    """The reasons why samples were dropped."""
     reasons = ", ".join(f"{count} by {reason}" for reason, count in replayer.dropped.items())
     return f"all samples were dropped: {reasons}" if reasons else "its design space is empty"

@@ -81,7 +81,7 @@ class FirstPicks:
         return self._picks.get(task_key(mod, target))
 
     def unscheduled_notes(self) -> list[str]:
-        """Which tasks have no pick, a sentence for each reason."""
+        """The tasks that have no pick, a sentence for each reason."""
         names: dict[str, list[str]] = {}
         for name, reason in self.unscheduled.items():
             names.setdefault(reason, []).append(name)
@@ -105,7 +105,7 @@ class FirstPicks:
 
 
 def task_key(mod: IRModule, target: Target) -> str:
-    """What identifies a task in the file of picks: TVM's version, the target and the workload."""
+    """The key of a task in the file of picks: TVM's version, the target and the workload."""
     return f"{metadata.version('apache-tvm')} {structural_hash(mod)} {target_text(target)}"
 
 

@@ -18,7 +18,7 @@ _UNMEASURED_SECS = 1.0
 
 
 def is_made_up(record: TuningRecord) -> bool:
-    """Whether the time of a record is that of a pick which was not measured."""
+    """True if the time of a record is that of a pick which was not measured."""
     return valid_secs(record.run_secs) == (_UNMEASURED_SECS,)
 
 
@@ -78,7 +78,7 @@ def by_workload(database: Database) -> dict[int, TuningRecord]:
 
 
 def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
-    """What ``MetaScheduleApplyDatabase`` should apply: the fastest that was measured, or a pick.
+    """The records for ``MetaScheduleApplyDatabase``: the fastest that was measured, or a pick.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
 
 
 def is_grouped(call: Any) -> bool:
-    """Whether a convolution has several groups of several inputs, in NHWC, HWIO and NHWC."""
+    """True if a convolution has several groups of several inputs, in NHWC, HWIO and NHWC."""
     attributes = call.attrs
     layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
     return (
@@ -60,7 +60,7 @@ def is_grouped(call: Any) -> bool:
 
 
 def is_packable(call: Any) -> bool:
-    """Whether a grouped convolution has constant weights, and groups of enough outputs."""
+    """True if a grouped convolution has constant weights, and groups of enough outputs."""
     weights = array_of(call.args[1])
     return weights is not None and weights.shape[3] // int(call.attrs.groups) >= LEAST_OUTPUTS
 

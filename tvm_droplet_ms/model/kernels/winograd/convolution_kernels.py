@@ -22,12 +22,12 @@ from .winograd_matrices import KERNEL_SIZE
 
 
 def implementation(task: ExtractedTask) -> Implementation | None:
-    """What a task computes; see ``implementation_of``."""
+    """The convolution of a task; see ``implementation_of``."""
     return implementation_of(task.dispatched[0])
 
 
 def implementation_of(mod: IRModule) -> Implementation | None:
-    """What a workload computes.
+    """The convolution that a workload computes.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def _direct(blocks: Sequence[Any]) -> Implementation | None:
 
 
 def _is_convolution(block: Any) -> bool:
-    """Whether a block sums ``data[n, y + i, x + j, c] * weights[i, j, c, k]`` to ``[n, y, x, k]``,
+    """True if a block sums ``data[n, y + i, x + j, c] * weights[i, j, c, k]`` to ``[n, y, x, k]``,
     with 3 rows i and 3 columns j.
     """
     kinds = [int(axis.iter_type) for axis in block.iter_vars]
@@ -75,7 +75,7 @@ def _is_convolution(block: Any) -> bool:
 
 
 def _is_at(region: Any, indices: Sequence[Any], analyzer: Analyzer) -> bool:
-    """Whether a region is the one element at some indices."""
+    """True if a region is the one element at some indices."""
     return len(region.region) == len(indices) and all(
         analyzer.can_prove_equal(found.min, index) and analyzer.can_prove_equal(found.extent, 1)
         for found, index in zip(region.region, indices, strict=True)

@@ -38,7 +38,7 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
 
 
 def is_standard(node: NodeProto, *kinds: str) -> bool:
-    """Whether a node is of one of some kinds, and ONNX's own: other domains reuse the names."""
+    """True if a node is of one of some kinds, and ONNX's own: other domains reuse the names."""
     return node.op_type in kinds and node.domain in ("", "ai.onnx")
 
 
@@ -79,7 +79,7 @@ class OnnxGraph:
         self._names.update(value.name for value in [*graph.input, *graph.initializer])
 
     def is_used(self, name: str) -> bool:
-        """Whether a node or the result mentions a value."""
+        """True if a node or the result mentions a value."""
         return self._uses[name] > 0
 
     def replace_input(self, node: NodeProto, index: int, name: str) -> None:
@@ -128,7 +128,7 @@ class OnnxGraph:
         return None
 
     def is_float32(self) -> bool:
-        """Whether no floating-point type but float32 occurs in the model.
+        """True if no floating-point type but float32 occurs in the model.
 
         Only inputs, initializers, constants and casts are looked at: all other types follow.
         """
