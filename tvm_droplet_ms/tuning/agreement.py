@@ -37,7 +37,7 @@ SEARCH_SHARE = 0.5
 """The share of the time that is left in which what changes the outputs is looked for."""
 
 
-GRACE_SECS = 5.0
+GRACE_SECS = 7.0
 """What a run without schedules may take beyond the deadline: nothing else can be handed over."""
 
 
