@@ -196,6 +196,16 @@ class TestPasses:
         with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
             self.agreement([adding("a", 1.0)])(StopRequest(0.0))
 
+    def test_without_time_to_judge_a_difference_it_is_the_difference_that_is_said(
+        self, monkeypatch
+    ):
+        def ask(*_):
+            raise TooLateError("the time is too short: 3 of 59 kernels were compiled")
+
+        monkeypatch.setattr(Judgement, "ask", ask)
+        with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
+            self.agreement([adding("a", 1.0)])(StopRequest())
+
     def test_a_graph_that_cannot_be_prepared_in_time_ends_in_the_import(self):
         mod, notes = IRModule({}).with_attr("error", 0.0), []
         made_before = []

@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from .application import by_workload
 from .compiled_model import CompiledModel
 from .diagnosis import SearchClock, TooLate, first_change
-from .errors import ModelError
+from .errors import ModelError, TooLateError
 from .frontends.imported import Locate
 from .judgement import Judgement, remarks
 from .lowering import lower
@@ -211,7 +211,10 @@ class Agreement:
         if stop.is_due:
             return False
         with self._parts("check"):
-            self._judgement.ask(made.kernels, made.compiled, stop)
+            try:
+                self._judgement.ask(made.kernels, made.compiled, stop)
+            except TooLateError:
+                raise self._too_late(made.compiled) from None
             return self._check.agrees(made.compiled)
 
     def _search(
