@@ -19,7 +19,9 @@ from tvm_droplet_ms.tuning import ModelError, agreement, model_tuning, tune
 from tvm_droplet_ms.tuning.agreement import Agreement
 from tvm_droplet_ms.tuning.application import by_workload
 from tvm_droplet_ms.tuning.diagnosis import SearchClock
+from tvm_droplet_ms.tuning.errors import TooLateError
 from tvm_droplet_ms.tuning.frontends.imported import Reference
+from tvm_droplet_ms.tuning.judgement import Judgement
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.output_check import OutputCheck
 from tvm_droplet_ms.tuning.parts import Parts
@@ -196,9 +198,7 @@ class TestPasses:
         with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
             self.agreement([adding("a", 1.0)])(StopRequest(0.0))
 
-    def test_without_time_to_judge_a_difference_it_is_the_difference_that_is_said(
-        self, monkeypatch
-    ):
+    def test_without_time_to_judge_the_difference_is_said(self, monkeypatch):
         def ask(*_):
             raise TooLateError("the time is too short: 3 of 59 kernels were compiled")
 
