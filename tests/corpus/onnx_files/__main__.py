@@ -41,7 +41,7 @@ def main() -> None:
         except FetchError as error:
             print(f"{entry.name}: skipped: {error}", flush=True)
             continue
-        row = _trial(entry.name, options.seconds, options.trials)
+        row = tried(entry.name, options.seconds, options.trials)
         rows[entry.name] = row
         with options.out.open("a") as file:
             file.write(json.dumps(row) + "\n")
@@ -56,7 +56,8 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in rows}
 
 
-def _trial(name: str, secs: float, trials: int | None) -> dict[str, Any]:
+def tried(name: str, secs: float, trials: int | None) -> dict[str, Any]:
+    """The row of an entry, tried in a process of its own."""
     command = [sys.executable, "-m", "tests.corpus.onnx_files.trial", name, str(secs)]
     if trials is not None:
         command.append(str(trials))
