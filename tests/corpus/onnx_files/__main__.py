@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .catalogue import ENTRIES
+from .chart import draw
 from .fetch import FetchError, fetch
 
 PATIENCE_S = 180
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120, help="time budget of a model")
     parser.add_argument("--trials", type=int, help="the most schedules to measure")
     parser.add_argument("--report", action="store_true", help="print the table only")
+    parser.add_argument("--chart", type=Path, help="an SVG file to draw the speeds in")
     parser.add_argument("names", nargs="*", help="parts of names; all where none is given")
     options = parser.parse_args()
     rows = _read(options.out)
@@ -47,6 +49,8 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
         print(_line(row), flush=True)
     print("\n".join(table(list(rows.values()))))
+    if options.chart:
+        draw(list(rows.values()), options.chart)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
