@@ -14,7 +14,11 @@ from doc_programs import Block, blocks, run_program
 from tvm_droplet_ms import cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/results").glob("*.md")),
+]
 OWN = "tvm_droplet_ms"
 
 # README's programs have a test of their own.

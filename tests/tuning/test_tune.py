@@ -194,3 +194,5 @@ class TestWhatIsWritten:
 
     def test_slow_models_are_timed_in_fewer_runs(self):
         assert [timed_runs(secs) for secs in (0.01, 0.2, 0.25, 5.0)] == [15, 10, 8, 5]
+        # Without time left: as many as take 0.3 s, five at most.
+        assert [timed_runs(secs, 0.0) for secs in (0.01, 0.12, 5.0)] == [5, 2, 1]

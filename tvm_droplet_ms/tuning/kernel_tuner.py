@@ -40,7 +40,7 @@ from .watch import Watch, know_records
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECS = 5.0
+GRACE_SECS = 7.0
 """The seconds that compiling may go on after the end of the time: a model without an executable is
 worth nothing."""
 

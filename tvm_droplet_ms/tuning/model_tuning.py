@@ -173,7 +173,7 @@ class ModelTuning:
         tuning = stop.earlier(ending + has_time_to_choose * choosing)
         share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
         of_first = kernels.schedules()
-        measured_picks = self._measure_picks(made, tuning, share)
+        measured_picks = self._measure_picks(made, tuning, share, timed_runs(run_secs, 0.0))
         chosen, choice, unmeasured = kernels, "", "nothing to measure"
         if tuning.is_due:
             unmeasured = "interrupt" if tuning.is_asked else "time"
@@ -212,14 +212,14 @@ class ModelTuning:
         self._tuner.pick(kernels, stop)
         return graph, kernels
 
-    def _measure_picks(self, made: Executable, tuning: StopRequest, share: float) -> int:
+    def _measure_picks(self, made: Executable, tuning: StopRequest, share: float, runs: int) -> int:
         """Measure the picks of what weighs inside the first executable; returns their number."""
         kernels = made.kernels
         if tuning.is_due or not kernels.tasks:
             return 0
         stop = tuning.earlier((1 - share) * tuning.left)
         with self._parts("check"):
-            found = made.compiled.kernel_secs(self._check.inputs[0], 1)
+            found = made.compiled.kernel_secs(self._check.inputs[0], runs)
         build_secs = max(LEAST_BUILD_SECS, made.build_secs / len(kernels.tasks))
         return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
 
@@ -254,7 +254,7 @@ class ModelTuning:
                 )
             rows = kernel_rows(
                 kernels,
-                last.kernel_secs(inputs, min(5, max(1, runs // 2))),
+                last.kernel_secs(inputs, min(5, runs)),
                 self._database,
                 self._target,
                 self._tuner.rates,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .catalogue import ENTRIES
+from .chart import draw
 from .fetch import FetchError, fetch
 
 PATIENCE_S = 180
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120, help="time budget of a model")
     parser.add_argument("--trials", type=int, help="the most schedules to measure")
     parser.add_argument("--report", action="store_true", help="print the table only")
+    parser.add_argument("--chart", type=Path, help="an SVG file to draw the speeds in")
     parser.add_argument("names", nargs="*", help="parts of names; all where none is given")
     options = parser.parse_args()
     rows = _read(options.out)
@@ -41,12 +43,14 @@ def main() -> None:
         except FetchError as error:
             print(f"{entry.name}: skipped: {error}", flush=True)
             continue
-        row = _trial(entry.name, options.seconds, options.trials)
+        row = tried(entry.name, options.seconds, options.trials)
         rows[entry.name] = row
         with options.out.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(_line(row), flush=True)
     print("\n".join(table(list(rows.values()))))
+    if options.chart:
+        draw(list(rows.values()), options.chart)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
@@ -56,7 +60,8 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in rows}
 
 
-def _trial(name: str, secs: float, trials: int | None) -> dict[str, Any]:
+def tried(name: str, secs: float, trials: int | None) -> dict[str, Any]:
+    """The row of an entry, tried in a process of its own."""
     command = [sys.executable, "-m", "tests.corpus.onnx_files.trial", name, str(secs)]
     if trials is not None:
         command.append(str(trials))

@@ -15,12 +15,14 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.target import Target
+from tvm_droplet_ms.session.errors import TooLateError
 from tvm_droplet_ms.session.roofline import NAIVE_RATE, naive_secs
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning import ModelError, model_tuning, tune
 from tvm_droplet_ms.tuning.check import agreement
 from tvm_droplet_ms.tuning.check.agreement import Agreement
 from tvm_droplet_ms.tuning.check.diagnosis import SearchClock
+from tvm_droplet_ms.tuning.check.judgement import Judgement
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
 from tvm_droplet_ms.tuning.check.wrong_schedules import without_wrong_schedules
 from tvm_droplet_ms.tuning.frontends.imported import Reference
@@ -196,6 +198,14 @@ class TestPasses:
         monkeypatch.setattr(agreement, "naive_secs", lambda _: 60.0)
         with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
             self.agreement([adding("a", 1.0)])(StopRequest(0.0))
+
+    def test_without_time_to_judge_the_difference_is_said(self, monkeypatch):
+        def ask(*_):
+            raise TooLateError("the time is too short: 3 of 59 kernels were compiled")
+
+        monkeypatch.setattr(Judgement, "ask", ask)
+        with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
+            self.agreement([adding("a", 1.0)])(StopRequest())
 
     def test_a_graph_that_cannot_be_prepared_in_time_ends_in_the_import(self):
         mod, notes = IRModule({}).with_attr("error", 0.0), []

@@ -10,6 +10,9 @@ TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
 """Runs of the final model that its latency is the median of: fewer of a slow one, to take no more
 than some seconds."""
 
+QUICK_SECS = 0.3
+"""What the fewest runs may take where no time is left: a single run is often twice too long."""
+
 SPARE_BUILDS = 0.3
 """What the last executable may take longer than the share of the first one that is built again."""
 
@@ -76,7 +79,7 @@ def timed_runs(secs: float, left: float = math.inf) -> int:
     secs : float
         The seconds of a run.
     left : float
-        The seconds that are left: half of them may be spent on it.
+        The seconds that are left: half of them may be spent on it, and ``QUICK_SECS`` in any case.
 
     Returns
     -------
@@ -85,5 +88,6 @@ def timed_runs(secs: float, left: float = math.inf) -> int:
     """
     runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
     if runs * secs > left / 2:
-        runs = max(1, int(left / 2 / secs))
+        quick = min(FEWEST_TIMED_RUNS, int(QUICK_SECS / secs))
+        runs = max(1, quick, int(left / 2 / secs))
     return runs

@@ -12,7 +12,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from ...session.errors import ModelError
+from ...session.errors import ModelError, TooLateError
 from ...session.roofline import naive_secs
 from ...session.stop import StopRequest
 from ..compile.compiled_model import CompiledModel
@@ -37,7 +37,7 @@ SEARCH_SHARE = 0.5
 """The share of the time that is left in which what changes the outputs is looked for."""
 
 
-GRACE_SECS = 5.0
+GRACE_SECS = 7.0
 """What a run without schedules may take beyond the deadline: nothing else can be handed over."""
 
 
@@ -211,7 +211,10 @@ class Agreement:
         if stop.is_due:
             return False
         with self._parts("check"):
-            self._judgement.ask(made.kernels, made.compiled, stop)
+            try:
+                self._judgement.ask(made.kernels, made.compiled, stop)
+            except TooLateError:
+                raise self._too_late(made.compiled) from None
             return self._check.agrees(made.compiled)
 
     def _search(
