@@ -13,14 +13,6 @@ from ..tuning.check.output_check import OutputCheck
 from .pricing.kernels import Kernel
 
 
-class Graph(Protocol):
-    """A whole graph with its kernels; ``pricing.workbench.WholeGraph`` is one."""
-
-    @property
-    def workloads(self) -> set[int]:
-        """The structural hashes of its tasks."""
-
-
 class Bench(Protocol):
     """Times kernels and whole graphs; ``pricing.workbench.Workbench`` is one."""
 

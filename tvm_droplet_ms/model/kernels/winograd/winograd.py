@@ -26,21 +26,6 @@ class ConvolutionShape(NamedTuple):
     padding: tuple[int, int, int, int]
     """Zeros at the top, left, bottom and right of the input."""
 
-    def direct_flops(self) -> int:
-        """Floating-point operations of the direct convolution."""
-        outputs = self.batch * self.height * self.width * self.out_channels
-        return 2 * outputs * KERNEL_SIZE**2 * self.in_channels
-
-    def winograd_flops(self, tile: int) -> int:
-        """Floating-point operations of the products of F(tile, 3), without its transforms.
-
-        TVM's estimate of the kernel's operations (``estimate_tir_flops``) is higher: it counts all
-        the sums of which a transform takes one.
-        """
-        tiles = self.batch * -(-self.height // tile) * -(-self.width // tile)
-        products = (tile + KERNEL_SIZE - 1) ** 2 * tiles
-        return 2 * products * self.in_channels * self.out_channels
-
 
 def WinogradConvolutions(
     choose: Callable[[ConvolutionShape], int | None],
