@@ -359,7 +359,7 @@ def test_one_database_serves_the_pipeline_and_tune(model, arguments, tmp_path, u
     weights = {name: array for (name, _), array in zip(model[1], arguments[1:], strict=True)}
     bound = relax.transform.BindParams("forward", weights)(model[0])
     common = {"work_dir": str(tmp_path), "cpu_weight_prepack": True, **SMALL_SEARCH}
-    pipeline(total_trials=6, target=target, **common, **unmeasured)(bound)
+    pipeline(total_trials=8, target=target, **common, **unmeasured)(bound)
     lowered = lower(prepare_graph()(bound), target)
     with target, open_database(tmp_path):
         applied = relax.transform.MetaScheduleApplyDatabase()(lowered)
