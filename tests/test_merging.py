@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.merging import MergeError, merge_work_dirs
-from tvm_droplet_ms.tuning.work_dir import open_work_dir
+from tvm_droplet_ms.session.work_dir import open_work_dir
 
 
 def make_run(directory, times, threads=1):

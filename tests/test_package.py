@@ -54,9 +54,9 @@ def test_modules_without_tvm_do_not_import_it() -> None:
         "kernel_tuning",
         "lazy",
         "model",
-        "one_writer",
         "run_report",
         "search_strategy",
+        "session",
         "tuning",
     }
     program = """
@@ -110,7 +110,7 @@ print(json.dumps([
     type(strategy).__name__ == type(again).__name__,
     tvm_ffi.get_global_func("tvm_droplet_ms.find_prior", allow_missing=True) is not None,
     tvm_droplet_ms.DropletStrategy is tvm_droplet_ms.search_strategy.DropletStrategy,
-    tvm_droplet_ms.open_database is tvm_droplet_ms.database.open_database,
+    tvm_droplet_ms.open_database is tvm_droplet_ms.session.database.open_database,
     relax.pipeline.__spec__.loader is relax.pipeline.__loader__,
 ]))
 """

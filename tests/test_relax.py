@@ -21,6 +21,8 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletTuneIRMod, open_database
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import WarmBuilder
+from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.tuning.compile.lowering import lower
 
 SMALL_SEARCH = {
     "explore_trials": 2,
@@ -346,6 +348,25 @@ def test_pipeline_packs_weights_for_the_cpu(model, arguments, tmp_path):
     packed = machine["forward_transform_params"](weights)
     np.testing.assert_allclose(
         machine["forward"](image, *packed).numpy(),
+        run_forward(model[0], target, arguments),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_one_database_serves_the_pipeline_and_tune(model, arguments, tmp_path, unmeasured):
+    target = host_target()
+    weights = {name: array for (name, _), array in zip(model[1], arguments[1:], strict=True)}
+    bound = relax.transform.BindParams("forward", weights)(model[0])
+    common = {"work_dir": str(tmp_path), "cpu_weight_prepack": True, **SMALL_SEARCH}
+    pipeline(total_trials=6, target=target, **common, **unmeasured)(bound)
+    lowered = lower(prepare_graph()(bound), target)
+    with target, open_database(tmp_path):
+        applied = relax.transform.MetaScheduleApplyDatabase()(lowered)
+    assert scheduled(applied) == kernels(lowered)
+    again = pipeline(total_trials=0, target=target, **common)(bound)
+    np.testing.assert_allclose(
+        run_forward(again, target, arguments[:1]),
         run_forward(model[0], target, arguments),
         rtol=1e-4,
         atol=1e-4,

@@ -16,7 +16,6 @@ from .compat.versions import check_versions
 if TYPE_CHECKING:
     from . import (  # noqa: F401
         cost_model,
-        database,
         display,
         doctor,
         draft,
@@ -29,12 +28,13 @@ if TYPE_CHECKING:
         relax,
         report,
         search_strategy,
+        session,
         tuning,
     )
-    from .database import open_database
     from .kernel_tuning import tune_kernel
     from .relax import DropletTuneIRMod, droplet_tuning_pipeline
     from .search_strategy import DropletStrategy
+    from .session.database import open_database
     from .tuning import tune
 else:
 
@@ -62,7 +62,7 @@ _MODULES_OF_NAMES = {
     "DropletStrategy": "search_strategy",
     "DropletTuneIRMod": "relax",
     "droplet_tuning_pipeline": "relax",
-    "open_database": "database",
+    "open_database": "session.database",
     "tune": "tuning",
     "tune_kernel": "kernel_tuning",
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two sets of outputs differ: each element at the scale of its row. Imports no TVM."""
+"""The difference of two sets of outputs: each element at the scale of its row. Imports no TVM."""
 
 from collections.abc import Sequence
 from typing import Any

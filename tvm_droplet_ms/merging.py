@@ -13,12 +13,12 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from .database import open_database
 from .kernel_tuning.records import RECORDS, read_records
-from .one_writer import SecondWriterError, only_writer
 from .search_strategy.history import is_unmeasured, valid_secs
-from .tuning.torn_database import torn_ends
-from .tuning.work_dir import SETTINGS
+from .session.database import open_database
+from .session.one_writer import SecondWriterError, only_writer
+from .session.torn_database import torn_ends
+from .session.work_dir import SETTINGS
 
 
 class MergeError(ValueError):
@@ -27,7 +27,7 @@ class MergeError(ValueError):
 
 @dataclass(frozen=True)
 class Merged:
-    """What was joined.
+    """The counts of a join.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _text(record: TuningRecord) -> str:
 
 
 def _rank(record: TuningRecord) -> float:
-    """What is kept comes first: a failure, then the fastest, then what was not measured."""
+    """In the order of keeping: a failure, then the fastest, then what was not measured."""
     secs = valid_secs(record.run_secs)
     if secs:
         return sum(secs) / len(secs)

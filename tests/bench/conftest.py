@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tvm_droplet_ms.bench.collection import Collection
 from tvm_droplet_ms.bench.definitions import trust
+from tvm_droplet_ms.bench.making.collection import Collection
 
 trust(
     "replaying:annotated",

@@ -7,9 +7,9 @@ from typing import Any
 from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_and_annotate
 
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.bench.building import target_as_data
 from tvm_droplet_ms.bench.definition import Definition
-from tvm_droplet_ms.bench.enumeration import enumerate_space
+from tvm_droplet_ms.bench.making.building import target_as_data
+from tvm_droplet_ms.bench.making.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start

@@ -7,10 +7,11 @@ import pytest
 from replaying import annotated_space
 
 from tvm_droplet_ms import cli
-from tvm_droplet_ms.bench import building, library
+from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.compare import command
 from tvm_droplet_ms.bench.definitions import DEFINITIONS
 from tvm_droplet_ms.bench.layers import LAYERS
+from tvm_droplet_ms.bench.making import building
 from tvm_droplet_ms.bench.work_directory import claim
 
 

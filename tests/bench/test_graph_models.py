@@ -19,7 +19,7 @@ from tvm_droplet_ms.bench.graph_models.transformers import bert_encoder, linear_
 from tvm_droplet_ms.graph import RooflinePrice, optimize
 from tvm_droplet_ms.model.bindings import array_of
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.session.roofline import MachineRates
 
 PRICE = RooflinePrice(MachineRates(1e11, (2**17, 2**23), (1e11, 1e10)))
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from tvm_droplet_ms.bench.live.model_zoo import MODELS, torch_model
 from tvm_droplet_ms.bench.live.models import model_rows
+from tvm_droplet_ms.bench.model_zoo import MODELS, torch_model
 
 
 def test_rows_give_ratios_to_the_reference_in_the_same_round():

@@ -10,13 +10,14 @@ from conformance.workloads import LLVM
 from replaying import annotated_space, silent, tiled, tiny
 
 from tvm_droplet_ms import cli
-from tvm_droplet_ms.bench import library, sampling
-from tvm_droplet_ms.bench.building import build_sample
+from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
-from tvm_droplet_ms.bench.enumeration import enumerate_space
 from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces
-from tvm_droplet_ms.bench.sampling import Sampler
+from tvm_droplet_ms.bench.making import sampling
+from tvm_droplet_ms.bench.making.building import build_sample
+from tvm_droplet_ms.bench.making.enumeration import enumerate_space
+from tvm_droplet_ms.bench.making.sampling import Sampler
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.training import read_space
 from tvm_droplet_ms.cost_model.features.program_features import (

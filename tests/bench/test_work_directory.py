@@ -9,9 +9,9 @@ from replaying import silent, tiled
 
 from tvm.target import Target
 from tvm_droplet_ms import cli
-from tvm_droplet_ms.bench import building
-from tvm_droplet_ms.bench.collection import Collection
-from tvm_droplet_ms.bench.sampling import SampleCollection
+from tvm_droplet_ms.bench.making import building
+from tvm_droplet_ms.bench.making.collection import Collection
+from tvm_droplet_ms.bench.making.sampling import SampleCollection
 from tvm_droplet_ms.bench.work_directory import CollectionError, claim, remove
 
 OTHER = Target({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})

@@ -147,7 +147,7 @@ def test_descends_although_the_best_record_is_of_another_design_space(caplog):
     database = MemoryDatabase()
     context = make_context(make_droplet(), space=tile_two)
     drive(context, timed(lambda _: 1e-9), max_trials=1, database=database)
-    strategy = make_droplet(descent="coordinate", stop_when_converged=True)
+    strategy = make_droplet(stop_when_converged=True)
     with follow(caplog) as followed:
         driven = drive(make_context(strategy), timed(bowl), max_trials=500, database=database)
     assert driven.ended and [p.event for p, _ in followed.events("converged")] == ["converged"]

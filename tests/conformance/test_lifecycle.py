@@ -160,7 +160,6 @@ def test_global_function_makes_a_strategy_from_a_map_of_options():
         "explore_trials": 5,
         "descent_batch_size": 3,
         "explorer": "random",
-        "descent": "coordinate",
         "prior": None,
     }
     strategy = make(options)
@@ -177,7 +176,6 @@ def test_global_function_makes_a_strategy_from_a_map_of_options():
     ("options", "message"),
     [
         ({"explorer": "greedy"}, "explorer is 'greedy', expected one of random, evol"),
-        ({"descent": "steepest"}, "descent is 'steepest', expected one of surrogate, coordinate"),
         ({"explore_trials": 0}, "explore_trials is 0, expected an integer of at least 1"),
         ({"explore_trials": 2.5}, "explore_trials is 2.5, expected an integer of at least 1"),
         ({"descent_batch_size": 0}, "descent_batch_size is 0, expected an integer of at least 1"),

@@ -19,13 +19,12 @@ EXPLORERS = {
 }
 
 
-@pytest.mark.parametrize("descent", ["surrogate", "coordinate"])
 @pytest.mark.parametrize("prior", [None, FixedModel()], ids=["no prior", "prior"])
 @pytest.mark.parametrize("explorer", EXPLORERS)
-def test_search_leaves_the_global_generator_alone(explorer, prior, descent):
+def test_search_leaves_the_global_generator_alone(explorer, prior):
     np.random.seed(7)
     before = np.random.get_state()
-    strategy = make_droplet(explorer=EXPLORERS[explorer], prior=prior, descent=descent)
+    strategy = make_droplet(explorer=EXPLORERS[explorer], prior=prior)
     driven = drive(make_context(strategy), timed(rugged), max_trials=20, cost_model=None)
     after = np.random.get_state()
     assert len(driven.trials) == 20

@@ -32,22 +32,18 @@ class Once:
         return UNMEASURED if self.attempts[module] == 1 else timed(rugged)(candidate)
 
 
-@pytest.mark.parametrize("descent", ["surrogate", "coordinate"])
-def test_candidate_is_proposed_again(descent):
+def test_candidate_is_proposed_again():
     """All 25 modules of a small space are measured in the end, each after one failed attempt."""
     objective = Once()
-    strategy = make_droplet(explorer="random", descent=descent)
+    strategy = make_droplet(explorer="random")
     driven = drive(make_context(strategy, space=tile_two), objective, max_trials=200)
     assert driven.ended
     assert list(objective.attempts.values()) == [2] * 25
     assert len([trial for trial in driven.trials if trial.secs]) == 25
 
 
-@pytest.mark.parametrize("descent", ["surrogate", "coordinate"])
-def test_search_does_not_converge_while_a_neighbour_is_unmeasured(descent):
-    strategy = make_droplet(
-        explorer="random", descent=descent, explore_trials=4, stop_when_converged=True
-    )
+def test_search_does_not_converge_while_a_neighbour_is_unmeasured():
+    strategy = make_droplet(explorer="random", explore_trials=4, stop_when_converged=True)
     driven = drive(make_context(strategy, space=tile_two), Once(), max_trials=200)
     measured = {trial.decisions for trial in driven.trials if trial.secs}
     best = min(measured, key=rugged)

@@ -12,7 +12,7 @@ import pytest
 
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
 from tvm_droplet_ms.cost_model.features.program_features import FEATURES, TREE_SCHEMA
-from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
+from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
 
 HEADER, MEMBER = "header.json", "trees.ubj"
 

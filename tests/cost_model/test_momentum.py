@@ -21,10 +21,10 @@ from tvm_droplet_ms.cost_model.features.program_features import (
     LoopTrees,
     ProgramFeatures,
 )
-from tvm_droplet_ms.cost_model.momentum import MOMENTUM, AdaptedNetwork, moved_towards
-from tvm_droplet_ms.cost_model.pattern_aware import PatternAware
+from tvm_droplet_ms.cost_model.pattern_aware.momentum import MOMENTUM, AdaptedNetwork, moved_towards
+from tvm_droplet_ms.cost_model.pattern_aware.pattern_aware import PatternAware
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
-from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload, target_text
+from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload, target_text
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 
 
@@ -61,7 +61,7 @@ def task() -> Task:
 def network() -> PretrainedModel:
     """A network that learned inverted times of another matrix product."""
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model import pattern_aware_training
+    from tvm_droplet_ms.cost_model.pattern_aware import training as pattern_aware_training
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pattern_aware_training, "EPOCHS", 1)
@@ -210,7 +210,7 @@ def test_missing_jax_is_said_before_anything_is_measured(
     network: PretrainedModel, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "jax", None)
-    name = "tvm_droplet_ms.cost_model.pattern_aware_training"
+    name = "tvm_droplet_ms.cost_model.pattern_aware.training"
     monkeypatch.delitem(sys.modules, name, False)
     with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[pacm\]'"):
         TransferModel(network, adaptation="momentum")

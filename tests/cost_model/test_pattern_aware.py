@@ -14,18 +14,19 @@ import pytest
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
 from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
-from tvm_droplet_ms.cost_model.dataflow import (
+from tvm_droplet_ms.cost_model.features.program_features import DataFlow, DataFlowStores
+from tvm_droplet_ms.cost_model.pattern_aware.dataflow import (
     LEVELS,
     STATEMENT_WIDTH,
     STATEMENTS,
     TOKEN_WIDTH,
     TOKENS,
 )
-from tvm_droplet_ms.cost_model.features.program_features import DataFlow, DataFlowStores
-from tvm_droplet_ms.cost_model.pattern_aware import HEADS, TOKEN_HIDDEN, PatternAware, shapes, split
+from tvm_droplet_ms.cost_model.pattern_aware.network import HEADS, TOKEN_HIDDEN, shapes, split
+from tvm_droplet_ms.cost_model.pattern_aware.pattern_aware import PatternAware
 from tvm_droplet_ms.cost_model.throughput import relative_throughput
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
-from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
+from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
 
 PROGRAMS = 320
 
@@ -35,7 +36,7 @@ TARGET = json.dumps({"kind": "llvm"})
 @pytest.fixture
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model import pattern_aware_training
+    from tvm_droplet_ms.cost_model.pattern_aware import training as pattern_aware_training
 
     monkeypatch.setattr(pattern_aware_training, "EPOCHS", 1)
     monkeypatch.setattr(pattern_aware_training, "MIN_STEPS", 20)
@@ -75,7 +76,7 @@ def fitted(objective: str, seed: int = 0) -> PatternAware:
 @lru_cache
 def known(objective: str) -> PatternAware:
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model import pattern_aware_training
+    from tvm_droplet_ms.cost_model.pattern_aware import training as pattern_aware_training
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pattern_aware_training, "EPOCHS", 1)
@@ -129,7 +130,7 @@ def test_trains_on_single_program(objective: str, short_training: None):
 def test_jax_and_numpy_scores_agree():
     """JAX scores programs with all their empty rows, NumPy without those of the whole batch."""
     jax = pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.pattern_aware import states
+    from tvm_droplet_ms.cost_model.pattern_aware.network import states
 
     model = untrained()
     features, _ = made_up(2)
@@ -209,7 +210,7 @@ def test_forward_pass_matches_hand_computed_values():
 def test_lambda_rank_matches_hand_computed_value():
     """Three programs of one workload, two of another, and padding, which does not count."""
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.training.losses import lambda_rank
+    from tvm_droplet_ms.cost_model.networks.losses import lambda_rank
 
     scores = np.array([[0.3, -0.2, 0.8, 9.0], [0.1, 0.6, 9.0, 9.0], [9.0] * 4])
     expected = np.array([[1.0, 0.4, 0.4, 0.9], [0.2, 1.0, 0.3, 0.9], [0.0] * 4])
@@ -284,7 +285,7 @@ def test_load_rejects_other_schema_and_other_network(tmp_path: Path):
 
 def without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    name = "tvm_droplet_ms.cost_model.pattern_aware_training"
+    name = "tvm_droplet_ms.cost_model.pattern_aware.training"
     monkeypatch.delitem(sys.modules, name, False)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tvm_droplet_ms.cost_model.features.program_features import FEATURES
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
-from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
+from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
 
 
 def test_workload_weight_is_root_of_program_count():

@@ -25,7 +25,7 @@ from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel, TransferModel
 from tvm_droplet_ms.cost_model.features.program_features import LoopTrees, ProgramFeatures
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
-from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload, target_text
+from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload, target_text
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 
 TARGET = target_text(LLVM)
@@ -302,7 +302,7 @@ def test_each_target_of_another_instruction_set_warns(nothing_warned):
 @pytest.fixture
 def nothing_warned(monkeypatch):
     """As in a process that has not warned yet."""
-    monkeypatch.setattr("tvm_droplet_ms.cost_model.transfer._warnings_given", set())
+    monkeypatch.setattr("tvm_droplet_ms.cost_model.instruction_set._warnings_given", set())
 
 
 def trained_on(target) -> TransferModel:

@@ -14,7 +14,6 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms import database
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import pretrained_model
 from tvm_droplet_ms.doctor import (
@@ -26,7 +25,8 @@ from tvm_droplet_ms.doctor import (
 )
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.kernel_tuning.records import RECORDS
-from tvm_droplet_ms.tuning.work_dir import open_work_dir
+from tvm_droplet_ms.session import database
+from tvm_droplet_ms.session.work_dir import open_work_dir
 
 
 def of_machine(subject):

@@ -18,7 +18,7 @@ from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.draft import GpuLimits
 from tvm_droplet_ms.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.draft.find import find_draft
-from tvm_droplet_ms.draft.gpu_limits import compile_launch
+from tvm_droplet_ms.draft.gpu.gpu_launch import compile_launch
 from tvm_droplet_ms.draft.index_intervals import UnknownIndex
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.decisions import Sketch
@@ -69,7 +69,9 @@ def accepted_schedules(layer: Layer, target: Target, draws: int) -> Counter[str]
             counts["drawn"] += 1
             counts["accepted"] += is_accepted
             if launch is not None:
-                is_drafted = bool(launch.is_possible(np.array([point]), limits)[0])
+                is_drafted = bool(
+                    launch.is_possible(np.array([point]), limits.threads, limits.shared_bytes)[0]
+                )
                 counts["drafted"] += is_drafted
                 counts["right"] += is_drafted and is_accepted
                 counts["missed"] += is_accepted and not is_drafted

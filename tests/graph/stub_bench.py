@@ -7,8 +7,8 @@ import small_models
 
 from tvm import relax
 from tvm_droplet_ms.graph import optimize
-from tvm_droplet_ms.graph.pricing.prices import RooflinePrice
-from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.graph.extraction.prices import RooflinePrice
+from tvm_droplet_ms.session.roofline import MachineRates
 
 RATES = MachineRates(1e11, (2**17, 2**23), (1e11, 1e10))
 BOUND = RooflinePrice(RATES, layout_speeds={})

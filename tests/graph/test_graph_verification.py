@@ -19,8 +19,8 @@ from tvm_droplet_ms.graph import optimizer
 from tvm_droplet_ms.graph.extraction import integer_program
 from tvm_droplet_ms.graph.verification import INPUT, verify
 from tvm_droplet_ms.measure import TaskFailed
+from tvm_droplet_ms.tuning.check.output_check import OutputCheck
 from tvm_droplet_ms.tuning.frontends.imported import Reference
-from tvm_droplet_ms.tuning.output_check import OutputCheck
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from small_models import Weights, inputs_of, module, run
 
 from tvm import relax
 from tvm_droplet_ms.graph import RooflinePrice, optimize
-from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.session.roofline import MachineRates
 
 PRICE = RooflinePrice(MachineRates(1e11, (2**17, 2**23), (1e11, 1e10)))
 

@@ -19,8 +19,8 @@ from tvm_droplet_ms.bench.graph_models.recurrent import lstm
 from tvm_droplet_ms.graph import RooflinePrice, function_search, optimize, rules_of
 from tvm_droplet_ms.graph.extraction.extract import GAP, extract
 from tvm_droplet_ms.model.bindings import array_of
-from tvm_droplet_ms.tuning.lowering import lower
-from tvm_droplet_ms.tuning.roofline import MachineRates
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.compile.lowering import lower
 
 PRICE = RooflinePrice(MachineRates(1e11, (2**17, 2**23), (1e11, 1e10)))
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner
-from tvm_droplet_ms.kernel_tuning import verification
+from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.measure.runner import PromptRunnerFuture
 
 GOOD_SECS = (2e-6, 1e-6, 3e-6)

@@ -8,10 +8,15 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.kernel_tuning import kernel_run, tune_kernel, verification
-from tvm_droplet_ms.kernel_tuning.arguments import arguments_of, measured_values, random_arrays
+from tvm_droplet_ms.kernel_tuning import kernel_run, tune_kernel
 from tvm_droplet_ms.kernel_tuning.call import module_of
-from tvm_droplet_ms.kernel_tuning.integer_roles import IntegerRole, integer_roles
+from tvm_droplet_ms.kernel_tuning.check import verification
+from tvm_droplet_ms.kernel_tuning.check.arguments import (
+    arguments_of,
+    measured_values,
+    random_arrays,
+)
+from tvm_droplet_ms.kernel_tuning.check.integer_roles import IntegerRole, integer_roles
 
 TABLE = te.placeholder((13, 17), "float32", name="table")
 ROWS = te.placeholder((13, 5), "int64", name="rows")

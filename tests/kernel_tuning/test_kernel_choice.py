@@ -11,9 +11,14 @@ from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.kernel_tuning import KernelError
+from tvm_droplet_ms.kernel_tuning.check.verification import (
+    CannotCheck,
+    Expected,
+    KernelTime,
+    Verdict,
+)
 from tvm_droplet_ms.kernel_tuning.choice import MOST_GROUPS, Choice
 from tvm_droplet_ms.kernel_tuning.records import FAILED_SECS, RECORDS
-from tvm_droplet_ms.kernel_tuning.verification import CannotCheck, Expected, KernelTime, Verdict
 from tvm_droplet_ms.measure import TaskFailed
 
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})

@@ -22,13 +22,8 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.kernel_tuning import (
-    KernelError,
-    KernelInterrupted,
-    kernel_run,
-    tune_kernel,
-    verification,
-)
+from tvm_droplet_ms.kernel_tuning import KernelError, KernelInterrupted, kernel_run, tune_kernel
+from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.kernel_tuning.records import RECORDS
 from tvm_droplet_ms.measure import PromptRunner, TaskFailed, fast_measure
 from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE

@@ -12,7 +12,7 @@ import tvm
 from tvm import te
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.kernel_tuning import KernelError, tune_kernel
-from tvm_droplet_ms.tuning.library_file import LibraryFile
+from tvm_droplet_ms.session.library_file import LibraryFile
 
 TWOS = np.full((16, 16), 2.0, "float32")
 

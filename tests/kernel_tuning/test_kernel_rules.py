@@ -12,16 +12,16 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.deviation import deviation
 from tvm_droplet_ms.kernel_tuning import KernelError, tune_kernel
-from tvm_droplet_ms.kernel_tuning.arguments import (
+from tvm_droplet_ms.kernel_tuning.check.arguments import (
     Argument,
     arguments_of,
     random_arrays,
     summed,
     tolerance,
 )
+from tvm_droplet_ms.kernel_tuning.check.verification import OCCASION_SPREAD, KernelTime
 from tvm_droplet_ms.kernel_tuning.records import RECORDS, correct_times
 from tvm_droplet_ms.kernel_tuning.stop_rules import StopRules
-from tvm_droplet_ms.kernel_tuning.verification import OCCASION_SPREAD, KernelTime
 
 
 def module(outputs):

@@ -7,8 +7,8 @@ from tvm import te
 from tvm.script import tirx as T
 from tvm_droplet_ms.kernel_tuning import KernelError, kernel_run, tune_kernel
 from tvm_droplet_ms.kernel_tuning.faults import nothing_measured
-from tvm_droplet_ms.tuning.errors import ModelError
-from tvm_droplet_ms.tuning.target import cpu_target
+from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.session.target import cpu_target
 
 
 @T.prim_func(s_tir=True)

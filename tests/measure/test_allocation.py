@@ -7,7 +7,7 @@ import pytest
 
 import tvm
 from tvm_droplet_ms.measure.allocation import GivenArguments, allocate_safely
-from tvm_droplet_ms.tuning import kept_arguments
+from tvm_droplet_ms.tuning.measuring import kept_arguments
 
 
 def info(dtype, *shape):

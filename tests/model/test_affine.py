@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm import relax
-from tvm_droplet_ms.model.affine import fold_affine
-from tvm_droplet_ms.model.channel_affine import ChannelAffine, absorb_input, channel_vector
+from tvm_droplet_ms.model.folding.affine import fold_affine
+from tvm_droplet_ms.model.folding.channel_affine import ChannelAffine, absorb_input, channel_vector
 
 op = relax.op
 ARITHMETIC = {"relax.add", "relax.subtract", "relax.multiply", "relax.divide"}

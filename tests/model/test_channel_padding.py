@@ -5,7 +5,7 @@ import pytest
 from graphs import Values, apply, assert_same, build, operators
 
 from tvm import relax
-from tvm_droplet_ms.model.channel_padding import pad_channels, padded_channels
+from tvm_droplet_ms.model.layout.channel_padding import pad_channels, padded_channels
 
 op = relax.op
 LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}

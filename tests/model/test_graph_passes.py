@@ -8,11 +8,11 @@ from numpy_relax import evaluate
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.model.clip import expand_clips
-from tvm_droplet_ms.model.constants import place_constants
-from tvm_droplet_ms.model.dropout import drop_dropouts
-from tvm_droplet_ms.model.numpy_folding import fold_constants
-from tvm_droplet_ms.model.pads import fold_pads
+from tvm_droplet_ms.model.folding.clip import expand_clips
+from tvm_droplet_ms.model.folding.constants import place_constants
+from tvm_droplet_ms.model.folding.dropout import drop_dropouts
+from tvm_droplet_ms.model.folding.numpy_folding import fold_constants
+from tvm_droplet_ms.model.folding.pads import fold_pads
 from tvm_droplet_ms.model.stacks import concatenate_stacks, unstack_reductions
 
 op = relax.op

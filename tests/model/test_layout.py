@@ -6,10 +6,10 @@ import pytest
 from graphs import Values, apply, assert_same, batch_norm, build, operators
 
 from tvm import relax
-from tvm_droplet_ms.model.channel_shuffle import shuffle_innermost
-from tvm_droplet_ms.model.layout import convert_layout
+from tvm_droplet_ms.model.layout.channel_shuffle import shuffle_innermost
+from tvm_droplet_ms.model.layout.layout import convert_layout
+from tvm_droplet_ms.model.layout.transposes import merge_transposes, moves_data
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.model.transposes import merge_transposes, moves_data
 
 op = relax.op
 

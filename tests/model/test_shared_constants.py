@@ -11,9 +11,9 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.model.shared_constants import share_constants
-from tvm_droplet_ms.tuning.lowering import lower
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.roofline import MachineRates
 
 HOST = Target({"kind": "llvm", "num-cores": 1})
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})

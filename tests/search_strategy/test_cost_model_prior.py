@@ -222,13 +222,6 @@ def test_auto_is_the_default(registered):
     assert sum(map(len, told)) == 8
 
 
-def test_auto_prior_is_unused_in_published_mode(registered):
-    calls = []
-    registered(lambda name, target: calls.append(name))
-    run("auto", max_trials=8, descent="coordinate")
-    assert calls == []
-
-
 def test_path_is_resolved_by_find_prior(registered, tmp_path):
     names, told = [], []
 

@@ -8,9 +8,9 @@ import pytest
 from conformance.workloads import make_context, tile_all
 
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.search_strategy import latent_draft
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
-from tvm_droplet_ms.search_strategy.latent_draft import LatentDraft
+from tvm_droplet_ms.search_strategy.drafting import latent_draft
+from tvm_droplet_ms.search_strategy.drafting.latent_draft import LatentDraft
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ import pytest
 
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
+from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning import kernel_tuner
-from tvm_droplet_ms.tuning.experience import Experience
+from tvm_droplet_ms.tuning.experience.experience import Experience
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.parts import Parts
-from tvm_droplet_ms.tuning.picks import FirstPicks
-from tvm_droplet_ms.tuning.stop import StopRequest
+from tvm_droplet_ms.tuning.picks.picks import FirstPicks
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 

@@ -16,7 +16,7 @@ import small_network
 
 import tvm_droplet_ms
 from tvm_droplet_ms.tuning import tune
-from tvm_droplet_ms.tuning.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 
 RECORDS = "database_tuning_record.json"
 PATIENCE_SECS = 240

@@ -13,13 +13,13 @@ from tvm_ffi import structural_hash
 import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
+from tvm_droplet_ms.session.errors import TooLateError
 from tvm_droplet_ms.tuning import ModelError, kernel_tuner, tune
-from tvm_droplet_ms.tuning.agreement import Agreement
-from tvm_droplet_ms.tuning.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.ending import timed_runs
-from tvm_droplet_ms.tuning.errors import TooLateError
-from tvm_droplet_ms.tuning.pick_file import PickFile
-from tvm_droplet_ms.tuning.picks import restore, task_key
+from tvm_droplet_ms.tuning.budget.ending import timed_runs
+from tvm_droplet_ms.tuning.check.agreement import Agreement
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.picks.pick_file import PickFile
+from tvm_droplet_ms.tuning.picks.picks import restore, task_key
 from tvm_droplet_ms.tuning.summary import summary
 
 

@@ -11,15 +11,15 @@ import pytest
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
-from tvm_droplet_ms.tuning.alternation import time_in_alternation
-from tvm_droplet_ms.tuning.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.session.work_dir import open_work_dir
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.compile.lowering import build, lower
+from tvm_droplet_ms.tuning.frontends.memory import check_memory, weight_bytes
 from tvm_droplet_ms.tuning.frontends.relax import import_relax
-from tvm_droplet_ms.tuning.lowering import build, lower
-from tvm_droplet_ms.tuning.memory import check_memory, weight_bytes
-from tvm_droplet_ms.tuning.stop import StopRequest
-from tvm_droplet_ms.tuning.target import cpu_target
-from tvm_droplet_ms.tuning.work_dir import open_work_dir
+from tvm_droplet_ms.tuning.measuring.alternation import time_in_alternation
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 

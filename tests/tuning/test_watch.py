@@ -8,8 +8,8 @@ import numpy as np
 import tvm
 from tvm import relax
 from tvm_droplet_ms.display import RunState, TaskState
+from tvm_droplet_ms.tuning.check.output_check import make_check
 from tvm_droplet_ms.tuning.frontends.imported import ImportedModel, InputSpec, Reference
-from tvm_droplet_ms.tuning.output_check import make_check
 from tvm_droplet_ms.tuning.watch import Patience, Watch
 
 

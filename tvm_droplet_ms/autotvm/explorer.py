@@ -142,7 +142,7 @@ class AnnealingExploration(Exploration):
             return list(chosen.values())
 
     def _is_informed(self) -> bool:
-        """Whether the cost model predicts the same twice; TVM's do not until they are trained."""
+        """True if the cost model predicts the same twice; TVM's do not until they are trained."""
         if self._model is None or not self._chains:
             return False
         first, second = (self._model.predict(self._chains) for _ in range(2))

@@ -15,7 +15,6 @@ from tvm.s_tir import Trace
 from tvm.target import Target
 
 from ..compat import fast_tune_contexts
-from ..cost_model.archive import replacing
 from ..cost_model.throughput import relative_throughput
 from ..draft.block_tree import NotUnderstood
 from ..draft.draft_file import write_draft
@@ -24,6 +23,7 @@ from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
 from ..draft.symbols import SYMBOLS
 from ..search_strategy.neighbourhood import Point
+from ..session.archive import replacing
 from .definitions import definition_of
 from .design_space import DesignSpace
 from .library import shipped_training_files

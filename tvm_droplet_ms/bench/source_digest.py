@@ -43,6 +43,7 @@ TUNING = (
     "measure",
     "model",
     "search_strategy",
+    "session",
     "tuning",
 )
 """Sources that determine a live run."""

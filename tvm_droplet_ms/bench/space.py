@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..cost_model.archive import replacing
 from ..search_strategy.neighbourhood import Point
+from ..session.archive import replacing
 
 FORMAT = "tvm-droplet-ms space"
 VERSION = 1

@@ -10,9 +10,9 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from ..cost_model.archive import replacing
 from ..cost_model.features.program_features import Extractor, ProgramFeatures
-from ..cost_model.training.training_data import MeasuredWorkload, target_text
+from ..cost_model.training_data import MeasuredWorkload, target_text
+from ..session.archive import replacing
 from .definitions import definition_of
 from .design_space import DesignSpace
 from .space import Space, SpaceError

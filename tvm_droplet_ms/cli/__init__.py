@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_output_closed() -> bool:
-    """Whether standard output is closed. If not, the broken pipe is another one."""
+    """True if standard output is closed. If not, the broken pipe is another one."""
     try:
         print(flush=True)
     except BrokenPipeError:

@@ -49,3 +49,48 @@ def trials(text: str) -> int:
             f"{text!r} is not a number of trials: expected an integer from 0 to {MOST}"
         )
     return number
+
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parse the shape of an input, "x=1,3". For ``type=`` of an argument."""
+    name, equals, extents = text.rpartition("=")
+    try:
+        parsed = tuple(int(extent) for extent in extents.split(",")) if extents else ()
+    except ValueError:
+        parsed = (0,)
+    if not name or not equals or any(extent < 1 for extent in parsed):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no shape: expected a name and positive extents, such as x=1,3,224,224"
+        )
+    return name, parsed
+
+
+def dim(text: str) -> tuple[str, int]:
+    """Parse an open extent, "width=320". For ``type=`` of an argument."""
+    name, equals, extent = text.rpartition("=")
+    if not name or not equals or not extent.isdecimal() or int(extent) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no extent: expected a name and a positive number, such as width=320"
+        )
+    return name, int(extent)
+
+
+def constant(text: str) -> tuple[str, float | int | list[float | int]]:
+    """Parse the value of an input, "sr=16000" or "x=1,2". For ``type=`` of an argument."""
+    name, equals, written = text.rpartition("=")
+    try:
+        values = [_number(value) for value in written.split(",")]
+    except ValueError:
+        values = []
+    if not name or not equals or not values:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no value of an input: expected a name and numbers, such as sr=16000"
+        )
+    return name, values[0] if len(values) == 1 else values
+
+
+def _number(text: str) -> float | int:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

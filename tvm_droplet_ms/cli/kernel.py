@@ -24,7 +24,7 @@ DEFAULT_TRIALS = 64
 
 
 def is_kernel(text: str) -> bool:
-    """Whether an argument names a kernel: a workload, a function or a saved module."""
+    """True if an argument names a kernel: a workload, a function or a saved module."""
     return Path(text).suffix not in MODELS
 
 

@@ -11,8 +11,8 @@ from .arguments import seed
 
 _TRAINED_BY = {
     "treegru": "tree_gru.training",
-    "pacm": "pattern_aware_training",
-    "pacm-stores": "pattern_aware_training",
+    "pacm": "pattern_aware.training",
+    "pacm-stores": "pattern_aware.training",
 }
 """The modules that train networks, which import JAX."""
 

@@ -12,7 +12,7 @@ from .arguments import minutes, trials
 from .manifest import FILE, ManifestError, count_trials, read_manifest
 
 LEAST_MINUTES = 0.01
-"""What is left of a budget that is spent: a kernel's best schedules are checked all the same."""
+"""The least budget of a run that goes on: a kernel's best schedules are checked all the same."""
 
 
 def add_command(commands: Any) -> None:

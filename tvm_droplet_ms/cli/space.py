@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import positive
-from .space_data import add_features
-from .space_sample import SAMPLE_POINTS, run_sample
+from .spaces.space_data import add_features
+from .spaces.space_sample import SAMPLE_POINTS, run_sample
 
 PASSES = 5
 
@@ -108,8 +108,8 @@ def _add_show(actions: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from ..bench.building import build_space
     from ..bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
+    from ..bench.making.building import build_space
     from ..bench.work_directory import CollectionError, remove
     from ..display.steps import console_steps
     from ..host import host_target

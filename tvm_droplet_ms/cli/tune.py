@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..one_writer import LOCK, SecondWriterError, only_writer
-from .arguments import minutes, positive, seed, trials
+from ..session.one_writer import LOCK, SecondWriterError, only_writer
+from .arguments import constant, dim, minutes, positive, seed, shape, trials
 from .interruption import ending_at_once
 from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spent:
-    """What runs of a command have taken.
+    """The costs of a command's runs.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def add_command(commands: Any) -> None:
         "--shape",
         action="append",
         default=[],
-        type=_shape,
+        type=shape,
         metavar="NAME=1,3,224,224",
         help="the shape of an input that the model leaves open; may be repeated",
     )
@@ -70,7 +70,7 @@ def add_command(commands: Any) -> None:
         "--dim",
         action="append",
         default=[],
-        type=_dim,
+        type=dim,
         metavar="NAME=320",
         help="an extent that the model leaves open by name, in all inputs; may be repeated",
     )
@@ -78,7 +78,7 @@ def add_command(commands: Any) -> None:
         "--constant",
         action="append",
         default=[],
-        type=_constant,
+        type=constant,
         metavar="NAME=16000",
         help="the value of an input of an ONNX model, or values separated by commas: it is no "
         "input of the tuned model any more; may be repeated",
@@ -140,48 +140,6 @@ def add_command(commands: Any) -> None:
         "(default: a new temporary directory, which is kept)",
     )
     tune.set_defaults(run=_run)
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, equals, extents = text.rpartition("=")
-    try:
-        shape = tuple(int(extent) for extent in extents.split(",")) if extents else ()
-    except ValueError:
-        shape = (0,)
-    if not name or not equals or any(extent < 1 for extent in shape):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no shape: expected a name and positive extents, such as x=1,3,224,224"
-        )
-    return name, shape
-
-
-def _dim(text: str) -> tuple[str, int]:
-    name, equals, extent = text.rpartition("=")
-    if not name or not equals or not extent.isdecimal() or int(extent) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no extent: expected a name and a positive number, such as width=320"
-        )
-    return name, int(extent)
-
-
-def _constant(text: str) -> tuple[str, float | int | list[float | int]]:
-    name, equals, written = text.rpartition("=")
-    try:
-        values = [_number(value) for value in written.split(",")]
-    except ValueError:
-        values = []
-    if not name or not equals or not values:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no value of an input: expected a name and numbers, such as sr=16000"
-        )
-    return name, values[0] if len(values) == 1 else values
-
-
-def _number(text: str) -> float | int:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -301,7 +259,7 @@ def _as_json(result: "TuneResult", beside: Mapping[str, "Latency"]) -> str:
 
 
 def trials_left(asked: int | None, spent: int) -> int | None:
-    """What is left of the trials of a model; None for no limit."""
+    """The trials that are left of a model's; None for no limit."""
     return None if asked is None else max(0, asked - spent)
 
 

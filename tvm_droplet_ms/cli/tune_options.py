@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options of ``droplet-ms tune`` must be, beyond their types. Imports no TVM."""
+"""Checks of the options of ``droplet-ms tune``, beyond their types. Imports no TVM."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ OF_KERNELS = ("target_us", "tracker", "key")
 """Options that say nothing about a model."""
 
 REFERENCES = {".onnx": ("onnxruntime", "onnxruntime"), ".pt2": ("pytorch", "torch")}
-"""What a model of a file is timed beside, and the package that it needs."""
+"""The library that a file's model is timed beside, and the package that it needs."""
 
 
 class OptionError(ValueError):
@@ -92,7 +92,7 @@ def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
     """
     if path is None:
         return None
-    from ..cost_model.archive import READ_ERRORS, load_arrays  # NumPy is not for --help.
+    from ..session.archive import READ_ERRORS, load_arrays  # NumPy is not for --help.
 
     try:
         with open(path, "rb") as file:

@@ -17,7 +17,6 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-from tvm.runtime import enabled
 from tvm.s_tir import Schedule, TensorIntrin
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
@@ -27,25 +26,13 @@ from tvm.s_tir.meta_schedule.schedule_rule import (
     ScheduleRule,
 )
 from tvm.target import Target
-from tvm.target.codegen import llvm_get_system_triple
 from tvm.tirx.script.parser import entry
 
+from .intrinsic_modules import modules_of
 from .patch import Attribute, Patch, lock
 
 _PACKAGE = "tvm.s_tir.tensor_intrin"
 
-# The modules of the package in the order in which they must be loaded: rocm and arm_cpu import
-# dot_product_common. No default rule asks for its dp4a, but schedules for CUDA devices use it.
-_OF_KIND = {
-    "cuda": ("dot_product_common", "cuda"),
-    "rocm": ("dot_product_common", "rocm"),
-    "hexagon": ("hexagon",),
-}
-_OF_ARCHITECTURE = {
-    ("x86", "amd64", "i386", "i486", "i586", "i686"): ("x86",),
-    ("aarch64", "arm", "thumb"): ("dot_product_common", "arm_cpu"),
-    ("riscv",): ("riscv_cpu",),
-}
 
 # Calls that name an intrinsic and can be repeated if it was not registered.
 _BY_NAME: tuple[tuple[type, str], ...] = (
@@ -84,7 +71,7 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
     ValueError
         Raised by TVM if `target` is not a target.
     """
-    names = _modules_of(target)
+    names = modules_of(target)
     with _quick_parsing:
         if names:
             with lock:
@@ -173,21 +160,6 @@ def _lazy_attributes() -> list[Attribute]:
         is_static = isinstance(vars(owner)[name], staticmethod)
         replaced.append((owner, name, staticmethod(call) if is_static else call))
     return replaced
-
-
-def _modules_of(target: Target | str | Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The modules of a target's backend. None of them if all are needed."""
-    # Without LLVM the package itself leaves out all but CUDA.
-    if target is None or not enabled("llvm"):
-        return ()
-    described: Any = target if isinstance(target, Target) else Target(target)
-    if described.kind.name != "llvm":
-        return _OF_KIND.get(described.kind.name, ())
-    triple = str(described.attrs.get("mtriple") or llvm_get_system_triple())
-    for prefixes, names in _OF_ARCHITECTURE.items():
-        if triple.startswith(prefixes):
-            return names
-    return ()
 
 
 def _load(full_name: str) -> None:

@@ -25,7 +25,7 @@ class _Quiet:
         self._kept: IO[bytes] | None = None
 
     def enter(self, text: str) -> bool:
-        """Whether standard error is kept from now on; False where the process has none."""
+        """True if standard error is kept from now on; False where the process has none."""
         with self._lock:
             if self._kept is None:
                 try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""How a model of other workloads learns from the measurements of a run."""
+"""The learning of a model of other workloads from a run's measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class MeasuredTask:
     _known: set[tuple[int, tuple[float, ...]]] = field(default_factory=set)
 
     def is_new(self, module: int, secs: tuple[float, ...]) -> bool:
-        """Whether these times of a module, by its hash, are told for the first time."""
+        """True if these times of a module, by its hash, are told for the first time."""
         before = len(self._known)
         self._known.add((module, secs))
         return len(self._known) > before
@@ -46,7 +46,7 @@ class Adaptation(Protocol):
 
     @property
     def is_trained(self) -> bool:
-        """Whether it knows anything, of other workloads or of this run."""
+        """True if it knows anything, of other workloads or of this run."""
 
     def learn(self, tasks: Sequence[MeasuredTask]) -> None:
         """Learn from all measurements of the run, at least one.

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instruction sets of targets; a cost model is valid for targets with the same one."""
 
+import warnings
+from collections.abc import Collection
+
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
+
+from .training_data import target_text
 
 VECTOR_EXTENSIONS = ("avx512f", "avx2", "avx", "sse2", "sve2", "sve", "neon", "v")
 """LLVM's names of vector extensions on x86, Arm and RISC-V; of one architecture the widest
 first."""
+
+_warnings_given: set[str] = set()
+"""The texts of this process's warnings. Python's own record of them is forgotten whenever code
+anywhere changes the filters, as ``warnings.catch_warnings`` does."""
 
 
 def instruction_set(target: Target) -> str:
@@ -33,3 +42,29 @@ def instruction_set(target: Target) -> str:
         return f"llvm {widest}"
     arch = target.attrs.get("arch")
     return kind if arch is None else f"{kind} {arch}"
+
+
+def warn_of_others(learned: Collection[str], target: Target) -> None:
+    """Warn where a model was trained on other instruction sets than that of a target.
+
+    Once in a process for a target: a run of a whole model makes several cost models.
+
+    Parameters
+    ----------
+    learned : Collection[str]
+        The instruction sets that it was trained on.
+    target : Target
+        The target.
+    """
+    tuned = instruction_set(target)
+    if tuned in learned:
+        return
+    text = (
+        f"the cost model was trained on programs for {', '.join(sorted(learned))}, and tuning "
+        f"is for {tuned} (target {target_text(target)}): its predictions may not hold; train a "
+        "model on the databases of this target's runs with droplet-ms pretrain, or tune "
+        "without a pretrained model"
+    )
+    if text not in _warnings_given:
+        _warnings_given.add(text)
+        warnings.warn(text, stacklevel=2)

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from .archive import READ_ERRORS, replacing
+from ..session.archive import READ_ERRORS, replacing
 from .boosted_trees import OBJECTIVES
 
 FORMAT = "tvm-droplet-ms cost model"

@@ -15,7 +15,7 @@ import xgboost
 
 from tvm.target import Target
 
-from .archive import READ_ERRORS
+from ..session.archive import READ_ERRORS
 from .boosted_trees import Objective, Trees
 from .features.program_features import (
     DataFlow,
@@ -27,8 +27,8 @@ from .features.program_features import (
 from .features.store_features import PER_STORE
 from .instruction_set import instruction_set
 from .model_file import ModelFileError, ModelKind, damaged, read_model, write_model
-from .pattern_aware import PatternAware
-from .training.training_data import MeasuredWorkload
+from .pattern_aware.pattern_aware import PatternAware
+from .training_data import MeasuredWorkload
 from .tree_gru.tree_gru import TreeGRU
 
 MAX_PROGRAMS = 4096

@@ -47,7 +47,7 @@ class ResidualTrees:
 
     @property
     def is_trained(self) -> bool:
-        """Whether there is a global part, or a local one."""
+        """True if there is a global part, or a local one."""
         return self._pretrained is not None or self._local is not None
 
     def learn(self, tasks: Sequence[MeasuredTask]) -> None:

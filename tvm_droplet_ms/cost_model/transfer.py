@@ -2,7 +2,6 @@
 """TransferModel: a MetaSchedule cost model that was trained on other workloads."""
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,24 +18,19 @@ from tvm.target import Target
 from .adaptation import ADAPTATIONS, Adaptation, AdaptationName, MeasuredTask
 from .boosted_trees import OBJECTIVES, Objective
 from .features.program_features import ProgramFeatures
-from .instruction_set import instruction_set
+from .instruction_set import warn_of_others
 from .model_file import ModelFileError
-from .momentum import MOMENTUM, AdaptedNetwork
-from .pattern_aware import PatternAware
+from .pattern_aware.momentum import MOMENTUM, AdaptedNetwork
+from .pattern_aware.pattern_aware import PatternAware
 from .pretrained_model import PretrainedModel, shipped_kinds, shipped_model
 from .residual import ResidualTrees
 from .throughput import median_secs
-from .training.training_data import target_text
 
 register_error("ModelFileError", ModelFileError)
 
 _GROWTH = 1.2
 """The model learns again when there are this many times as many samples, as TVM's ``XGBModel``
 does."""
-
-_warnings_given: set[str] = set()
-"""The texts of this process's warnings. Python's own record of them is forgotten whenever code
-anywhere changes the filters, as ``warnings.catch_warnings`` does."""
 
 
 @derived_object
@@ -274,7 +268,8 @@ class TransferModel(PyCostModel):
         scores : np.ndarray
             Array of shape ``(candidates,)``, float64, not negative.
         """
-        self._check_instruction_set(context.target)
+        if self._pretrained is not None:
+            warn_of_others(self._pretrained.instruction_sets, context.target)
         self._fit()
         if not self._adaptation.is_trained:
             return self._generator.random(len(candidates))
@@ -291,29 +286,8 @@ class TransferModel(PyCostModel):
         self._adaptation.learn(tasks)
         self._fitted_samples = samples
 
-    def _check_instruction_set(self, target: Target) -> None:
-        """Warn where the global part was trained on other instruction sets.
-
-        Once in a process for a target: a run of a whole model makes several of these models.
-        """
-        if self._pretrained is None:
-            return
-        learned = self._pretrained.instruction_sets
-        tuned = instruction_set(target)
-        if tuned in learned:
-            return
-        text = (
-            f"the cost model was trained on programs for {', '.join(sorted(learned))}, and tuning "
-            f"is for {tuned} (target {target_text(target)}): its predictions may not hold; train a "
-            "model on the databases of this target's runs with droplet-ms pretrain, or tune "
-            "without a pretrained model"
-        )
-        if text not in _warnings_given:
-            _warnings_given.add(text)
-            warnings.warn(text, stacklevel=2)
-
 
 def _named(candidate: MeasureCandidate, result: RunnerResult) -> tuple[int, tuple[float, ...]]:
-    """What tells a measurement from others: the module and its times."""
+    """The identity of a measurement: the module and its times."""
     secs = tuple(float(sec) for sec in result.run_secs or ())
     return structural_hash(candidate.sch.mod), secs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run goes: a table on a terminal, lines elsewhere, JSON lines in a file."""
+"""The progress of a run: a table on a terminal, lines elsewhere, JSON lines in a file."""
 
 from typing import TYPE_CHECKING
 

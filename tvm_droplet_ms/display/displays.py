@@ -103,11 +103,11 @@ class SeveralDisplays:
 
 
 Progress = Callable[[str], None] | Literal["auto"] | None
-"""What a run shows: "auto" for ``console_display``; what is told lines; None for silence."""
+"""The progress of a run: "auto" for ``console_display``; what is told lines; None for silence."""
 
 
 def message(progress: Progress) -> Callable[[str], None]:
-    """What is told a single line."""
+    """A function that is told a single line."""
     if progress == "auto":
         return on_standard_error
     return progress or (lambda _line: None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run has measured, task by task, as its displays show it. Imports no TVM."""
+"""The measurements of a run, task by task, for its displays. Imports no TVM."""
 
 import math
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may go wrong on this machine, or in a work directory, and what to do about it.
+"""Likely trouble on this machine, or in a work directory, and what to do about it.
 
 ``examine_machine`` looks at the machine, ``examine_work_dir`` at the directory of a run. Each
 yields a ``Finding`` for each subject; ``droplet-ms doctor`` prints them.

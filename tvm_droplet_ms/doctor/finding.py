@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found out about one thing.
+    """A finding on one thing that was examined.
 
     Parameters
     ----------

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..kernel_tuning.records import RECORDS, WORKLOADS
-from ..one_writer import SecondWriterError, only_writer
-from ..tuning.torn_database import mend_torn_end, torn_ends
-from ..tuning.work_dir import SETTINGS
+from ..session.one_writer import SecondWriterError, only_writer
+from ..session.torn_database import mend_torn_end, torn_ends
+from ..session.work_dir import SETTINGS
 from .finding import Finding
 from .machine import free_space
 
@@ -74,7 +74,7 @@ def _writing(directory: Path, *, repair: bool) -> Iterator[Finding]:
 
 
 def _looked(subject: str, look: Callable[[], Finding]) -> Finding:
-    """What a look at files found; where they cannot be read, or written, that."""
+    """The finding of a look at files, or that they cannot be read or written."""
     try:
         return look()
     except OSError as error:
@@ -98,8 +98,8 @@ def _lines(directory: Path, *, repair: bool) -> Finding:
 
 
 def _database(directory: Path, *, repair: bool) -> Finding:
-    from ..database import open_database, set_faulty_records_aside
     from ..search_strategy.history import valid_secs
+    from ..session.database import open_database, set_faulty_records_aside
 
     if not (directory / WORKLOADS).exists():
         return Finding("database", "ok", "none yet")

@@ -11,14 +11,14 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .draft_file import DraftFileError
-    from .gpu_limits import GpuLimits
+    from .gpu.gpu_limits import GpuLimits
     from .symbol_draft import SymbolDraft
 
 __all__ = ["DraftFileError", "GpuLimits", "SymbolDraft"]
 
 _MODULES = {
     "DraftFileError": ".draft_file",
-    "GpuLimits": ".gpu_limits",
+    "GpuLimits": ".gpu.gpu_limits",
     "SymbolDraft": ".symbol_draft",
 }
 

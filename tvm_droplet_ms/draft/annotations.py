@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TVM's postprocessors annotate, for many points at once. Imports no TVM.
+"""The annotations of TVM's postprocessors, for many points at once. Imports no TVM.
 
 ``RewriteParallelVectorizeUnroll`` chooses the loops that it fuses into a parallel and into a
 vectorised one from their extents, their kinds and the strides of the accesses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the axes of each block run over, as the trace of a schedule says it.
+"""The loops that the axes of each block run over, by the trace of a schedule.
 
 An axis is a chain of loops that ``Split`` made, or the region that another block needs of it, where
 ``ComputeAt`` or ``ReverseComputeAt`` moved the block.
@@ -63,7 +63,7 @@ class Region:
 
 
 class AxisOrigins:
-    """What the axes of each block of a schedule run over.
+    """The loops that the axes of each block of a schedule run over.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class AxisOrigins:
 
 
 def _leaves(loop: Any, parts: Mapping[Any, list[Any]]) -> list[Any]:
-    """What a loop was split into, and those parts further."""
+    """The parts that a loop was split into, and their parts."""
     if loop not in parts:
         return [loop]
     return [leaf for part in parts[loop] for leaf in _leaves(part, parts)]

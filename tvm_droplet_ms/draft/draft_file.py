@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..cost_model.archive import READ_ERRORS, replacing
 from ..cost_model.boosted_trees import Trees
+from ..session.archive import READ_ERRORS, replacing
 from .symbols import SCHEMA
 
 FORMAT = "tvm-droplet-ms draft"

@@ -250,5 +250,5 @@ class Intervals:
         return Interval(greatest(first.low, second.low), greatest(first.high, second.high))
 
     def span(self, interval: Interval) -> Node:
-        """How far the index moves: the greatest value less the least."""
+        """The range of the index: the greatest value less the least."""
         return self._tape.subtract(interval.high, interval.low)

@@ -12,7 +12,7 @@ import tvm_ffi
 if TYPE_CHECKING:
     from tvm.target import Target
 
-    from ..search_strategy.draft import Draft
+    from ..search_strategy.drafting.draft import Draft
 
 
 def find_draft(target: "Target") -> "Draft | None":
@@ -33,7 +33,7 @@ def find_draft(target: "Target") -> "Draft | None":
         from .symbol_draft import SymbolDraft
 
         return SymbolDraft.from_file()
-    from .gpu_limits import GpuLimits
+    from .gpu.gpu_limits import GpuLimits
 
     return GpuLimits.of(target) if GpuLimits.are_told_by(target) else None
 

@@ -15,7 +15,8 @@ from ..search_strategy.neighbourhood import Point
 from ..search_strategy.published.decision_kinds import COMPUTE_LOCATION
 from .block_tree import NotUnderstood
 from .extents import Node, Tape
-from .skeleton import Nest, compile_skeleton
+from .nests import Nest
+from .skeleton import compile_skeleton
 from .symbols import SYMBOLS, Limits, NestValues, symbols
 
 _LIMITS = (

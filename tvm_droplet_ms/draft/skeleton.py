@@ -15,11 +15,8 @@ So one replay without postprocessors tells all about a key. What this does not u
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
-
-import numpy as np
 
 from tvm.s_tir import Schedule
 
@@ -29,81 +26,7 @@ from .axis_origins import REDUCE, AxisOrigins, Region
 from .block_tree import Block, BlockTree, Loop, NotUnderstood, integer, read_blocks
 from .extents import Interval, Intervals, Node, Tape
 from .index_intervals import index_interval, linear_coefficient
-
-
-@dataclass(frozen=True)
-class NestAccess:
-    """A region of a buffer that a block reads or writes.
-
-    Parameters
-    ----------
-    buffer : str
-        The buffer's name.
-    is_write : bool
-        Whether the block writes it.
-    itemsize : int
-        The bytes of an element.
-    touched, runs : tuple[Node, ...]
-        The bytes that each loop with the loops within it touches, and how many contiguous bytes
-        among them, the innermost loop first; see ``loop_context.Access``.
-    strides : tuple[Node, ...]
-        The elements that one step of each loop moves along the buffer, the innermost loop first; 0
-        where the region does not depend on it.
-    """
-
-    buffer: str
-    is_write: bool
-    itemsize: int
-    touched: tuple[Node, ...]
-    runs: tuple[Node, ...]
-    strides: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Nest:
-    """The loops around one block that has no block within it.
-
-    Parameters
-    ----------
-    block : str
-        The block's name.
-    loops : tuple[int, ...]
-        The number of each loop in the module, the innermost first: nests may share outer loops.
-    extents : tuple[Node, ...]
-        The iterations of each.
-    reduces : tuple[bool, ...]
-        Whether each runs over an axis that is reduced.
-    single : tuple[bool, ...]
-        Whether the body of each is one statement.
-    operations : np.ndarray
-        The operations of one execution of the block; see ``operations.operations``.
-    accesses : tuple[NestAccess, ...]
-        The writes of the block, then its reads.
-    """
-
-    block: str
-    loops: tuple[int, ...]
-    extents: tuple[Node, ...]
-    reduces: tuple[bool, ...]
-    single: tuple[bool, ...]
-    operations: np.ndarray
-    accesses: tuple[NestAccess, ...]
-
-
-@dataclass(frozen=True)
-class Skeleton:
-    """The loop nests of a key.
-
-    Parameters
-    ----------
-    tape : Tape
-        Evaluates the nodes of the nests for points of the key's sketch.
-    nests : tuple[Nest, ...]
-        In the order of the module.
-    """
-
-    tape: Tape
-    nests: tuple[Nest, ...]
+from .nests import Nest, NestAccess, Skeleton
 
 
 def compile_skeleton(sketch: Sketch, schedule: Schedule) -> Skeleton:
@@ -246,7 +169,7 @@ class _Lengths:
         )
 
     def _stride(self, block: Block, region: Any, loop: Loop) -> Node:
-        """What one step of a loop moves; as ``StrideExtractor`` of the postprocessor finds it."""
+        """The stride of one step of a loop, as the postprocessor's ``StrideExtractor`` finds it."""
         tape = self._tape
         within = 1
         for part, length in reversed(list(zip(region.region, region.source.shape, strict=True))):
@@ -262,7 +185,7 @@ class _Lengths:
         return tape.constant(0)
 
     def _step(self, block: Block, axis: int, loop: Loop) -> Node | None:
-        """What one step of a loop adds to an axis; None where it does not turn the axis."""
+        """The addition of one step of a loop to an axis; None where it does not turn the axis."""
         if block.name in self._origins.regions:
             region = self._origins.regions[block.name]
             is_own = block.loops[region.depth + axis] is loop
@@ -273,7 +196,7 @@ class _Lengths:
         return self._tape.product([self.extent(other) for other in chain[chain.index(loop) + 1 :]])
 
     def reduces(self, loop: Loop) -> bool:
-        """Whether a loop runs over an axis that is reduced, in any of its blocks."""
+        """True if a loop runs over an axis that is reduced, in any of its blocks."""
         return any(
             int(block.axes[axis].iter_type) == REDUCE
             for block in self._tree.blocks
@@ -283,7 +206,7 @@ class _Lengths:
         )
 
     def is_single(self, loop: Loop) -> bool:
-        """Whether the body of a loop is one statement."""
+        """True if the body of a loop is one statement."""
         children = set()
         for block in self._tree.blocks:
             if loop in block.loops:

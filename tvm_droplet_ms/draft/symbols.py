@@ -63,7 +63,7 @@ class NestValues:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the sketch lets the postprocessors do, for many points.
+    """The limits that a sketch sets the postprocessors, for many points.
 
     Parameters
     ----------

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .extraction.prices import Price, RooflinePrice
     from .graph_pass import OptimizeGraph
     from .optimizer import Optimized, optimize
-    from .pricing.prices import Price, RooflinePrice
     from .rules import ALL_RULES, rules_of
 
 __all__ = [
@@ -31,8 +31,8 @@ if not TYPE_CHECKING:
             "ALL_RULES": ".rules",
             "OptimizeGraph": ".graph_pass",
             "Optimized": ".optimizer",
-            "Price": ".pricing.prices",
-            "RooflinePrice": ".pricing.prices",
+            "Price": ".extraction.prices",
+            "RooflinePrice": ".extraction.prices",
             "optimize": ".optimizer",
             "rules_of": ".rules",
         },

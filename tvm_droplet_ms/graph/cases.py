@@ -10,6 +10,7 @@ import numpy as np
 from .equality.egraph import EGraph
 from .equality.facts import Infer
 from .equality.language import Operator, Tensor, Term, constant_leaf, input_leaf
+from .equality.terms import add_term
 from .interpreter import Array
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Case:
         """An e-graph of it."""
         graph = EGraph(infer, limit=limit)
         for root in self.roots:
-            graph.add_term(root)
+            add_term(graph, root)
         return graph
 
 

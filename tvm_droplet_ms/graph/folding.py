@@ -20,7 +20,7 @@ _INTEGERS = frozenset(
 towards zero where NumPy turns to floats."""
 
 _CANNOT = NotImplementedError, ValueError, TypeError, IndexError, OverflowError
-"""What NumPy and the interpreter raise for what they do not know."""
+"""Errors of NumPy and the interpreter for what they do not know."""
 
 
 def folded(operator: Operator, operands: Sequence[Array], type_: Type) -> Array | None:
@@ -57,7 +57,7 @@ def folded(operator: Operator, operands: Sequence[Array], type_: Type) -> Array 
 
 
 def _is_known(name: str, dtype: "np.dtype[np.generic]") -> bool:
-    """Whether NumPy and TVM agree on an operator of a type."""
+    """True if NumPy and TVM agree on an operator of a type."""
     if dtype.kind == "f" or name in _MOVES:
         return True
     return dtype.kind in "iu" and name in _INTEGERS

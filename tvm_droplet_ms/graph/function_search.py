@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from .equality.egraph import WEIGHT_SHARE, EGraph
-from .equality.saturate import saturate
 from .extraction.extract import extract
 from .extraction.greedy import as_it_is
+from .extraction.prices import Price
 from .extraction.problem import Problem, problem_of
 from .pricing.deciding_kernels import LEAST_GAIN, Timer, time_what_is_wanted, time_what_may_win
 from .pricing.measured_prices import FoundPlan, MeasuredPrice
-from .pricing.prices import Price
 from .report import FunctionReport
 from .rules import Rule
+from .saturate import saturate
 from .tree_search.environment import GraphEnvironment, GraphState
 from .tree_search.mcts import TreeSearch
 
 REWARD_SECS, ROUND_SECS, FINAL_SECS = 2.0, 3.0, 20.0
-"""How long one extraction may take: within a tree search, to see what it wants, and at the end."""
+"""The seconds of one extraction: within a tree search, to see what it wants, and at the end."""
 
 FINAL_SHARE = 0.25
 """The most of a time limit that is kept for the last extraction."""

@@ -2,10 +2,9 @@
 """The search of one function with prices that are measured, and the check of what it finds."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tvm_ffi import structural_equal
@@ -15,16 +14,17 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..measure import TaskFailed
-from ..tuning.errors import ModelError
+from ..session.errors import ModelError
+from ..session.stop import StopRequest
+from ..tuning.check.output_check import EXACT_TOLERANCE, make_check
 from ..tuning.frontends.imported import ImportedModel, check_inputs
-from ..tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check
-from ..tuning.picks import last_line
-from ..tuning.stop import StopRequest
+from ..tuning.picks.picks import last_line
+from .bench import Bench
 from .extraction.problem import Conversion
 from .function_search import FunctionSearch
 from .graph_timing import TIMED_SECS
 from .pricing.deciding_kernels import LEAST_GAIN
-from .pricing.kernels import Kernel, kernels_of
+from .pricing.kernels import Kernel
 from .pricing.measured_prices import FoundPlan, MeasuredPrice
 from .relax.exporter import export_function
 from .relax.importer import Imported
@@ -55,51 +55,6 @@ all."""
 
 LISTED = 3
 """The most kernels that a report names as what limits the gain."""
-
-
-class Graph(Protocol):
-    """A whole graph with its kernels; ``pricing.workbench.WholeGraph`` is one."""
-
-    @property
-    def workloads(self) -> set[int]:
-        """The structural hashes of its tasks."""
-
-
-class Bench(Protocol):
-    """Times kernels and whole graphs; ``pricing.workbench.Workbench`` is one."""
-
-    @property
-    def trials(self) -> int:
-        """The schedules that were measured."""
-
-    @property
-    def secs_of(self) -> Mapping[str, float]:
-        """Where the seconds went, by part."""
-
-    def time(
-        self, kernels: Sequence[Kernel], stop: StopRequest, trials: int
-    ) -> Mapping[Kernel, float | None]:
-        """Time kernels alone; None for one that cannot be timed."""
-
-    def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> Sequence[Any]:
-        """The kernels of whole graphs."""
-
-    def tune(self, graph: Any, trials: int, stop: StopRequest, left_out: set[int]) -> bool:
-        """Give the kernels of a graph so many trials; whether there was time for all."""
-
-    def compile(self, graph: Any, check: OutputCheck) -> Any:
-        """Compile a graph with the best schedules."""
-
-    def time_graphs(
-        self, graphs: Mapping[str, Any], inputs: Sequence[np.ndarray]
-    ) -> dict[str, list[float]]:
-        """Time compiled graphs in turns: the seconds of each round by name."""
-
-    def kernel_secs(self, graph: Any) -> float:
-        """The sum of the best times of a graph's kernels, each alone."""
-
-    def close(self) -> None:
-        """End what was started."""
 
 
 class MeasuredSearch:
@@ -180,7 +135,7 @@ class MeasuredSearch:
         self._measured.untimed = len(self._price.unknown([found[0]]))
         steps = found[0].plan.steps.values()
         self._report.conversions = sum(isinstance(step, Conversion) for step in steps)
-        self._measured.limits = self._limits(before, found[0])
+        self._measured.limits = self._price.limits(before, found[0], LISTED)
         functions = self._functions(found, before, fold)
         self._count()
         if not functions:
@@ -335,25 +290,3 @@ class MeasuredSearch:
         except Exception as error:
             self._report.notes.append(f"{name} was left out, TVM raised: {last_line(error)}")
             return None
-
-    def _limits(self, before: FoundPlan, best: FoundPlan) -> list[str]:
-        """What the cheapest graph's time goes to."""
-        total = best.plan.cost
-        if total <= 0:
-            return []
-        old = Counter(kernel for _, kernel in kernels_of(*before) if kernel is not None)
-        new = [(step.price, kernel) for step, kernel in kernels_of(*best) if kernel is not None]
-        kept, rest = 0.0, old.copy()
-        for price, kernel in new:
-            if rest[kernel]:
-                rest[kernel] -= 1
-                kept += price
-        lines = [f"{kept / total:.0%} of the estimate is in kernels that the input has too"]
-        shares: dict[Kernel, float] = {}
-        for price, kernel in new:
-            shares[kernel] = shares.get(kernel, 0.0) + price
-        for kernel, price in sorted(shares.items(), key=lambda item: -item[1])[:LISTED]:
-            secs, bound = self._price.timed.get(kernel), self._price.bound_of(kernel)
-            how = f"at {bound / secs:.0%} of its roofline" if secs else "not timed"
-            lines.append(f"{price / total:.0%} {kernel}, {how}")
-        return lines

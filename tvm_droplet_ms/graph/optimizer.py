@@ -14,16 +14,17 @@ from tvm.ir import GenericConst, IRModule
 from tvm.target import Target
 
 from ..model.bindings import array_of
-from ..tuning.roofline import measure_machine
-from ..tuning.stop import StopRequest
-from ..tuning.target import cpu_target
-from ..tuning.threads import set_own_threads, set_worker_threads
-from ..tuning.work_dir import open_work_dir
+from ..session.roofline import measure_machine
+from ..session.stop import StopRequest
+from ..session.target import cpu_target
+from ..session.threads import set_own_threads, set_worker_threads
+from ..session.work_dir import open_work_dir
+from .bench import Bench
+from .extraction.prices import Price, RooflinePrice
 from .extraction.problem import Conversion
 from .function_search import FunctionSearch
-from .measured_search import Bench, MeasuredSearch
+from .measured_search import MeasuredSearch
 from .pricing.measured_prices import MeasuredPrice
-from .pricing.prices import Price, RooflinePrice
 from .relax.exporter import export_function
 from .relax.importer import Imported, NotImported, import_function
 from .relax.types import RelaxTypes
@@ -36,7 +37,7 @@ MAX_NODES = 2000
 
 @dataclass
 class Optimized:
-    """What :func:`optimize` returns.
+    """The result of :func:`optimize`.
 
     Attributes
     ----------

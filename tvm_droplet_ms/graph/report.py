@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a graph search has to say."""
+"""The report of a graph search."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class GraphTimes:
-    """What one whole graph was expected to take, and took.
+    """The estimate and the times of one whole graph.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class GraphTimes:
 
 @dataclass
 class Measured:
-    """What was measured for a function.
+    """The measurements for a function.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Measured:
 
 @dataclass
 class FunctionReport:
-    """What became of one function.
+    """The outcome of the search of one function.
 
     Attributes
     ----------

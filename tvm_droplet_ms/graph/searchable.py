@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tree search searches, and what it finds. Imports no TVM."""
+"""The problems of a tree search, and its result. Imports no TVM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ S = TypeVar("S")
 
 
 class Environment(Protocol[S]):
-    """What is searched. States are hashable: equal states are one."""
+    """A search problem. States are hashable: equal states are one."""
 
     def actions(self, state: S) -> Sequence[str]:
-        """What may be done in a state."""
+        """The actions that a state allows."""
 
     def step(self, state: S, action: str) -> S | None:
         """The state after an action; None where it changes nothing or is not allowed."""
@@ -29,12 +29,12 @@ class Environment(Protocol[S]):
         """A state with what fits of actions in part, one part of the state after the other."""
 
     def cost(self, state: S) -> float:
-        """What is to be made small."""
+        """The cost of a state, which a search is to make small."""
 
 
 @dataclass
 class Found(Generic[S]):
-    """What a search found.
+    """The result of a search.
 
     Attributes
     ----------

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from ..tuning.check.output_check import OutputCheck
 from ..tuning.frontends.imported import Arrays
-from ..tuning.output_check import OutputCheck
 from .pricing.deciding_kernels import LEAST_GAIN
 
 INPUT = "the input"
@@ -27,7 +27,7 @@ Clock = Callable[[Mapping[str, _Graph], Sequence[np.ndarray]], dict[str, list[fl
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a comparison.
+    """The outcome of a comparison.
 
     Parameters
     ----------

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .kernel_result import KernelError, KernelInterrupted, KernelResult
+    from .errors import KernelError, KernelInterrupted
+    from .kernel_result import KernelResult
     from .kernel_run import tune_kernel
 
 __all__ = ["KernelError", "KernelInterrupted", "KernelResult", "tune_kernel"]
 
 _MODULES = {
-    "KernelError": ".kernel_result",
-    "KernelInterrupted": ".kernel_result",
+    "KernelError": ".errors",
+    "KernelInterrupted": ".errors",
     "KernelResult": ".kernel_result",
     "tune_kernel": ".kernel_run",
 }

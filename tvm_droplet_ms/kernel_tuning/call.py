@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of ``tune_kernel`` is given: the kernel, and the limits of its run."""
+"""The arguments of a call of ``tune_kernel``: the kernel, and the limits of its run."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import SBlock
 from tvm.tirx import For, IntImm, PrimFunc
 
-from .kernel_result import KernelError
+from .errors import KernelError
 
 _NAME = "main"
 

@@ -11,9 +11,9 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from ..measure import TaskFailed
 from ..search_strategy.history import mean, valid_secs
-from .kernel_result import KernelError
+from .check.verification import CannotCheck, Expected, KernelTime, Verdict, Verifier
+from .errors import KernelError
 from .records import FAILED_SECS, correct_times
-from .verification import CannotCheck, Expected, KernelTime, Verdict, Verifier
 
 BEST = 5
 """The schedules that are checked and timed again together: what was measured once may be lucky."""

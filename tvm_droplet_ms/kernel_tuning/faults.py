@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of a kernel says where the disk, the directory or the search lets it down."""
+"""Messages of a run that the disk, the directory or the search lets down."""
 
 import errno
 import json
@@ -12,14 +12,15 @@ from pathlib import Path
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from .kernel_result import RESULT, KernelError, KernelInterrupted, workload_hash
+from .errors import KernelError, KernelInterrupted
 from .records import RECORDS, count_records
+from .result_file import RESULT, workload_hash
 
 CHECKS = "check_"
-"""How the folders begin in which schedules are checked; a killed run leaves one."""
+"""The prefix of the folders that schedules are checked in; a killed run leaves one."""
 
 CRASH = "its process was ended by"
-"""What a failure says of a kernel that ended its process (``measure/pool``)."""
+"""The words of a failure whose kernel ended its process (``measure/pool``)."""
 
 _UNUSABLE = (
     errno.ENOSPC,
@@ -103,7 +104,7 @@ def check_written(work_dir: Path, expected: int) -> None:
 
 
 def other_inputs(names: Sequence[str]) -> str:
-    """What to do where made-up values of the arguments crash a kernel."""
+    """Advice where made-up values of the arguments crash a kernel."""
     return (
         "Made-up values may be none that it takes, such as indices or divisors: give others with "
         f"inputs={{name: array}}, or --inputs FILE.npz, by the names {', '.join(names)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the kernels of a run are measured, checked and timed, if not on this machine."""
+"""The servers that measure, check and time the kernels of a run."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -17,17 +17,17 @@ from ..measure.build import export_shared_library
 from ..measure.failures import Failure
 from ..measure.fleet import FleetError, FleetRunner
 from ..measure.fleet.session import ServerFault
-from .kernel_result import KernelError
-from .library_runs import on_server
+from .check.library_runs import on_server
+from .errors import KernelError
 
 WAIT_SECS = 60.0
-"""How long a run waits for a server."""
+"""The seconds that a run waits for a server."""
 
 _TELL_SECS = 10.0
 """The most seconds that a server may take to tell its CPU."""
 
 _TRIES = 2
-"""How often something is run whose server ended."""
+"""The number of attempts where a server ended."""
 
 
 class Fleet:

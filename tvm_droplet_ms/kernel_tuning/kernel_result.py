@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``tune_kernel`` returns."""
+"""The result of ``tune_kernel``."""
 
 import json
 import os
@@ -10,34 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cost_model.archive import replacing
 from ..display.state import shown_us
-from ..tuning.library_file import LibraryFile
+from ..session.archive import replacing
+from ..session.library_file import LibraryFile
+from .errors import KernelError
+from .result_file import RESULT, workload_hash
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
     from tvm.target import Target
 
-    from .arguments import Argument
-    from .verification import KernelTime
-
-RESULT = "result.json"
-"""The file of the work directory that gets the result."""
-
-
-def workload_hash(mod: "IRModule") -> str:
-    """What tells a kernel from another one, in every process; its name is not part of it."""
-    from tvm_ffi import structural_hash
-
-    return f"{structural_hash(mod) & 0xFFFFFFFFFFFFFFFF:016x}"
-
-
-class KernelError(ValueError):
-    """A kernel cannot be tuned as asked; the message says what was expected."""
-
-
-class KernelInterrupted(KernelError):
-    """A run was interrupted before it had a schedule to hand over."""
+    from .check.arguments import Argument
+    from .check.verification import KernelTime
 
 
 @dataclass(frozen=True)

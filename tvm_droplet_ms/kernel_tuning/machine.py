@@ -8,9 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..cost_model.archive import replacing
 from ..host import cpu_name
-from ..tuning.roofline import measure_machine
+from ..session.archive import replacing
+from ..session.roofline import measure_machine
 
 MACHINE = "machine.json"
 """The file's name."""

@@ -15,8 +15,7 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from ..compat.lazy_intrinsics import fast_start, import_intrinsics
     from .build import build_scheduled, export_shared_library, export_tar
-    from .builder import BuildStats, WarmBuilder
-    from .candidate_timer import RunStats
+    from .builder import WarmBuilder
     from .failures import (
         MACHINERY_FAILURE,
         TIME_LIMIT,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from .pool import TaskFailed, WorkerPool, available_cpus
     from .presets import fast_measure
     from .runner import PromptRunner, PromptRunnerFuture
+    from .stats import BuildStats, RunStats
     from .timing import prepare_to_time
 
 __all__ = [
@@ -55,11 +55,11 @@ __all__ = [
 _MODULES = {
     "MACHINERY_FAILURE": ".failures",
     "TIME_LIMIT": ".failures",
-    "BuildStats": ".builder",
+    "BuildStats": ".stats",
     "Failure": ".failures",
     "PromptRunner": ".runner",
     "PromptRunnerFuture": ".runner",
-    "RunStats": ".candidate_timer",
+    "RunStats": ".stats",
     "TaskFailed": ".pool",
     "WarmBuilder": ".builder",
     "WorkerPool": ".pool",

@@ -22,7 +22,7 @@ Fill = Callable[[Device, Any, int], Any]
 
 
 def is_integer(info: Any) -> bool:
-    """Whether an argument, as ``ArgInfo.as_json`` gives it, holds integers or booleans."""
+    """True if an argument, as ``ArgInfo.as_json`` gives it, holds integers or booleans."""
     return info[0] == "TENSOR" and str(info[1]) in _INTEGERS
 
 

@@ -43,7 +43,7 @@ class BackgroundFuture(PyRunnerFuture):
         self._index = index
 
     def done(self) -> bool:
-        """Whether the batch has been measured."""
+        """True if the batch has been measured."""
         return self._batch.done()
 
     def result(self) -> RunnerResult:

@@ -5,10 +5,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import psutil
 
@@ -24,6 +23,7 @@ from .failures import Failure, failure_path
 from .functions import check_functions
 from .linux import require_linux
 from .pool import TaskFailed, WorkerPool, available_cpus
+from .stats import BuildStats
 from .task_signature import task_signature, write_task
 
 BuildFunction = Callable[[IRModule, Target, "dict[str, Tensor] | None"], Module]
@@ -31,33 +31,6 @@ ExportFunction = Callable[[Module], str]
 
 _MEMORY_FOLDER = "/dev/shm"
 """A file system in memory, with room for a folder when the disk is full."""
-
-
-@dataclass
-class BuildStats:
-    """Counts and seconds of a builder.
-
-    Parameters
-    ----------
-    builds : int
-        The candidates that it was given.
-    retries : int
-        The candidates that it tried once more after a failure of the machinery.
-    failures : Counter[str]
-        The candidates that failed in the end, by kind: "error", "timeout", "crash", and
-        "machinery" or "closed" where the machinery failed.
-    build_secs, export_secs : float
-        The seconds that the workers spent building and exporting the successful candidates.
-    wall_secs : float
-        The seconds for which TVM waited for builds.
-    """
-
-    builds: int = 0
-    retries: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    build_secs: float = 0.0
-    export_secs: float = 0.0
-    wall_secs: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ import math
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput, RunnerResult
 
 from .failures import Failure, failure_at
+from .stats import RunStats
 from .task_signature import arguments_signature, read_task
 from .timing import Timing, TimingConfig
 
@@ -22,43 +22,7 @@ LOAD_SECS = 10.0
 """Seconds for loading a candidate and allocating its arguments."""
 
 SLACK = 2.0
-"""How much longer than computed a candidate may take: the machine may be busy."""
-
-
-@dataclass
-class RunStats:
-    """Counts and seconds of a runner.
-
-    Parameters
-    ----------
-    runs : int
-        The candidates that it was given.
-    retries : int
-        The candidates that it tried once more after a failure of the machinery.
-    hopeless, near_best : int
-        The candidates that it gave up after one call, and those that it repeated for being near the
-        best.
-    failures : Counter[str]
-        The candidates that failed in the end, by kind: "error", "timeout", "crash", "invalid time",
-        and "machinery" or "closed" where the machinery failed, the builder's included.
-    load_secs, timing_secs : float
-        The seconds that its worker spent loading candidates, and filling their arguments and
-        running them.
-    wall_secs : float
-        The seconds that measuring took.
-    process : int | None
-        The id of the worker process that timed the last candidate; None before the first.
-    """
-
-    runs: int = 0
-    retries: int = 0
-    hopeless: int = 0
-    near_best: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    load_secs: float = 0.0
-    timing_secs: float = 0.0
-    wall_secs: float = 0.0
-    process: int | None = None
+"""The factor by which a candidate may take longer than computed: the machine may be busy."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +56,7 @@ class Candidate:
         )
 
     def task(self, path: str) -> tuple[str, str, str]:
-        """What the candidates of one task have in common."""
+        """The key that the candidates of one task share."""
         arguments = arguments_signature(self.args_info)
         return self.device_type, arguments, read_task(os.path.dirname(path))
 

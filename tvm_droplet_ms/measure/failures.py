@@ -59,7 +59,7 @@ class Failure:
 
     @property
     def is_machinery(self) -> bool:
-        """Whether the machinery failed and not the candidate."""
+        """True if the machinery failed and not the candidate."""
         return self.kind in _MACHINERY_KINDS
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Failure:
 
 
 def is_machinery_failure(error_msg: str | None) -> bool:
-    """Whether the error message of a builder's or a runner's result names a machinery failure.
+    """True if the error message of a builder's or a runner's result names a machinery failure.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def is_machinery_failure(error_msg: str | None) -> bool:
 
 
 def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
-    """Whether a database record is that of a candidate that the machinery failed to measure.
+    """True if a database record is that of a candidate that the machinery failed to measure.
 
     Parameters
     ----------

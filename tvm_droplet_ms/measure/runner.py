@@ -39,7 +39,7 @@ class PromptRunnerFuture(PyRunnerFuture):
         self._future = future
 
     def done(self) -> bool:
-        """Whether the candidate has been measured."""
+        """True if the candidate has been measured."""
         return self._future.done()
 
     def result(self) -> RunnerResult:

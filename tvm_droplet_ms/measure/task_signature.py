@@ -34,7 +34,7 @@ def read_task(folder: str) -> str:
 
 
 def arguments_signature(args_info: Sequence[Any]) -> str:
-    """What no schedule changes of a candidate's arguments.
+    """The part of a candidate's arguments that no schedule changes.
 
     Parameters
     ----------

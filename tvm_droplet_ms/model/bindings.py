@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the variables of a Relax function are bound to, and who uses them."""
+"""The values and the users of the variables of a Relax function."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -126,7 +126,7 @@ def static_shape(expr: Expr) -> tuple[int, ...] | None:
 
 
 def is_float32(expr: Expr) -> bool:
-    """Whether an expression is a tensor of float32."""
+    """True if an expression is a tensor of float32."""
     return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == "float32"
 
 

@@ -4,17 +4,17 @@
 import tvm
 from tvm import relax
 
-from .affine import fold_affine
-from .channel_padding import pad_channels
-from .channel_shuffle import shuffle_innermost
-from .clip import expand_clips
-from .constants import place_constants
-from .dropout import drop_dropouts
-from .layout import convert_layout
-from .numpy_folding import fold_constants
-from .pads import fold_pads
+from .folding.affine import fold_affine
+from .folding.clip import expand_clips
+from .folding.constants import place_constants
+from .folding.dropout import drop_dropouts
+from .folding.numpy_folding import fold_constants
+from .folding.pads import fold_pads
+from .layout.channel_padding import pad_channels
+from .layout.channel_shuffle import shuffle_innermost
+from .layout.layout import convert_layout
+from .layout.shuffle_sinking import sink_shuffles
 from .shared_constants import share_constants
-from .shuffle_sinking import sink_shuffles
 from .stacks import concatenate_stacks, unstack_reductions
 from .transposed_convolution import split_transposed
 

@@ -102,7 +102,7 @@ class _Splitter:
 
 
 def _is_plain(attrs: Any) -> bool:
-    """Whether a transposed convolution is one that can be split."""
+    """True if a transposed convolution is one that can be split."""
     layouts = tuple(map(str, (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)))
     return (
         layouts == ("NCHW", "IOHW", "NCHW")

@@ -19,7 +19,7 @@ _USES = {
 
 
 def is_parallel_extent(instruction: Sequence[Any]) -> bool:
-    """Whether an instruction is a parallel annotation by a constant, which searches change."""
+    """True if an instruction is a parallel annotation by a constant, which searches change."""
     kind, inputs, attributes, _ = instruction
     is_parallel = kind == "Annotate" and list(attributes[:1]) == [_PARALLEL]
     return is_parallel and isinstance(inputs[1], int)
@@ -77,7 +77,7 @@ def _block(attributes: Sequence[Any], outputs: Sequence[Any]) -> dict[str, str]:
 
 
 def _use(instructions: Sequence[Any], outputs: Sequence[Any]) -> str:
-    """What a sampled value is for."""
+    """The purpose of a sampled value."""
     values = set(map(str, outputs))
     for kind, inputs, attributes, _ in instructions:
         if values.isdisjoint(map(str, inputs)):

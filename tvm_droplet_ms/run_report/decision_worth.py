@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each decision was worth, by trials that differ in nothing else. Imports no TVM."""
+"""The worth of each decision, by trials that differ in nothing else. Imports no TVM."""
 
 import math
 from collections import defaultdict
@@ -12,7 +12,7 @@ from .run_history import Trial
 
 @dataclass(frozen=True)
 class Worth:
-    """What one decision of one design space was worth.
+    """The worth of one decision of one design space.
 
     Parameters
     ----------

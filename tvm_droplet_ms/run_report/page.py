@@ -10,13 +10,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..cost_model.archive import replacing
 from ..display.state import shown_us
 from ..kernel_tuning.flop import flop_of
-from ..kernel_tuning.kernel_result import RESULT
 from ..kernel_tuning.machine import MACHINE
 from ..kernel_tuning.records import RECORDS, WORKLOADS
-from ..tuning.work_dir import SETTINGS
+from ..kernel_tuning.result_file import RESULT
+from ..session.archive import replacing
+from ..session.work_dir import SETTINGS
 from .curve import curve
 from .decision_worth import decision_worths
 from .run_events import RunEvents, read_events

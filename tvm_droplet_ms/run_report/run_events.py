@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``progress.jsonl`` tells of a kernel's runs. Imports no TVM."""
+"""The events of a kernel's runs in ``progress.jsonl``. Imports no TVM."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's directory tells: its trials, in the order of their measurement. Imports no TVM."""
+"""The trials of a run's directory, in the order of their measurement. Imports no TVM."""
 
 import json
 import math

@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 
 from .published import candidates as published
 from .published.candidates import Candidate
-from .soundness import repeated_sum
+from .screening.soundness import repeated_sum
 
 __all__ = ["REPEATED_SUM", "Candidate", "Replayer"]
 

@@ -7,12 +7,12 @@ import numpy as np
 
 from tvm.s_tir import Trace
 
-from .latent_space import LatentAxis, LatentSpace
 from .published import decisions as published
 from .published.decisions import SpacePoint
 from .published.neighbourhood import Point
 from .surrogate.decision_columns import COLUMNS
 from .surrogate.encoding import Encoding
+from .surrogate.latent_space import LatentAxis, LatentSpace
 
 __all__ = ["DesignSpaces", "SpacePoint"]
 

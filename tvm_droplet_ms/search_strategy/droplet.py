@@ -5,7 +5,7 @@ import os
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from tvm_ffi import register_global_func
 
@@ -19,20 +19,20 @@ from .decisions import largest_parallel_extent
 from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
-from .draft import DraftLike, TaskDraft, check_draft, find_draft
-from .executed_work import WorkLimit
+from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History
 from .log import SearchLogger
 from .logger import logger
-from .native_vectors import with_native_vectors
 from .prior import CostModelPrior, check_prior, find_prior
 from .published.decisions import Prober
 from .published.lifecycle import Budget, PreTuningArgs, StrategyLifecycle, Task, check_at_least
-from .published.search import CoordinateDescent, SearchRun
+from .published.search import SearchRun
 from .published.strategy import DropletSearch as PublishedSearch
+from .screening.executed_work import WorkLimit
+from .screening.native_vectors import with_native_vectors
+from .screening.straight_code import CodeLimit
 from .search import DropletSearch
-from .straight_code import CodeLimit
 
 EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
     "random": RandomExplorer,
@@ -40,13 +40,10 @@ EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
 }
 """Explorers by the names that stand for them with their defaults."""
 
-DESCENTS = ("surrogate", "coordinate")
-
-EXPLORE_TRIALS = {"surrogate": 8, "coordinate": 64}
-"""The default of ``explore_trials`` for each descent: 8 is the best that was measured, 64 is one
-batch of TVM's. ``DropletStrategy.published()`` explores for the paper's 300. Without exploration
-the descent has 0.030 less of the optimum after 16 trials (0.004 to 0.057; ten spaces, 20 seeds,
-2026-11-21, commit 44774d6)."""
+EXPLORE_TRIALS = 8
+"""The default of ``explore_trials``, the best that was measured. ``DropletStrategy.published()``
+explores for the paper's 300. Without exploration the descent has 0.030 less of the optimum after 16
+trials (0.004 to 0.057; ten spaces, 20 seeds, 2026-11-21, commit 44774d6)."""
 
 MIN_BATCH = 4
 """The smallest batch of a surrogate descent, unless ``descent_batch_size`` is smaller."""
@@ -71,10 +68,10 @@ class DropletStrategy(StrategyLifecycle):
     ----------
     explore_trials : int | None
         The trials of a task to explore for before the descent, the records of its database
-        included. At least 1. None for 8, or 64 with ``descent="coordinate"``.
+        included. At least 1. None for 8.
     descent_batch_size : int
-        The most candidates of a descent's batch. With ``descent="surrogate"`` a batch also has at
-        most an eighth as many candidates as were measured, and at least 4. At least 1.
+        The most candidates of a descent's batch. A batch also has at most an eighth as many
+        candidates as were measured, and at least 4. At least 1.
     stop_when_converged : bool
         Whether to end the task at a local optimum: every neighbour of the best was tried, and the
         surrogate expects no improvement elsewhere. Its trials are left to the scheduler's other
@@ -83,21 +80,18 @@ class DropletStrategy(StrategyLifecycle):
         ``"random"``, TVM's sampling of the design spaces, from which the prior picks;
         ``"evolutionary"``, TVM's evolutionary search; or an explorer object with options, such as
         ``RandomExplorer(pool_size=1024)`` or ``tvm_droplet_ms.autotvm.AnnealingExplorer()``.
-    descent : str
-        ``"surrogate"``, or ``"coordinate"`` for the descent of the published search.
     prior : str | os.PathLike[str] | CostModel | None
         A cost model that predicts before anything is measured, whatever cost model TVM trains
         beside the search. ``"auto"``: the model that comes with the package, where there is one for
-        the kind of the target; none with ``descent="coordinate"``, which is as published. Else the
-        path of a model file, a cost model such as a ``TransferModel``, or None. The strategy feeds
-        it with the measurements. A file is loaded anew for each task; a cost model object is shared
-        by all tasks.
+        the kind of the target. Else the path of a model file, a cost model such as a
+        ``TransferModel``, or None. The strategy feeds it with the measurements. A file is loaded
+        anew for each task; a cost model object is shared by all tasks.
     draft : Literal["auto"] | Draft | None
         Scores schedules by their decisions alone: the random schedules that are measured, or that
         the prior picks from, are then mostly those that it expects most of among thousands.
         ``"auto"``: the draft that comes with the package for the target: for CPUs
-        ``tvm_droplet_ms.draft.SymbolDraft``, for GPUs ``tvm_droplet_ms.draft.GpuLimits``; none with
-        ``descent="coordinate"``, which is as published. Else an object with ``begin``, or None.
+        ``tvm_droplet_ms.draft.SymbolDraft``, for GPUs ``tvm_droplet_ms.draft.GpuLimits``. Else an
+        object with ``begin``, or None.
 
     Raises
     ------
@@ -123,16 +117,13 @@ class DropletStrategy(StrategyLifecycle):
         descent_batch_size: int = 16,
         stop_when_converged: bool = False,
         explorer: str | Explorer = "random",
-        descent: Literal["surrogate", "coordinate"] = "surrogate",
         prior: str | os.PathLike[str] | CostModel | None = "auto",
         draft: DraftLike = "auto",
     ) -> None:
         """Constructor"""
         super().__init__()
-        if descent not in DESCENTS:
-            raise ValueError(f"descent is {descent!r}, expected one of {', '.join(DESCENTS)}")
         if explore_trials is None:
-            explore_trials = EXPLORE_TRIALS[descent]
+            explore_trials = EXPLORE_TRIALS
         check_at_least("explore_trials", explore_trials, 1)
         check_at_least("descent_batch_size", descent_batch_size, 1)
         if not isinstance(stop_when_converged, bool | int):
@@ -145,7 +136,6 @@ class DropletStrategy(StrategyLifecycle):
         self._descent_batch_size = int(descent_batch_size)
         self._stop_when_converged = bool(stop_when_converged)
         self._explorer = _make_explorer(explorer)
-        self._descent = descent
         self._prior = prior
         self._draft = draft
 
@@ -191,35 +181,22 @@ class DropletStrategy(StrategyLifecycle):
         return SearchRun(search)
 
     def _make_prior(self, task: Task) -> CostModelPrior | None:
-        if self._prior == "auto" and self._descent == "coordinate":
-            return None
         model = find_prior(self._prior, task.target)
         if model is None:
             return None
         return CostModelPrior(model, task.mod, task.target, task.num_threads)
 
     def _make_draft(self, task: Task, spaces: DesignSpaces, replayer: Replayer) -> TaskDraft | None:
-        if self._draft == "auto" and self._descent == "coordinate":
-            return None
         draft = find_draft(self._draft, task.target)
         return None if draft is None else draft.begin(spaces, replayer)
 
     def _make_descent(self, search: SearchContext, budget: Budget) -> Descent:
         limit = largest_parallel_extent([schedule.trace for schedule in search.schedules])
         prober = Prober(search.replayer, limit)
-        largest = self._descent_batch_size
-        if self._descent == "coordinate":
-            return CoordinateDescent(
-                search.replayer,
-                search.history,
-                search.spaces,
-                prober,
-                lambda: min(largest, budget.room),
-            )
         return SurrogateDescent(
             search,
             prober,
-            partial(_growing_batch, search.history, largest, budget),
+            partial(_growing_batch, search.history, self._descent_batch_size, budget),
             stop_when_converged=self._stop_when_converged,
         )
 
@@ -259,7 +236,6 @@ class DropletStrategy(StrategyLifecycle):
             descent_batch_size=self._descent_batch_size,
             stop_when_converged=self._stop_when_converged,
             explorer=self._explorer,
-            descent=self._descent,
             prior=self._prior,
             draft=self._draft,
         )

@@ -17,7 +17,7 @@ _MACHINERY_FAILURE = "machinery failure: "
 
 
 def is_unmeasured(run_secs: Sequence[object] | None, error_msg: str | None = None) -> bool:
-    """Whether the machine failed and not the candidate, which may be tried again.
+    """True if the machine failed and not the candidate, which may be tried again.
 
     A failed candidate has no ``run_secs`` in its result, and one time of 1e10 in a database. A
     candidate that could not be measured has an empty list in both; or, where a builder failed so

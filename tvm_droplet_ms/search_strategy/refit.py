@@ -47,7 +47,7 @@ def refit_tile(tile: Sequence[int], extent: int, max_innermost_factor: int = -1)
 
 
 def extent_distance(extents: Sequence[int], others: Sequence[int]) -> float:
-    """How far two tasks of one structure lie apart: the doublings between their loops' extents.
+    """The distance of two tasks of one structure: the doublings between their loops' extents.
 
     Parameters
     ----------

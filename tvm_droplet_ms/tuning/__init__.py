@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .errors import ModelError
+    from ..session.errors import ModelError
     from .result import KernelRow, TuneResult
     from .tuner import tune
 
@@ -17,7 +17,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "KernelRow": ".result",
-            "ModelError": ".errors",
+            "ModelError": "..session.errors",
             "TuneResult": ".result",
             "tune": ".tuner",
         },

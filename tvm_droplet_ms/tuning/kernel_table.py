@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of a tuned model, a row each."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -12,15 +11,14 @@ from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from ..search_strategy.history import is_for_target
-from .application import is_made_up
-from .convolution_kernels import implementation_of
+from ..model.kernels.winograd.convolution_kernels import implementation_of
+from ..session.roofline import MachineRates, task_bound, task_work
 from .model_kernels import ModelKernels
 from .result import KernelRow
-from .roofline import MachineRates, task_bound, task_work
+from .schedules.application import count_trials, is_made_up
 
 _PACKED = "_prepacked"
-"""What SplitLayoutRewritePreproc adds to the name of a function whose weights it packs."""
+"""The suffix of a function whose weights SplitLayoutRewritePreproc packs."""
 
 
 def kernel_rows(
@@ -51,7 +49,7 @@ def kernel_rows(
         The kernels with the most seconds first.
     """
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
-    trials = _count_trials(database, target)
+    trials = count_trials(database, target)
     schedules = kernels.schedules()
     rows = []
     for task in kernels.tasks:
@@ -154,17 +152,8 @@ def _written_flops(mod: IRModule) -> float:
         return 0.0
 
 
-def _count_trials(database: Database, target: Target) -> Counter[int]:
-    """Records of each workload."""
-    return Counter(
-        structural_hash(record.workload.mod)
-        for record in database.get_all_tuning_records()
-        if is_for_target(record, target)
-    )
-
-
 def _origin(schedules: Database, mod: IRModule) -> str:
-    """Where the schedule of a kernel comes from. TVM finds no record of an empty trace."""
+    """The origin of a kernel's schedule. TVM finds no record of an empty trace."""
     for record in schedules.get_top_k(schedules.commit_workload(mod), 1):
         return "predicted" if is_made_up(record) else "measured"
     return "untouched"

@@ -15,28 +15,28 @@ from tvm.target import Target
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
 from ..search_strategy.prior import find_prior
-from .batch_size import batch_size
-from .cold_timing import InsideTiming
-from .experience import Experience
-from .first_picks import is_tunable
-from .inside_choice import kept_choice
-from .kept_arguments import allocate_or_keep
-from .kernel_objects import KernelObjects
-from .lowering import ModelBuilder, lower
+from ..session.roofline import measure_machine
+from ..session.stop import StopRequest
+from .budget.batch_size import batch_size
+from .budget.priorities import Priorities
+from .budget.tuning_run import TuningRun, tune_tasks_by_clock
+from .budget.whole_batches import in_whole_batches
+from .compile.kernel_objects import KernelObjects
+from .compile.lowering import ModelBuilder, lower
+from .experience.experience import Experience
+from .experience.strategy import model_strategy
+from .measuring.cold_timing import InsideTiming
+from .measuring.kept_arguments import allocate_or_keep
+from .measuring.workers import start_workers
 from .model_kernels import LowerGraph, ModelKernels
 from .parts import Parts
-from .pick_contest import PickContest
-from .pick_file import PickFile
-from .pick_pace import PickPace
-from .pick_workers import PickWorkers
-from .priorities import Priorities
-from .roofline import measure_machine
-from .stop import StopRequest
-from .strategy import model_strategy
-from .tuning_run import TuningRun, tune_tasks_by_clock
+from .picks.first_picks import is_tunable
+from .picks.pick_contest import PickContest
+from .picks.pick_file import PickFile
+from .picks.pick_pace import PickPace
+from .picks.pick_workers import PickWorkers
+from .schedules.inside_choice import kept_choice
 from .watch import Watch, know_records
-from .whole_batches import in_whole_batches
-from .workers import start_workers
 
 logger = logging.getLogger(__name__)
 

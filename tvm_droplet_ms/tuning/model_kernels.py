@@ -12,16 +12,16 @@ from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRec
 from tvm.target import Target
 
 from ..search_strategy.history import mean, valid_secs
-from .alternatives import NEAR
-from .application import by_workload, database_of, database_to_apply
-from .compiled_model import CompiledModel
-from .experience import Experience
-from .first_picks import Pace, pick_schedules
-from .kernel_objects import KernelObjects
-from .lowering import ModelBuilder, lower
-from .pick_workers import PickWorkers
-from .picks import FirstPicks
-from .roofline import MachineRates
+from ..session.roofline import MachineRates
+from .compile.compiled_model import CompiledModel
+from .compile.kernel_objects import KernelObjects
+from .compile.lowering import ModelBuilder, lower
+from .experience.experience import Experience
+from .picks.first_picks import Pace, pick_schedules
+from .picks.pick_workers import PickWorkers
+from .picks.picks import FirstPicks
+from .schedules.alternatives import NEAR
+from .schedules.application import by_workload, database_of, database_to_apply
 
 LowerGraph = Callable[[IRModule, Target], IRModule]
 

@@ -11,13 +11,13 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.target import Target
 
-from ..database import open_database
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
-from .agreement import Agreement, Executable, NamedPass
-from .alternatives import MOST
-from .compiled_model import CompiledModel
-from .ending import (
+from ..session.database import open_database
+from ..session.errors import TooLateError
+from ..session.stop import StopRequest
+from ..session.torn_database import mend_torn_end
+from .budget.ending import (
     CHOICE_SHARE,
     LEAST_BUILD_SECS,
     MEASURED_SHARE,
@@ -25,21 +25,21 @@ from .ending import (
     FirstCosts,
     timed_runs,
 )
-from .errors import TooLateError
-from .experience import Experience
+from .check.agreement import Agreement, Executable, NamedPass
+from .check.output_check import OutputCheck
+from .choices.inside_model import ROUNDS, faster_inside
+from .choices.winograd_tuning import with_winograd
+from .compile.compiled_model import CompiledModel
+from .experience.experience import Experience
 from .frontends.imported import ImportedModel
-from .inside_choice import keep_choice
-from .inside_model import ROUNDS, faster_inside
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
-from .output_check import OutputCheck
 from .parts import Parts
 from .result import Latency, TuneResult
-from .stop import StopRequest
-from .torn_database import mend_torn_end
+from .schedules.alternatives import MOST
+from .schedules.inside_choice import keep_choice
 from .watch import Watch
-from .winograd_tuning import with_winograd
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a run goes."""
+"""A timer of the parts of a run."""
 
 import time
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``tune`` returns."""
+"""The result of ``tune``."""
 
 import json
 import os
@@ -14,11 +14,11 @@ import numpy as np
 
 from tvm.target import Target
 
-from .alternation import time_in_alternation
-from .compiled_model import CompiledModel
-from .errors import ModelError
+from ..session.errors import ModelError
+from .check.output_check import OutputCheck
+from .compile.compiled_model import CompiledModel
 from .frontends.imported import Arrays, InputSpec
-from .output_check import OutputCheck
+from .measuring.alternation import time_in_alternation
 
 
 @dataclass(frozen=True)

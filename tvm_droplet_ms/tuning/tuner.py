@@ -14,20 +14,20 @@ import numpy as np
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
-from ..one_writer import SecondWriterError, only_writer
-from .errors import ModelError
-from .experience import Experience
+from ..session.errors import ModelError
+from ..session.one_writer import SecondWriterError, only_writer
+from ..session.stop import StopRequest
+from ..session.target import cpu_target
+from ..session.threads import set_own_threads, set_worker_threads
+from ..session.work_dir import open_work_dir
+from .check.output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, make_check
+from .experience.experience import Experience
 from .frontends import import_model
-from .memory import check_memory
+from .frontends.memory import check_memory
 from .model_tuning import ModelTuning
-from .output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, make_check
 from .parts import Parts
 from .result import TuneResult
-from .stop import StopRequest
-from .target import cpu_target
-from .threads import set_own_threads, set_worker_threads
 from .watch import Watch
-from .work_dir import open_work_dir
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def tune(
     known : str | os.PathLike[str] | None
         The best schedules of other models' kernels, candidates for this one's: "auto" for those
         that the package ships, the path of a file that
-        ``python -m tvm_droplet_ms.tuning.shipped_schedules`` wrote, or None.
+        ``python -m tvm_droplet_ms.tuning.experience.shipped_schedules`` wrote, or None.
 
     Returns
     -------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows the measurements of a model: its displays, its patience, a user's callbacks."""
+"""Followers of the measurements of a model: its displays, its patience, a user's callbacks."""
 
 import math
 import os
@@ -15,8 +15,7 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
-from ..search_strategy.history import is_for_target
-from .application import best_records
+from .schedules.application import best_records, count_trials
 
 
 class Patience:
@@ -36,7 +35,7 @@ class Patience:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the run should end."""
+        """True if the run should end."""
         return self._patience is not None and self._done - self._last_gain >= self._patience
 
     def batch(self, run: RunState, task: TaskState) -> None:
@@ -51,7 +50,7 @@ class Patience:
 
 
 class Watch:
-    """What follows the measurements of a run of ``tune``.
+    """The followers of the measurements of a run of ``tune``.
 
     Parameters
     ----------
@@ -83,7 +82,7 @@ class Watch:
 
     @property
     def tasks(self) -> list[TaskState]:
-        """What is known of each kernel."""
+        """The state of each kernel."""
         return self._run.tasks
 
     def know(self, name: str, trials: int, best_secs: float) -> None:
@@ -93,7 +92,7 @@ class Watch:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the patience is at its end."""
+        """True if the patience is at its end."""
         return self._patience.is_spent
 
     @property
@@ -111,11 +110,7 @@ def know_records(
 ) -> None:
     """Tell a watch the trials of each task, and its best time, that a database has of a target."""
     best = best_records(database, target)
-    trials: Counter[int] = Counter(
-        structural_hash(record.workload.mod)
-        for record in database.get_all_tuning_records()
-        if is_for_target(record, target)
-    )
+    trials = count_trials(database, target)
     for task in tasks:
         key = structural_hash(task.dispatched[0])
         secs = best[key][1] if key in best else math.inf

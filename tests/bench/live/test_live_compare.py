@@ -16,7 +16,7 @@ from tvm_droplet_ms.bench.definitions import DEFINITIONS
 from tvm_droplet_ms.bench.layers import LAYERS as SAMPLED_LAYERS
 from tvm_droplet_ms.bench.live import compare, remeasuring, tuning
 from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, LAYERS, make_module
-from tvm_droplet_ms.bench.live.methods import METHODS
+from tvm_droplet_ms.bench.live.searches.methods import METHODS
 from tvm_droplet_ms.bench.live.store import ResultStore, Task
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tvm_droplet_ms.bench.live import compare
-from tvm_droplet_ms.bench.live.compare_report import Report
-from tvm_droplet_ms.bench.live.comparison import (
+from tvm_droplet_ms.bench.live.searches.compare_report import Report
+from tvm_droplet_ms.bench.live.searches.comparison import (
     LayerResults,
     Run,
     Trial,

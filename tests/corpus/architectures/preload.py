@@ -6,9 +6,9 @@ import transformers
 
 import tvm.relax.frontend.torch
 import tvm_droplet_ms.model.prepare
-import tvm_droplet_ms.tuning.compiled_model
+import tvm_droplet_ms.tuning.compile.compiled_model
+import tvm_droplet_ms.tuning.compile.lowering
 import tvm_droplet_ms.tuning.frontends.torch
-import tvm_droplet_ms.tuning.lowering
 
 from . import registry
 

@@ -50,7 +50,7 @@ def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
         "state" is "right", "wrong", "refused" (a ``ModelError``), or "failed" (anything else).
     """
     from tvm_droplet_ms import tune
-    from tvm_droplet_ms.tuning.errors import ModelError
+    from tvm_droplet_ms.session.errors import ModelError
 
     path = fetch(entry)
     options = {"constants": dict(entry.constants)} if entry.constants else {}

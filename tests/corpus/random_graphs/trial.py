@@ -23,15 +23,15 @@ from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
 from tvm_droplet_ms.search_strategy.history import History
-from tvm_droplet_ms.tuning.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.errors import ModelError
-from tvm_droplet_ms.tuning.first_picks import is_tunable
+from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.tuning.check.output_check import untouched
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.compile.lowering import build
 from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
-from tvm_droplet_ms.tuning.lowering import build
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.model_tuning import graph_passes
-from tvm_droplet_ms.tuning.output_check import untouched
-from tvm_droplet_ms.tuning.target import cpu_target
+from tvm_droplet_ms.tuning.picks.first_picks import is_tunable
 
 from .judging import Arrays, differences, is_right
 

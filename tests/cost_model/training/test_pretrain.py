@@ -18,13 +18,13 @@ from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
 from tvm_droplet_ms.cost_model.training.databases import read_database, read_training_data
 from tvm_droplet_ms.cost_model.training.pretrain import format_held_out, pretrain
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
-from tvm_droplet_ms.cost_model.training.training_data import (
+from tvm_droplet_ms.cost_model.training_data import (
     MeasuredWorkload,
     TrainingDataError,
     select_target,
     target_text,
 )
-from tvm_droplet_ms.database import open_database
+from tvm_droplet_ms.session.database import open_database
 
 SHAPES = [(32, 32, 32), (16, 64, 32), (64, 16, 16)]
 
@@ -169,8 +169,8 @@ def test_pretrain_prints_accuracy_and_writes_model(work_dir, tmp_path, capsys):
     "kind, module, steps",
     [
         ("treegru", "tree_gru.training", 100),
-        ("pacm", "pattern_aware_training", 40),
-        ("pacm-stores", "pattern_aware_training", 40),
+        ("pacm", "pattern_aware.training", 40),
+        ("pacm-stores", "pattern_aware.training", 40),
     ],
 )
 def test_pretrain_trains_network(kind, module, steps, work_dir, tmp_path, capsys, monkeypatch):

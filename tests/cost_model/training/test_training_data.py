@@ -8,11 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.cost_model.training.training_data import (
-    MeasuredWorkload,
-    TrainingDataError,
-    merge,
-)
+from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload, TrainingDataError, merge
 
 TARGET = json.dumps({"kind": "llvm", "mcpu": "znver4"})
 

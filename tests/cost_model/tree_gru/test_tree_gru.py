@@ -10,13 +10,14 @@ import pytest
 
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel, TransferModel
 from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
+from tvm_droplet_ms.cost_model.networks.groups import targets
 from tvm_droplet_ms.cost_model.throughput import relative_throughput
-from tvm_droplet_ms.cost_model.training.groups import targets
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
-from tvm_droplet_ms.cost_model.training.training_data import MeasuredWorkload
+from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
 from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH
+from tvm_droplet_ms.cost_model.tree_gru.network import HIDDEN, SHAPES, SLOTS
 from tvm_droplet_ms.cost_model.tree_gru.tree_batch import TreeBatch
-from tvm_droplet_ms.cost_model.tree_gru.tree_gru import HIDDEN, SHAPES, SLOTS, TreeGRU
+from tvm_droplet_ms.cost_model.tree_gru.tree_gru import TreeGRU
 
 TREES = 480
 

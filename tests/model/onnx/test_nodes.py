@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
-from tvm_droplet_ms.model.dropout import drop_dropouts  # noqa: E402
-from tvm_droplet_ms.model.onnx.nodes import prepare_onnx  # noqa: E402
-from tvm_droplet_ms.model.onnx.pads import same_padding  # noqa: E402
+from tvm_droplet_ms.model.folding.dropout import drop_dropouts  # noqa: E402
+from tvm_droplet_ms.model.onnx.rewriting.nodes import prepare_onnx  # noqa: E402
+from tvm_droplet_ms.model.onnx.rewriting.pads import same_padding  # noqa: E402
 from tvm_droplet_ms.model.stacks import unstack_reductions  # noqa: E402
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 from onnx_models import kinds, model, node, run, run_imported, value
 
-from tvm_droplet_ms.model.onnx.nodes import prepare_onnx
+from tvm_droplet_ms.model.onnx.rewriting.nodes import prepare_onnx
 
 INDICES = np.array([[0, 3, 4], [-1, -4, -5]])
 """Of a depth of four: the first, the last, none, the last, the first, none."""

@@ -11,7 +11,7 @@ from onnx_models import branch, model, node, value
 from operator_runs import assert_same, run_here
 
 from tvm_droplet_ms.model.onnx.operators.nodes.signal import fourier_matrices
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
 
 INT8, UINT8, INT64 = TensorProto.INT8, TensorProto.UINT8, TensorProto.INT64
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime")
 from onnx_models import value
 from operator_runs import assert_same, run_here
 
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 

@@ -8,7 +8,7 @@ import pytest
 from compiling import Function, check, compiled, torch
 from torch import nn
 
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.frontends import import_model
 
 

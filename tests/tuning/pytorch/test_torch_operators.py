@@ -6,7 +6,7 @@ from compiling import check, operators, torch
 from torch.nn import functional as F
 
 from tvm import relax
-from tvm_droplet_ms.tuning.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.torch import converters
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ...cost_model.archive import replacing
+from ...session.archive import replacing
 from ..table import Trial
 
 FORMAT = "tvm-droplet-ms run"

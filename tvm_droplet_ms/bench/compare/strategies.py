@@ -4,7 +4,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
@@ -50,9 +50,7 @@ def _droplet(learned: Learned, trials: int) -> Search:
 
 def _as_published(learned: Learned, trials: int) -> Search:
     """The published search: half of the trials by evolution, then coordinate descent."""
-    options: dict[str, Any] = {"explorer": "evolutionary", "descent": "coordinate"}
-    explore = max(1, trials // 2)
-    return DropletStrategy(explore_trials=explore, prior=None, draft=None, **options), "xgb"
+    return DropletStrategy.published(max(1, trials // 2)), "xgb"
 
 
 def _evolutionary(learned: Learned, trials: int) -> Search:

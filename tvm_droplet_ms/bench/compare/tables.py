@@ -105,7 +105,7 @@ class Comparison:
         return self.optima[space] / curves
 
     def is_complete(self, strategy: str) -> bool:
-        """Whether a strategy has a finished run on every space."""
+        """True if a strategy has a finished run on every space."""
         return all(self.finished(strategy, space) for space in self.spaces)
 
 

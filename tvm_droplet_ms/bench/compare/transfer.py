@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runs of a comparison begin with, learned from all spaces but the run's own."""
+"""Priors and drafts of a comparison, learned from all spaces but the run's own."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from tvm_ffi import structural_hash
 from tvm.target import Target
 
 from ...cost_model.pretrained_model import PretrainedModel
-from ...cost_model.training.training_data import target_text
+from ...cost_model.training_data import target_text
 from ..definitions import definition_of
 from ..fit_draft import drafted_space_once, learn_draft
 from ..source_digest import DRAFTING, LEARNING, source_digest
@@ -36,7 +36,7 @@ def _learn_draft(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
 _LEARNERS: Mapping[
     str, tuple[Callable[[Sequence[Lesson], Target, Path], None], Sequence[str], str]
 ] = {"prior": (_learn_prior, LEARNING, "model"), "draft": (_learn_draft, DRAFTING, "draft")}
-"""How each kind is learned, the sources that determine it, and the suffix of its file."""
+"""The learning of each kind, the sources that determine it, and the suffix of its file."""
 
 
 def learn_without_each(

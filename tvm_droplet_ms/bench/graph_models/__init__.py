@@ -40,7 +40,7 @@ def light(name: str) -> Any:
     Weights are random."""
     # These need the package onnx, which is an extra.
     from ...tuning.frontends import import_model
-    from ..live.model_zoo import light_onnx
+    from ..model_zoo import light_onnx
 
     imported = import_model(light_onnx(name))
     return imported.original or imported.mod

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import IRModule
 
-from ..live.model_zoo import MOBILENET_V2
+from ..model_zoo import MOBILENET_V2
 from .writing import Network, channels_of, write
 
 STAGES = (3, 4, 6, 3)

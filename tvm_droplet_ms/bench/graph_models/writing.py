@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 EPSILON = 1e-5
-"""What batch norms add to variances."""
+"""The addition of batch norms to variances."""
 
 
 class Network:

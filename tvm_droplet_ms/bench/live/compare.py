@@ -19,10 +19,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .compare_report import Report
-from .comparison import LayerResults, Run, read_records, write_records
 from .layers import ALL_LAYERS, LAYERS
-from .methods import METHODS
+from .searches.compare_report import Report
+from .searches.comparison import LayerResults, Run, read_records, write_records
+from .searches.methods import METHODS
 from .store import ResultError, ResultStore, given_files, make_parser, make_store
 
 CHECKPOINTS = (8, 16, 32, 64, 128)

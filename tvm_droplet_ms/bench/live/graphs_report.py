@@ -7,7 +7,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from ...report import align
-from .compare_report import spread
+from .searches.compare_report import spread
 
 IMPORTED, PREPARED, FOUND, BY_HAND = "as imported", "prepared", "found", "by hand"
 COMBINED = "prepared, matmuls combined"
@@ -102,7 +102,7 @@ def _limit(search: Mapping[str, Any]) -> str:
 
 
 def estimate_table(runs: Mapping[str, Sequence[Run]]) -> str:
-    """How good the estimates of whole graphs were, by model and for all."""
+    """The quality of the estimates of whole graphs, by model and for all."""
     header = ("model", "graphs", "error of the estimate", "of the kernels' sum", "order right")
     every = [run for results in runs.values() for run in results]
     rows = [_estimate_row(model, results) for model, results in runs.items()]

@@ -12,12 +12,12 @@ from ...graph.measured_search import LEVELS
 from ...graph.pricing.workbench import Workbench
 from ...graph.verification import INPUT, verify
 from ...model.prepare import prepare_graph
-from ...tuning.compiled_model import CompiledModel
+from ...session.stop import StopRequest
+from ...session.target import cpu_target
+from ...tuning.check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
+from ...tuning.compile.compiled_model import CompiledModel
 from ...tuning.frontends.imported import ImportedModel, check_inputs
-from ...tuning.output_check import EXACT_TOLERANCE, OutputCheck, make_check
-from ...tuning.picks import last_line
-from ...tuning.stop import StopRequest
-from ...tuning.target import cpu_target
+from ...tuning.picks.picks import last_line
 from ..graph_models import MODELS
 from .combined_matmuls import combine_matmuls
 from .graphs_report import BY_HAND, COMBINED, FOUND, IMPORTED, PREPARED
@@ -34,7 +34,7 @@ NOT_COMPARED: dict[str, Any] = {
     "comparing_secs": 0.0,
     "notes": ["the input was kept, and there is no other graph to compare it with"],
 }
-"""What a result has of the comparison where there is but one graph."""
+"""The comparison in a result where there is but one graph."""
 
 
 def search_and_compare(task: Task) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...report import align
-from .model_zoo import MODELS
+from ..model_zoo import MODELS
 from .store import ResultStore, given_files, make_parser, make_store
 
 METHODS = ("tune", "tune with winograd", "static_shape_tuning")

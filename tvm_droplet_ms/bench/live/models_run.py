@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tuning import tune
-from .model_zoo import load_model
+from ..model_zoo import load_model
 from .models import run_name
 from .models_tvm import tune_with_tvm
 from .store import Task, environment, serve

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...deviation import largest_deviation
-from ...tuning.compiled_model import CompiledModel
+from ...session.threads import set_own_threads
+from ...tuning.compile.compiled_model import CompiledModel
 from ...tuning.frontends import import_model
-from ...tuning.threads import set_own_threads
-from .model_zoo import TORCH_MODELS, load_model
+from ..model_zoo import TORCH_MODELS, load_model
 from .store import Task, environment, serve
 
 WARMING = 2

@@ -23,12 +23,12 @@ from ...compat import fast_tune_contexts
 from ...kernel_tuning.stop_rules import StopRules
 from ...kernel_tuning.stoppable_strategy import StoppableStrategy
 from ...measure import fast_measure
-from ...tuning.application import best_records
-from ...tuning.compiled_model import CompiledModel
+from ...session.target import cpu_target
+from ...session.threads import set_worker_threads
+from ...tuning.compile.compiled_model import CompiledModel
 from ...tuning.frontends import import_model
 from ...tuning.parts import Parts
-from ...tuning.target import cpu_target
-from ...tuning.threads import set_worker_threads
+from ...tuning.schedules.application import best_records
 
 _UNLIMITED = 2**30
 """The trials where only the clock ends the run."""

@@ -17,8 +17,8 @@ from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
 from ...host import host_target
 from ...measure import fast_measure
-from .comparison import Trial, best_trial
 from .layers import ALL_LAYERS, make_module
+from .searches.comparison import Trial, best_trial
 from .store import Task, serve
 
 

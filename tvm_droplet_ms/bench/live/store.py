@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ...cost_model.archive import replacing
+from ...session.archive import replacing
 from ..source_digest import TUNING, source_digest
 
 _CHILD = "--child"

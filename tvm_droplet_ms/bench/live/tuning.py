@@ -18,9 +18,9 @@ from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 from ...host import host_target
 from ...measure import fast_measure
 from ...search_strategy.history import mean, valid_secs
-from .comparison import Trial
 from .layers import ALL_LAYERS, make_module
-from .methods import METHODS
+from .searches.comparison import Trial
+from .searches.methods import METHODS
 from .store import Task, environment, serve
 
 

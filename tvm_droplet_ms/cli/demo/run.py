@@ -21,15 +21,15 @@ from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ...database import writing_database
 from ...host import blas_gflops, host_target, tvm_num_threads
 from ...measure import build_scheduled, fast_measure
-from ...one_writer import SecondWriterError
 from ...profile import TuningProfile
 from ...progress import PhaseSummary, quiet_tvm, show_progress
 from ...report import format_profile
 from ...search_strategy import DropletStrategy
 from ...search_strategy.history import is_for_target
+from ...session.database import writing_database
+from ...session.one_writer import SecondWriterError
 from .kernels import (
     Kernel,
     WrongOutputError,

@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
-from ..dataflow import (
+from ..pattern_aware.dataflow import (
     STATEMENT_WIDTH,
     STATEMENTS,
     TOKEN_WIDTH,

@@ -13,10 +13,10 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
-from ...database import open_database
+from ...session.database import open_database
 from ..features.program_features import Extractor, ProgramFeatures
 from ..throughput import median_secs
-from .training_data import MeasuredWorkload, TrainingDataError, merge, target_text
+from ..training_data import MeasuredWorkload, TrainingDataError, merge, target_text
 
 _BATCH = 64
 """Programs to extract features of at once, which bounds the memory they take."""

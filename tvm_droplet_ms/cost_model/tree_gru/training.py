@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..boosted_trees import Objective
-from ..training import groups
+from ..networks import groups
 from .loop_tree import WIDTH
+from .network import SHAPES, memory
 from .tree_batch import Level, TreeBatch, node_depths
-from .tree_gru import SHAPES, memory
 
 try:
     import jax
@@ -27,8 +27,8 @@ except ImportError as error:
         "pip install 'tvm-droplet-ms[treegru]'"
     ) from error
 
-from ..training.adamw import Parameters, State, adamw
-from ..training.losses import logistic_pairs, squared_error
+from ..networks.adamw import Parameters, State, adamw
+from ..networks.losses import logistic_pairs, squared_error
 
 EPOCHS = 12
 """Passes over the programs: by then the accuracy on held-out workloads has stopped rising, and has
@@ -66,7 +66,7 @@ def train(
     Returns
     -------
     parameters : dict[str, np.ndarray]
-        Those of ``tree_gru.SHAPES``, and the mean and the scale of the contexts, float32.
+        Those of ``network.SHAPES``, and the mean and the scale of the contexts, float32.
     """
     generator = np.random.default_rng(seed)
     members = [np.flatnonzero(workloads == workload) for workload in np.unique(workloads)]
@@ -184,7 +184,7 @@ def _step(
 
 
 def forward(parameters: Parameters, trees: tuple[Any, ...], room: Sequence[int]) -> Any:
-    """``tree_gru.memory`` of padded trees, of shape ``(GROUP * GROUPS, SLOTS * HIDDEN)``."""
+    """``network.memory`` of padded trees, of shape ``(GROUP * GROUPS, SLOTS * HIDDEN)``."""
     contexts, parents, by_tree, numbers = trees
     stops = np.cumsum(room).tolist()
     levels = [

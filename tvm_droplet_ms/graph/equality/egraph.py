@@ -7,24 +7,18 @@ the type of a class, and whether it depends on weights alone.
 
 from collections.abc import Iterator
 
-from .facts import Facts, IllegalTerm, Infer, NodeLimit, OtherType
-from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Term, Type, leaf_type
+from .facts import Facts, IllegalTerm, Infer, NodeLimit
+from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Type, leaf_type
 
 WEIGHT_SHARE = 10
 """How many times as many e-nodes of weights as of others an e-graph may have."""
 
 
 def _key(node: Node) -> Node:
-    """What equal e-nodes have in common: the operands of a commutative operator are sorted."""
+    """The key that equal e-nodes share: the operands of a commutative operator are sorted."""
     if node.operator.name in COMMUTATIVE and node.children[0] > node.children[1]:
         return Node(node.operator, node.children[::-1])
     return node
-
-
-def _named_key(node: Node, names: dict[int, int]) -> tuple[Operator, tuple[int, ...]]:
-    children = [names[child] for child in node.children]
-    commutes = node.operator.name in COMMUTATIVE
-    return node.operator, tuple(sorted(children) if commutes else children)
 
 
 class EGraph:
@@ -81,7 +75,7 @@ class EGraph:
         return number
 
     def facts(self, number: int) -> Facts:
-        """What is known of a class."""
+        """The facts of a class."""
         return self._facts[self.find(number)]
 
     def type(self, number: int) -> Tensor:
@@ -102,7 +96,7 @@ class EGraph:
         return self.type(number).shape
 
     def is_weight(self, number: int) -> bool:
-        """Whether the value of a class depends on weights alone."""
+        """True if the value of a class depends on weights alone."""
         return self.facts(number).weight_only
 
     def nodes(self, number: int) -> list[Node]:
@@ -172,71 +166,10 @@ class EGraph:
         self._named = None
         return number
 
-    def add_term(self, term: Term | int, type_: Type | None = None) -> int:
-        """Add a term and everything in it, or nothing if it is illegal.
-
-        Parameters
-        ----------
-        term : Term or int
-            The term, or a class that is there.
-        type_ : Type or None
-            The type that it has to have. None: any.
-
-        Raises
-        ------
-        OtherType
-            If it has another type. :meth:`add` says what else may be raised.
-        """
-        found = self.type_of_term(term)
-        if type_ is not None and found != type_:
-            raise OtherType(f"a term has the type {found}, expected {type_}")
-        added: dict[int, int] = {}
-
-        def visit(part: Term | int) -> int:
-            if isinstance(part, int):
-                return self.find(part)
-            if id(part) not in added:
-                added[id(part)] = self.add(part.operator, tuple(map(visit, part.children)))
-            return added[id(part)]
-
-        return visit(term)
-
-    def known(self, term: Term | int) -> int | None:
-        """The class of a term that is in the e-graph, rebuilt, already; None if it is not."""
-        found: dict[int, int | None] = {}
-
-        def visit(part: Term | int) -> int | None:
-            if isinstance(part, int):
-                return self.find(part)
-            if id(part) not in found:
-                children = [visit(child) for child in part.children]
-                node = Node(part.operator, tuple(c for c in children if c is not None))
-                number = None if None in children else self._memo.get(_key(node))
-                found[id(part)] = None if number is None else self.find(number)
-            return found[id(part)]
-
-        return visit(term)
-
-    def type_of_term(self, term: Term | int) -> Type:
-        """The type of a term, without adding it.
-
-        Raises
-        ------
-        IllegalTerm
-            If an operator in it refuses its operands.
-        """
-        known: dict[int, Type] = {}
-
-        def visit(part: Term | int) -> Type:
-            if isinstance(part, int):
-                return self.facts(part).type
-            if id(part) not in known:
-                known[id(part)] = self._infer_type(
-                    part.operator, tuple([visit(child) for child in part.children])
-                )
-            return known[id(part)]
-
-        return visit(term)
+    def class_of(self, node: Node) -> int | None:
+        """The class of an e-node that is in the e-graph, rebuilt, already; None if it is not."""
+        number = self._memo.get(_key(node))
+        return None if number is None else self.find(number)
 
     def union(self, left: int, right: int) -> bool:
         """Make two classes one. :meth:`rebuild` has to be called before anything is looked up.
@@ -301,38 +234,6 @@ class EGraph:
         twin._uses = {number: list(uses) for number, uses in self._uses.items()}
         return twin
 
-    def fingerprint(self, origin: int) -> int:
-        """A number that two e-graphs grown from copies of one share if they are equal.
-
-        Parameters
-        ----------
-        origin : int
-            How many classes the common ancestor had: :attr:`count`. Their numbers are names. A
-            younger class is named after its e-nodes, because its number depends on the order in
-            which rules were applied.
-        """
-        names = {number: number for number in self._nodes if number < origin}
-        waiting = [number for number in self._nodes if number >= origin]
-        while waiting:
-            found: dict[int, int] = {}
-            for number in waiting:
-                named = [
-                    hash(_named_key(node, names))
-                    for node in self._nodes[number]
-                    if all(child in names for child in node.children)
-                ]
-                if named:
-                    found[number] = min(named)
-            names |= found
-            waiting = [number for number in waiting if number not in found]
-        return hash(
-            frozenset(
-                (_named_key(node, names), names[number])
-                for number, nodes in self._nodes.items()
-                for node in nodes
-            )
-        )
-
     def _count(self, weight: bool) -> None:
         if self.limit is not None:
             full = self.size >= self.limit
@@ -373,7 +274,14 @@ class EGraph:
         children = tuple([self.find(child) for child in node.children])
         return node if children == node.children else Node(node.operator, children)
 
-    def _infer_type(self, operator: Operator, types: tuple[Type, ...]) -> Type:
+    def infer_type(self, operator: Operator, types: tuple[Type, ...]) -> Type:
+        """The type of a call of operands of some types.
+
+        Raises
+        ------
+        IllegalTerm
+            If the operator refuses them.
+        """
         if operator.name in LEAVES and operator.get("shape") is not None:
             return leaf_type(operator)
         type_ = self._infer(operator, types)
@@ -383,7 +291,7 @@ class EGraph:
 
     def _facts_of(self, node: Node) -> Facts:
         operator = node.operator
-        type_ = self._infer_type(operator, tuple([self.facts(c).type for c in node.children]))
+        type_ = self.infer_type(operator, tuple([self.facts(c).type for c in node.children]))
         if operator.name == "input":
             return Facts(type_, operator.get("index") in self._weights)
         return Facts(type_, all(map(self.is_weight, node.children)) and operator.name != "opaque")

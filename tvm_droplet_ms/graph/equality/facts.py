@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an e-graph knows of its classes, and why it refuses terms. Imports no TVM."""
+"""The facts of an e-graph's classes, and its errors. Imports no TVM."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class OtherType(IllegalTerm):
 
 
 class Facts(NamedTuple):
-    """What is known of the value of an e-class.
+    """The facts of the value of an e-class.
 
     Attributes
     ----------

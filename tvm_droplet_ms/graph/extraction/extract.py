@@ -28,7 +28,7 @@ MOST_DEARER = 8
 
 @dataclass
 class Extraction:
-    """What extraction found.
+    """The result of an extraction.
 
     Attributes
     ----------

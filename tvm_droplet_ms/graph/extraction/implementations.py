@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an e-node can be computed as: its operator, and the layouts of operands and result.
+"""The ways to compute an e-node: its operator, and the layouts of operands and result.
 
 A layout is an order of axes in memory; a class has one type and may be computed in several
 layouts. After "Optimal DNN Primitive Selection with Partitioned Boolean Quadratic Programming"
@@ -70,7 +70,7 @@ def conversion(source: Layout, target: Layout) -> Layout:
 
 
 def moves_nothing(shape: tuple[int, ...], axes: Layout) -> bool:
-    """Whether a transpose keeps the order in memory, because it moves axes of extent 1 only."""
+    """True if a transpose keeps the order in memory, because it moves axes of extent 1 only."""
     moved = [axis for axis in axes if shape[axis] != 1]
     return moved == sorted(moved)
 
@@ -142,7 +142,7 @@ class Implementations:
             yield Implementation(node, SAME, (AS_TYPED,), inverse)
 
     def _fits(self, node: Node, layout: Layout) -> bool:
-        """Whether the operands can be stored so. Weights can: they gain axes where they need."""
+        """True if the operands can be stored so. Weights can: they gain axes where they need."""
         ranks = set()
         for child in node.children:
             type_ = self._graph.facts(child).type

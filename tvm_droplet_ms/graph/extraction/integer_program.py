@@ -16,7 +16,7 @@ from .parts import needed_classes, operands_of
 from .problem import Choice, Place, Plan, Problem, Step, needs_of, plan_of
 
 LARGEST_PRICE = 1000.0
-"""What the largest price is scaled to for the solver, which stops 1e-6 from the optimum."""
+"""The largest price after scaling for the solver, which stops 1e-6 from the optimum."""
 
 EXACT = 1e-9
 """The gap of a proof in floating point."""
@@ -80,7 +80,7 @@ class IntegerProgram:
             rows.at_least(0, [*terms, (self.column[id(conversion)], -1.0)])
 
     def _add_demands_of(self, choices: list[Choice]) -> None:
-        """What the choices of a class need. As it is computed once, they share their rows."""
+        """The needs of the choices of a class. As it is computed once, they share their rows."""
         places: dict[Place, list[int]] = {}
         classes: dict[int, list[int]] = {}
         for choice in choices:

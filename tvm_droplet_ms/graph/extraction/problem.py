@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from ..equality.egraph import EGraph
 from ..equality.language import BINARY, Tensor
-from ..pricing.prices import Price
 from .implementations import AS_TYPED, Implementations, Layout
+from .prices import Price
 
 LATE_SECS = 1e-7
 """What is added to the price of a sum or product with a weight, divided by the steps before it.
@@ -61,7 +61,7 @@ Step = Choice | Conversion
 
 @dataclass
 class Problem:
-    """What may be chosen.
+    """The choices of an extraction.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ def plan_of(problem: Problem, steps: dict[Place, Step], optimal: bool = False) -
 
 
 def needs_of(step: Step) -> tuple[Place, ...]:
-    """What a step needs."""
+    """The classes that a step needs."""
     return step.needs if isinstance(step, Choice) else (step.source,)
 
 

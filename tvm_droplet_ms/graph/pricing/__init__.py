@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels cost: rooflines, and times on this machine."""
+"""Times of kernels on this machine, as prices."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is timed, and with how many trials: what decides between plans. Imports no TVM."""
+"""The kernels that decide between plans, and their trials. Imports no TVM."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

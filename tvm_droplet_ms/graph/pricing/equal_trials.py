@@ -4,7 +4,7 @@
 import math
 from collections.abc import Collection
 
-from ...tuning.priorities import Priorities
+from ...tuning.budget.priorities import Priorities
 
 
 class InTurns(Priorities):

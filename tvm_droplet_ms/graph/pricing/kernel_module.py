@@ -65,7 +65,7 @@ def _variable(kernel: Kernel, index: int, name: str) -> relax.Var:
 
 
 def workloads_of(lowered: IRModule, count: int) -> list[list[int] | None]:
-    """What each function of a lowered ``kernel_module`` runs.
+    """The workloads of each function of a lowered ``kernel_module``.
 
     Parameters
     ----------

@@ -8,8 +8,8 @@ from ...model.kernels.reuse_distance import CACHE_BYTES
 from ..equality.egraph import EGraph
 from ..equality.language import ELEMENTWISE, Node, Operator, Tensor, Type, operator
 from ..extraction.implementations import Implementation, Layout, conversion, moves_nothing, stored
+from ..extraction.prices import FREE, bytes_of
 from ..extraction.problem import Choice, Plan, Step
-from .prices import FREE, bytes_of
 
 UNTIMED = frozenset({"strided_slice", "opaque", *FREE, *ELEMENTWISE})
 """What is not timed alone: elementwise work runs in the kernel before it and slices in the one
@@ -81,7 +81,7 @@ def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
 
 
 def _is_warm(graph: EGraph, node: Node) -> bool:
-    """Whether enough e-nodes call the same kernel with the same weights, and caches keep those.
+    """True if enough e-nodes call the same kernel with the same weights, and caches keep those.
 
     All weights of the graph have to fit the caches: the order of calls is not known yet.
     """

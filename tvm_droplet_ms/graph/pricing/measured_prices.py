@@ -10,6 +10,7 @@ Expected prices come before these, since time may end: what was timed of a kind 
 it will likely take, and a plan that is likely to win is known before it is proved that no other is.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
@@ -20,9 +21,9 @@ import numpy as np
 from ..equality.egraph import EGraph
 from ..equality.language import Tensor
 from ..extraction.implementations import Implementation, Layout
+from ..extraction.prices import RooflinePrice
 from ..extraction.problem import Choice, Plan, Step
 from .kernels import Kernel, conversion_kernel, kernel_of, kernels_of
-from .prices import RooflinePrice
 
 FEWEST_SEEN, LIKELY_QUANTILE = 3, 0.25
 """Kernels of a kind that have to be timed before others of the kind are expected to be as far from
@@ -102,6 +103,36 @@ class MeasuredPrice:
                     listed[kernel] = None
         return list(listed)
 
+    def limits(self, before: FoundPlan, best: FoundPlan, listed: int) -> list[str]:
+        """Lines on what the cheapest graph's time goes to.
+
+        Parameters
+        ----------
+        before, best : FoundPlan
+            The input, and the cheapest graph.
+        listed : int
+            The most kernels to name.
+        """
+        total = best.plan.cost
+        if total <= 0:
+            return []
+        old = Counter(kernel for _, kernel in kernels_of(*before) if kernel is not None)
+        new = [(step.price, kernel) for step, kernel in kernels_of(*best) if kernel is not None]
+        kept, rest = 0.0, old.copy()
+        for price, kernel in new:
+            if rest[kernel]:
+                rest[kernel] -= 1
+                kept += price
+        lines = [f"{kept / total:.0%} of the estimate is in kernels that the input has too"]
+        shares: dict[Kernel, float] = {}
+        for price, kernel in new:
+            shares[kernel] = shares.get(kernel, 0.0) + price
+        for kernel, price in sorted(shares.items(), key=lambda item: -item[1])[:listed]:
+            secs, bound = self.timed.get(kernel), self.bound_of(kernel)
+            how = f"at {bound / secs:.0%} of its roofline" if secs else "not timed"
+            lines.append(f"{price / total:.0%} {kernel}, {how}")
+        return lines
+
     @contextmanager
     def expecting(self) -> Iterator[None]:
         """Price what was not timed by what was timed of its kind: no lower bound, but likely."""
@@ -129,7 +160,7 @@ class MeasuredPrice:
             self._hoped_for = lambda kernel: False
 
     def hope(self, kernel: Kernel) -> float:
-        """What more trials may save of a kernel's time; 0 for a firm one, or one without a time."""
+        """The time that more trials may save; 0 for a firm one, or one without a time."""
         secs = self.timed.get(kernel)
         if secs is None or kernel in self.firm:
             return 0.0

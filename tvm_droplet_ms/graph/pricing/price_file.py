@@ -4,6 +4,7 @@
 import json
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ FILE_NAME = "graph_prices.jsonl"
 
 
 class StoredPrice(NamedTuple):
-    """What is known of a kernel.
+    """The stored price of a kernel.
 
     Attributes
     ----------
@@ -87,3 +88,8 @@ def _checked(trials: object, secs: object) -> StoredPrice:
     if not isinstance(secs, float) or not (0 < secs < math.inf):
         raise ValueError(f"secs is {secs!r}")
     return StoredPrice(trials, secs)
+
+
+def price_key(workloads: Iterable[int]) -> str:
+    """The key of a kernel's price: the structural hashes of its workloads."""
+    return " ".join(map(str, sorted(workloads)))

@@ -2,7 +2,6 @@
 """Times kernels and whole graphs on this machine, with the parts that ``tune`` has."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +12,29 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.target import Target
 
-from ...cost_model.training.training_data import target_text
-from ...database import open_database
+from ...cost_model.training_data import target_text
 from ...model.kernels.registration import register_schedule_rules
 from ...search_strategy import DropletStrategy
-from ...search_strategy.history import is_for_target
-from ...tuning.application import best_records
-from ...tuning.compiled_model import CompiledModel
-from ...tuning.diagnosis import SearchClock
-from ...tuning.experience import Experience
+from ...session.database import open_database
+from ...session.stop import StopRequest
+from ...session.torn_database import mend_torn_end
+from ...tuning.check.diagnosis import SearchClock
+from ...tuning.check.output_check import OutputCheck
+from ...tuning.check.wrong_schedules import without_wrong_schedules
+from ...tuning.compile.compiled_model import CompiledModel
+from ...tuning.experience.experience import Experience
+from ...tuning.experience.strategy import model_strategy
 from ...tuning.kernel_tuner import KernelTuner
 from ...tuning.model_kernels import ModelKernels
-from ...tuning.output_check import OutputCheck
 from ...tuning.parts import Parts
-from ...tuning.picks import last_line
-from ...tuning.stop import StopRequest
-from ...tuning.strategy import model_strategy
-from ...tuning.torn_database import mend_torn_end
-from ...tuning.wrong_schedules import without_wrong_schedules
+from ...tuning.picks.picks import last_line
+from ...tuning.schedules.application import best_records, count_trials
 from ..graph_timing import time_graphs
 from .equal_trials import InTurns
 from .kernel_module import kernel_module, workloads_of
 from .kernels import Kernel
-from .price_file import PriceFile, StoredPrice
-
-
-@dataclass
-class WholeGraph:
-    """A graph with its kernels.
-
-    Parameters
-    ----------
-    kernels : ModelKernels
-        Its kernels.
-    """
-
-    kernels: ModelKernels
-
-    @property
-    def workloads(self) -> set[int]:
-        """The structural hashes of its tasks."""
-        return {structural_hash(task.dispatched[0]) for task in self.kernels.tasks}
+from .price_file import PriceFile, StoredPrice, price_key
+from .whole_graph import WholeGraph
 
 
 class Workbench:
@@ -126,7 +107,7 @@ class Workbench:
 
     @property
     def secs_of(self) -> dict[str, float]:
-        """Where the seconds went, by part."""
+        """The seconds spent, by part."""
         return dict(self._parts.secs)
 
     def time(
@@ -171,7 +152,7 @@ class Workbench:
                 self._note(f"{kernel} is no kernel of TVM's: its roofline is its price")
                 known[kernel] = None
                 continue
-            stored = self._prices.prices.get(_key(workloads))
+            stored = self._prices.prices.get(price_key(workloads))
             if stored is None or 0 < stored.trials < trials:
                 missing.append(kernel)
             else:
@@ -198,7 +179,8 @@ class Workbench:
         batch = self._tuner.kernels(kernel_module(kernels))
         self._tuner.pick(batch, stop)
         self._tune(batch, trials, stop)
-        counts, best = self._counts(), best_records(self._database, self._target)
+        counts = count_trials(self._database, self._target)
+        best = best_records(self._database, self._target)
         naive = {
             structural_hash(task.dispatched[0])
             for task in batch.tasks
@@ -219,7 +201,7 @@ class Workbench:
                 self._note_unpriced(kernel)
             # A kernel with few schedules has had all of them. One that was interrupted has not.
             had = least if stop.is_due else trials
-            self._prices.add(_key(workloads), StoredPrice(had if least else 0, secs[kernel]))
+            self._prices.add(price_key(workloads), StoredPrice(had if least else 0, secs[kernel]))
         return secs
 
     def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> list[WholeGraph]:
@@ -296,7 +278,7 @@ class Workbench:
         stop: StopRequest,
         left_out: Collection[int] = frozenset(),
     ) -> None:
-        counts = self._counts()
+        counts = count_trials(self._database, self._target)
         lacking: dict[int, list[ExtractedTask]] = {}
         for task in kernels.tasks:
             workload = structural_hash(task.dispatched[0])
@@ -314,22 +296,5 @@ class Workbench:
         # A fused kernel begins with the decisions of its bare anchor, which was timed before.
         return model_strategy([*tasks, *self._seen.values()], *arguments, **options)
 
-    def _counts(self) -> dict[int, int]:
-        """The trials of each workload, failures included."""
-        counts: dict[int, int] = {}
-        hashes: dict[Any, int] = {}
-        for record in self._database.get_all_tuning_records():
-            if not is_for_target(record, self._target):
-                continue
-            if record.workload not in hashes:
-                hashes[record.workload] = structural_hash(record.workload.mod)
-            workload = hashes[record.workload]
-            counts[workload] = counts.get(workload, 0) + 1
-        return counts
-
     def _note_unpriced(self, kernel: Kernel) -> None:
         self._note(f"{kernel} has no schedule that was timed: its roofline is its price")
-
-
-def _key(workloads: Sequence[int]) -> str:
-    return " ".join(map(str, sorted(workloads)))

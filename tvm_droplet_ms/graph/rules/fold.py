@@ -207,7 +207,7 @@ def _layer_norms(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _is_full(graph: EGraph, number: int, value: float) -> bool:
-    """Whether a class is a constant that has one value everywhere."""
+    """True if a class is a constant that has one value everywhere."""
     leaves = graph.named_in(number, "full")
     return any(leaf.operator.get("value") == value for leaf in leaves)
 

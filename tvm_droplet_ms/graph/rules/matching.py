@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several rules look for. Imports no TVM."""
+"""Patterns of several rules. Imports no TVM."""
 
 from collections.abc import Iterator
 

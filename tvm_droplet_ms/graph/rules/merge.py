@@ -18,7 +18,7 @@ Member = tuple[int, Node]
 
 
 def _is_superseded(graph: EGraph, number: int, node: Node) -> bool:
-    """Whether a user of a layer is such a layer of the same data itself.
+    """True if a user of a layer is such a layer of the same data itself.
 
     Folding left the layer without users of its own: merged with the others, it would only cost.
     """
@@ -31,7 +31,7 @@ def _is_superseded(graph: EGraph, number: int, node: Node) -> bool:
 
 
 def _is_merged(graph: EGraph, weight: int) -> bool:
-    """Whether a weight was made by a merge, so that it is not merged again."""
+    """True if a weight was made by a merge, so that it is not merged again."""
     return bool(graph.named_in(weight, "concat"))
 
 

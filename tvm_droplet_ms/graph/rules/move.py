@@ -120,7 +120,7 @@ def _concat_of_unary(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _same(graph: EGraph, when: Conditions, op: Operator, number: int) -> int | None:
-    """What a class applies an operator to."""
+    """The operand that an operator is applied to in a class; None for no such e-node."""
     for node in graph.named_in(number, *UNARY):
         if when("one function", node.operator == op):
             return node.children[0]

@@ -108,7 +108,7 @@ def _concat_of_slices(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 def _next_piece(
     graph: EGraph, when: Conditions, number: int, source: int, axis: int, begin: int
 ) -> int | None:
-    """Where a slice of a source ends that begins at some place."""
+    """The end of a slice of a source that begins at some place."""
     for node in graph.named_in(number, "strided_slice"):
         pieces = pieces_of(node.operator)
         if len(pieces) != 1 or pieces[0][0] != axis or pieces[0][3] != 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule is, and how it is applied. Imports no TVM."""
+"""Rules, and their application. Imports no TVM."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from ..cases import Case, CaseMaker
 from ..equality.egraph import EGraph
 from ..equality.facts import IllegalTerm, NodeLimit, OtherType
 from ..equality.language import Term
+from ..equality.terms import add_term, known_class
 
 
 class Equality(NamedTuple):
@@ -37,7 +38,7 @@ class Conditions:
         self._without = without
 
     def __call__(self, name: str, holds: bool) -> bool:
-        """Whether a condition holds, or was taken away."""
+        """True if a condition holds, or was taken away."""
         if name not in self._declared:
             raise ValueError(f"condition {name!r} is not declared, these are: {self._declared}")
         return holds or name == self._without
@@ -88,7 +89,7 @@ def declare(
 
 
 class Step(NamedTuple):
-    """What the application of a rule did.
+    """The outcome of the application of a rule.
 
     Attributes
     ----------
@@ -134,9 +135,9 @@ def apply_rule(graph: EGraph, rule: Rule, without: str | None = None) -> Step:
 
 
 def new_equalities(graph: EGraph, rule: Rule) -> list[Equality]:
-    """What a rule finds in an e-graph, rebuilt, that the e-graph does not know."""
+    """The equalities of a rule in an e-graph, rebuilt, that it does not know."""
     found = rule.matches(graph, Conditions(rule.conditions))
-    return [one for one in found if graph.known(one.term) != graph.find(one.number)]
+    return [one for one in found if known_class(graph, one.term) != graph.find(one.number)]
 
 
 def apply_equalities(graph: EGraph, rule: Rule, found: Iterable[Equality]) -> Step:
@@ -147,7 +148,7 @@ def apply_equalities(graph: EGraph, rule: Rule, found: Iterable[Equality]) -> St
         if not rule.exact and getattr(type_, "dtype", None) not in FLOATS:
             continue
         try:
-            added = graph.add_term(term, type_)
+            added = add_term(graph, term, type_)
         except OtherType:
             mistyped += 1
             continue

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..equality.egraph import EGraph
+from ..equality.fingerprint import fingerprint
 from ..rules.rule import Rule, apply_equalities, new_equalities
 
 
@@ -32,7 +33,7 @@ class GraphState:
     @cached_property
     def key(self) -> int:
         """A number that equal states share. It takes as long as a step."""
-        return self.graph.fingerprint(self.origin)
+        return fingerprint(self.graph, self.origin)
 
     def __hash__(self) -> int:
         return self.key

@@ -13,11 +13,12 @@ ResNet-50 v1 with 250 e-nodes, and this one 92.51% (three seeds, 2026-11-24, com
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from ..searchable import Environment, Found
+from .nodes import Child, Node
 
 S = TypeVar("S")
 
@@ -29,7 +30,7 @@ REAL_STEPS = 200
 """The most real steps of an episode."""
 
 DISCOUNT = 0.99
-"""What a return is multiplied with for each step that it is away."""
+"""The factor of a return for each step that it is away."""
 
 EXPLORATION = 0.3
 """The constant of UCT, before the root of twice the logarithm."""
@@ -44,30 +45,6 @@ nothing is found for RepVGG-A0 with 500 e-nodes, with them 95.16% of its cost (t
 
 BETWEEN_PARTS = 8
 """The simulations after which the first state is divided again."""
-
-
-class _Child:
-    """An edge of the tree."""
-
-    def __init__(self, action: str, node: "_Node") -> None:
-        self.action = action
-        self.node = node
-        self.visits = 0
-        self.total = 0.0
-
-    @property
-    def mean(self) -> float:
-        """The mean return; minus infinity before the first visit."""
-        return self.total / self.visits if self.visits else -math.inf
-
-
-class _Node:
-    def __init__(self, state: Any, untried: list[str]) -> None:
-        self.state = state
-        self.untried = untried
-        self.children: dict[str, _Child] = {}
-        self.visits = 0
-        self.done = False
 
 
 class TreeSearch(Generic[S]):
@@ -86,7 +63,7 @@ class TreeSearch(Generic[S]):
         self._rng = np.random.default_rng(seed)
         self._costs: dict[S, float] = {}
         self._steps: dict[tuple[S, str], S | None] = {}
-        self._nodes: dict[S, _Node] = {}
+        self._nodes: dict[S, Node] = {}
         self._means: dict[str, tuple[int, float]] = {}
         self._simulated: list[str] = []
         self._idle = 0
@@ -173,7 +150,7 @@ class TreeSearch(Generic[S]):
             self._begin_simulation()
             self._cost(self._saturated(state))
 
-    def _exhausted(self, node: _Node) -> bool:
+    def _exhausted(self, node: Node) -> bool:
         return node.done or (not node.untried and not node.children)
 
     def _begin_simulation(self) -> None:
@@ -183,9 +160,9 @@ class TreeSearch(Generic[S]):
         if self._found.simulations % BETWEEN_PARTS == 0:
             self._work_by_parts(self._start, PARTS[int(self._rng.integers(len(PARTS)))])
 
-    def _simulate(self, root: _Node) -> None:
+    def _simulate(self, root: Node) -> None:
         self._begin_simulation()
-        path: list[tuple[_Node, _Child]] = []
+        path: list[tuple[Node, Child]] = []
         node, on_path = root, {id(root)}
         while True:
             child = self._expanded(node) if self._may_expand(node) else None
@@ -217,23 +194,23 @@ class TreeSearch(Generic[S]):
             count, mean = self._means.get(action, (0, 0.0))
             self._means[action] = (count + 1, mean + (gain - mean) / (count + 1))
 
-    def _mark_done(self, nodes: list[_Node]) -> None:
+    def _mark_done(self, nodes: list[Node]) -> None:
         for node in nodes:
             done = all(child.node.done for child in node.children.values())
             node.done = not node.untried and done
 
-    def _may_expand(self, node: _Node) -> bool:
+    def _may_expand(self, node: Node) -> bool:
         widened = len(node.children) <= math.sqrt(node.visits)
         return bool(node.untried) and (not node.children or widened)
 
-    def _expanded(self, node: _Node) -> _Child | None:
+    def _expanded(self, node: Node) -> Child | None:
         """A new child. Actions that change nothing are struck off."""
         while node.untried:
             action = self._next_action(node.untried)
             node.untried.remove(action)
             state = self._step(node.state, action)
             if state is not None:
-                node.children[action] = _Child(action, self._node(state))
+                node.children[action] = Child(action, self._node(state))
                 return node.children[action]
         return None
 
@@ -247,7 +224,7 @@ class TreeSearch(Generic[S]):
         best = [action for action in untried if gain(action) == most]
         return best[int(self._rng.integers(len(best)))]
 
-    def _selected(self, node: _Node) -> _Child | None:
+    def _selected(self, node: Node) -> Child | None:
         children = [child for child in node.children.values() if not child.node.done]
         if not children:
             return None
@@ -256,7 +233,7 @@ class TreeSearch(Generic[S]):
         gain = self._first - self._found.cost
         scale = 1 / gain if gain > 0 else 1.0
 
-        def bound(child: _Child) -> float:
+        def bound(child: Child) -> float:
             if child.visits == 0:
                 return math.inf
             return child.mean * scale + EXPLORATION * math.sqrt(2 * visits / child.visits)
@@ -282,9 +259,9 @@ class TreeSearch(Generic[S]):
     def _is_late(self) -> bool:
         return time.perf_counter() > self._end
 
-    def _node(self, state: S) -> _Node:
+    def _node(self, state: S) -> Node:
         if state not in self._nodes:
-            self._nodes[state] = _Node(state, list(self._environment.actions(state)))
+            self._nodes[state] = Node(state, list(self._environment.actions(state)))
         return self._nodes[state]
 
     def _step(self, state: S, action: str) -> S | None:

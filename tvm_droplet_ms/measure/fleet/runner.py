@@ -158,7 +158,7 @@ class FleetRunner(PyRunner):
         return [PromptRunnerFuture(item.future) for item in items]
 
     def remote(self) -> Remote:
-        """What calls functions on the servers, as many at once as there are servers now."""
+        """The caller of functions on the servers, as many at once as there are servers now."""
         count = self._servers.count()
         if self._remote is None or self._remote.workers < count:
             self.close()

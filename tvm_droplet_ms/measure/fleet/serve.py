@@ -25,7 +25,7 @@ PORTS = (9090, 9199)
 """The ports that are tried, the last excluded."""
 
 _ORPHAN_SECS = 1.0
-"""How often the process that listens looks whether the command is there."""
+"""The seconds after which the listening process looks whether the command is there."""
 
 
 def serve(
@@ -127,7 +127,7 @@ class _Outliving:
 
 
 def _describe(error: str) -> str:
-    """What ended a process, by TVM's words for it."""
+    """The signal or status that ended a process, by TVM's words for it."""
     found = re.search(r"error code (-?\d+)", error)
     if found is None:
         return error

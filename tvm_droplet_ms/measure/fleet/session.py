@@ -20,7 +20,7 @@ CONNECT_SECS = 10.0
 """The most seconds that a server may take to answer a connection."""
 
 CRASHED = "its session ended: "
-"""How a server of ``droplet-ms serve`` begins to tell that a kernel ended its process."""
+"""The first words of a server of ``droplet-ms serve`` whose kernel ended its process."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _connect(lease: Lease, limit: float) -> RPCSession | Lost:
 
 
 def _answers(session: RPCSession) -> bool:
-    """Whether a session still takes calls."""
+    """True if a session still takes calls."""
     try:
         session.get_function("tvm.rpc.server.workpath")
     except RPCError:

@@ -78,7 +78,7 @@ class Program:
         return self._process.pid
 
     def has_ended(self) -> bool:
-        """Whether the program has ended."""
+        """True if the program has ended."""
         if self._process.returncode is not None:
             return True
         try:
@@ -116,7 +116,7 @@ class Program:
         return True
 
     def _is_zombie(self) -> bool:
-        """Whether it ended and is not reaped; raises ChildProcessError if it is."""
+        """True if it ended and is not reaped; raises ChildProcessError if it is."""
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, options) is not None
 

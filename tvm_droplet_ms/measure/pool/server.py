@@ -242,7 +242,7 @@ class _Server:
 
 
 def _is_orphan(parent: int) -> bool:
-    """Whether the user's process has ended; its connection closes a moment before it is gone."""
+    """True if the user's process has ended; its connection closes a moment before it is gone."""
     end = time.monotonic() + _PARENT_SECS
     while os.getppid() == parent:
         if time.monotonic() >= end:
@@ -261,7 +261,7 @@ def _delete(directory: str) -> None:
 
 
 def _is_full(directory: str) -> bool:
-    """Whether no more files can be written to the disk of a directory."""
+    """True if no more files can be written to the disk of a directory."""
     try:
         disk = os.statvfs(directory)
     except OSError:

@@ -90,7 +90,7 @@ def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
 
 
 def _is_of_the_system(error: BaseException | None) -> bool:
-    """Whether an exception or one of its causes is the system's and not the task's."""
+    """True if an exception or one of its causes is the system's and not the task's."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in _MACHINERY_ERRORS:

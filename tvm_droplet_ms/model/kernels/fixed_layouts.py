@@ -61,7 +61,7 @@ def _loads(block: Any) -> list[Any]:
 
 
 def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[Any]]) -> bool:
-    """Whether each block that the weight is inlined into reads all of it."""
+    """True if each block that the weight is inlined into reads all of it."""
     inlined = {weight}
     for block, loads in zip(blocks, reads, strict=True):
         for load in loads:
@@ -85,7 +85,7 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
 
 
 def _is_taken_for_copy(block: Any) -> bool:
-    """Whether TVM sees a copy in a block, because it reads one tensor and sums nothing."""
+    """True if TVM sees a copy in a block, because it reads one tensor and sums nothing."""
     return block.init is None and len(block.reads) == len(block.writes) == 1
 
 

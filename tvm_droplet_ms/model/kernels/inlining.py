@@ -34,7 +34,7 @@ _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
 
 
 class Computed(NamedTuple):
-    """What a block computes for one element.
+    """The work of a block for one element.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ def limit_inlining(most: int = MOST_OPERATIONS) -> tvm.transform.Pass:
 
 
 def _computed(blocks: Sequence[Any], outputs: Sequence[Any]) -> list[Computed]:
-    """What blocks compute; a block that encloses others or writes several results has no reads."""
+    """The work of blocks. One that encloses others or writes several results has no reads."""
     results = [block.writes[0].source if len(block.writes) == 1 else None for block in blocks]
     written: dict[Any, int] = {}
     found = []

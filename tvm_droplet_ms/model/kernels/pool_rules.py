@@ -78,7 +78,7 @@ def _tile_average(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
 
 
 def _has_innermost_channels(schedule: Schedule, reduction: SBlockRV) -> bool:
-    """Whether the input's last axis is not pooled, and all axes have constant extents."""
+    """True if the input's last axis is not pooled, and all axes have constant extents."""
     block = schedule.get(reduction)
     if not all(isinstance(axis.dom.extent, IntImm) for axis in block.iter_vars):
         return False  # An adaptive pool whose windows differ in size.

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline needs to use the kernels: a map for ``LegalizeOps``, and schedule rules."""
+"""The parts of a pipeline that use the kernels: a map for ``LegalizeOps``, and schedule rules."""
 
 from collections.abc import Callable
 from typing import Any
 
 from .channelwise import register_channelwise_rule
 from .concatenation import legalize_concatenation, register_concatenation_rule
-from .grouped_convolution import legalize_convolution
-from .packed_groups_rule import register_packed_rule
+from .groups.grouped_convolution import legalize_convolution
+from .groups.packed_groups_rule import register_packed_rule
 from .pool_rules import register_pool_rules
 from .vector_math import vector_math
-from .winograd_rules import register_winograd_rules
+from .winograd.winograd_rules import register_winograd_rules
 
 
 def legalize_map() -> dict[str, Callable[..., Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 CACHE_BYTES = 4 << 20
-"""What the caches are taken to keep: the second level of a core and its part of the third. A
+"""The bytes that caches are taken to keep: the second level of a core and its part of the third. A
 constant, because what is measured differs from run to run and hashes must not."""
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels a schedule can change at all."""
+"""Kernels that a schedule can change at all."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def why_not_schedulable(function: PrimFunc) -> str | None:
 
 
 def has_root_block(function: PrimFunc) -> bool:
-    """Whether the blocks of a kernel lie in one that is named ``root``."""
+    """True if the blocks of a kernel lie in one that is named ``root``."""
     body: Any = function.body
     if not isinstance(body, SBlockRealize) or body.block.name_hint != "root":
         return False

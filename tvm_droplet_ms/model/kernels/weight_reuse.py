@@ -47,7 +47,7 @@ def mark_reused_weights() -> tvm.transform.Pass:
 
 
 def reuses_weights(mod: IRModule) -> bool:
-    """Whether a workload, of one kernel or of many, has a marked one."""
+    """True if a workload, of one kernel or of many, has a marked one."""
     return any(
         isinstance(function, PrimFunc) and REUSES_WEIGHTS in (function.attrs or {})
         for _, function in mod.functions_items()

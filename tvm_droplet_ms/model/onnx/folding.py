@@ -170,7 +170,7 @@ class _Folding:
         return self._array(name).reshape(-1)[0] if name in self._constants else None
 
     def _drop(self, node: NodeProto) -> bool:
-        """Whether a node hands its first input on, and its readers read that instead."""
+        """True if a node hands its first input on, and its readers read that instead."""
         if not _is_standard(node) or not self._hands_on(node):
             return False
         output, source = node.output[0], node.input[0]
@@ -192,7 +192,7 @@ class _Folding:
         return not any(each.name == "is_test" and each.i == 0 for each in node.attribute)
 
     def _fold(self, node: NodeProto) -> bool:
-        """Whether the outputs of a node are constants now."""
+        """True if the outputs of a node are constants now."""
         outputs = self._values(node)
         if outputs is None:
             return False

@@ -12,9 +12,9 @@ import numpy as np
 from .binding import bind_inputs
 from .folding import fold_constants
 from .halves import half_types, to_float32
-from .nodes import prepare_onnx
 from .opset import with_new_opset
 from .order import sort_nodes
+from .rewriting.nodes import prepare_onnx
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the measurements of a run, and a prior, say of points that were not measured."""
+"""Predictions for points that were not measured, from a run's measurements and a prior."""
 
 from collections.abc import Container, Mapping, Sequence
 from itertools import islice

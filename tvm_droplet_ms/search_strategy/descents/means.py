@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is expected of a point before the Gaussian process explains the rest."""
+"""Mean functions of the Gaussian process."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -49,7 +49,7 @@ class ConstantMean:
 
 
 class TreesMean:
-    """What trees over vectors learn from the measurements: they rank better than a process.
+    """Trees over vectors, fitted to the measurements: they rank better than a process.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ class TreesMean:
         self._trees = VectorTrees.fit(vectors, values)
 
     def of_measured(self) -> np.ndarray | None:
-        """What trees say that have not seen the measurement."""
+        """Out-of-fold predictions of the trees."""
         return self._measured
 
     def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
-        """What the trees say."""
+        """The predictions of the trees."""
         return self._trees.predict(vectors)
 
 
@@ -109,11 +109,11 @@ class PriorMean:
             self._measured = self._measured + out_of_fold(vectors, errors)
 
     def of_measured(self) -> np.ndarray:
-        """What was expected of them by what had not seen their measurement."""
+        """Out-of-fold predictions for the measured points."""
         return self._measured
 
     def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray:
-        """What the prior says, or would say as far as a draft can tell, corrected."""
+        """The corrected predictions of the prior, or of the draft in its place."""
         predicted = self._predicted(points, vectors)
         if self._correction is not None:
             predicted = predicted + self._correction.predict(vectors)

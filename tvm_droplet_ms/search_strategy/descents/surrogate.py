@@ -11,8 +11,8 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 
 from ..candidates import Candidate
 from ..design_spaces import SpacePoint
+from ..drafting.latent_draft import LatentDraft
 from ..explorers.base import SearchContext
-from ..latent_draft import LatentDraft
 from ..published.decisions import Prober
 from ..surrogate.acquisition import by_expected_improvement
 from .base import Batch

@@ -49,7 +49,7 @@ class TriedPoints:
         self._modules.setdefault(point, None if candidate is None else candidate.module)
 
     def is_tried(self, point: SpacePoint) -> bool:
-        """Whether the module of a point was measured, or the point is rejected."""
+        """True if the module of a point was measured, or the point is rejected."""
         module = self._modules.get(point, math.inf)
         return module is None or module in self._measured
 

@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 
 from ..candidates import Replayer
 from ..design_spaces import DesignSpaces, SpacePoint
-from ..draft import TaskDraft
+from ..drafting.draft import TaskDraft
 from ..history import History, Measured
 from ..prior import CostModelPrior
 from ..published import search as published

@@ -13,8 +13,8 @@ import numpy as np
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import Candidate
-from ..draft import TaskDraft
-from ..latent_draft import LatentDraft
+from ..drafting.draft import TaskDraft
+from ..drafting.latent_draft import LatentDraft
 from .base import Exploration, SearchContext
 
 LEAST_RANDOM = 16

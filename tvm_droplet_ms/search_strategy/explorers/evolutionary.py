@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureC
 
 from ..candidates import REPEATED_SUM, Candidate
 from ..published.evolution import Evolution
-from ..soundness import repeated_sum
+from ..screening.soundness import repeated_sum
 from .base import Exploration, Explorer, SearchContext
 
 
@@ -80,7 +80,7 @@ class EvolutionaryExploration(Evolution, Exploration):
         self._dropped = search.replayer.dropped
 
     def _accepts(self, candidate: Candidate) -> bool:
-        """Whether a candidate may be measured."""
+        """True if a candidate may be measured."""
         if repeated_sum(candidate.schedule.mod) is None:
             return True
         self._dropped[REPEATED_SUM] += 1

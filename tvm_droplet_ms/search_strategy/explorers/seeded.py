@@ -142,7 +142,7 @@ class SeededExploration(Exploration):
 
 
 def is_point_of(spaces: DesignSpaces, point: SpacePoint) -> bool:
-    """Whether the design spaces have the point's sketch, its decisions, and its loops' extents.
+    """True if the design spaces have the point's sketch, its decisions, and its loops' extents.
 
     TVM repairs other illegal values on replay, but a wrong number of tile factors raises and a
     zero among them ends the process.

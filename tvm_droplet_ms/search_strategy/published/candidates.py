@@ -120,7 +120,7 @@ def mean(secs: Sequence[float]) -> float:
 
 
 def is_for_target(record: TuningRecord, target: Target) -> bool:
-    """Whether a record was measured on a target; a record without a target may have been."""
+    """True if a record was measured on a target; a record without a target may have been."""
     # One read back from JSON is another object, with its attributes in another order.
     return record.target is None or bool(structural_equal(record.target, target))
 
@@ -199,7 +199,7 @@ class History:
         return len(self._times)
 
     def __contains__(self, candidate: Candidate) -> bool:
-        """Whether a candidate's module was measured, failures included."""
+        """True if a candidate's module was measured, failures included."""
         return candidate.module in self._times
 
     def secs(self, candidate: Candidate) -> tuple[float, ...]:

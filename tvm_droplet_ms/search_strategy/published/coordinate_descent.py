@@ -89,7 +89,7 @@ def fastest_significant(times: Mapping[Point, Times | None], incumbent: Times) -
 def is_faster(
     candidate: Sequence[float], incumbent: Sequence[float], p_value: float = P_VALUE
 ) -> bool:
-    """Whether a candidate is faster than the incumbent beyond the noise of its repeats.
+    """True if a candidate is faster than the incumbent beyond the noise of its repeats.
 
     Its mean must be lower, and Student's t-test must reject that both are equal. Where either was
     timed only once, or no repeat differs, the lower mean decides alone.

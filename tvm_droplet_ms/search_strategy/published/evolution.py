@@ -86,7 +86,7 @@ class Evolution:
         return list(chosen.values())
 
     def _accepts(self, candidate: Candidate) -> bool:
-        """Whether a candidate may be measured; the postprocessors have passed it."""
+        """True if a candidate may be measured; the postprocessors have passed it."""
         return True
 
     def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the surrogate sees each kind of decision: its values, and their columns. Imports no TVM."""
+"""Each kind of decision as the surrogate sees it: its values, and their columns. Imports no TVM."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm.ir import IRModule
 
-from ..errors import ModelError
+from ...session.errors import ModelError
 from .extents import Dims, Shapes, check_dims, check_shapes
 from .imported import ImportedModel
 
@@ -112,5 +112,5 @@ def _refuse_constants(constants: Mapping[str, Any] | None) -> None:
 
 
 def _is_torch(model: Any) -> bool:
-    """Whether this is an object of PyTorch. Asks the classes' modules, to import no PyTorch."""
+    """True if this is an object of PyTorch. Asks the classes' modules, to import no PyTorch."""
     return any(base.__module__.partition(".")[0] == "torch" for base in type(model).__mro__)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ModelError
+from ...session.errors import ModelError
 
 Shapes = Mapping[str, Sequence[int]]
 Dims = Mapping[str, int]
 
 EXAMPLES = (("batch", 1), ("height", 224), ("width", 224), ("seq", 128), ("len", 128))
-"""What a message proposes for an extent whose name contains such a word; 1 for others."""
+"""The extents that a message proposes whose name contains such a word; 1 for others."""
 
 
 @dataclass(frozen=True)

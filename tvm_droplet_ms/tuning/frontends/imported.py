@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
-from ..errors import ModelError
+from ...session.errors import ModelError
 from .integer_inputs import IntegerUse, integer_uses
 
 Arrays = list[np.ndarray]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an integer input of a graph can be: an index, one of some values, or a mask."""
+"""Kinds of integer inputs of a graph: an index, one of some values, or a mask."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ _INDEXED = {
 
 @dataclass
 class IntegerUse:
-    """What an integer input is used as.
+    """The use of an integer input.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class IntegerUse:
 
 
 def integer_uses(mod: IRModule) -> list[IntegerUse]:
-    """What each parameter of ``main`` is used as, where it is of integers.
+    """The use of each parameter of ``main`` that is of integers.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from ...model.onnx.binding import true_inputs
 from ...model.onnx.operators import UnsupportedNode, more_operators
 from ...model.onnx.order import named
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
-from ..errors import ModelError
+from ...session.errors import ModelError
 from .extents import resolve_shapes
 from .imported import ImportedModel, check_inputs
 from .onnx_difference import first_different_node

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...model.onnx.binding import true_inputs
-from ..errors import ModelError
+from ...session.errors import ModelError
 from .extents import DeclaredInput
 
 if TYPE_CHECKING:

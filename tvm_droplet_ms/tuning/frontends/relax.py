@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
-from ..errors import ModelError
+from ...session.errors import ModelError
 from .imported import ImportedModel, check_inputs
 
 

@@ -103,7 +103,7 @@ def as_array(value: Any) -> Array | None:
 
 
 def _is_large(value: Any) -> bool:
-    """Whether a constant has more elements than are computed with here."""
+    """True if a constant has more elements than are computed with here."""
     if not isinstance(value, GenericConst):
         return False
     return prod(int(extent) for extent in value.value.shape) > _MOST_INPUT

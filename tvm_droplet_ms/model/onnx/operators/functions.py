@@ -102,7 +102,7 @@ def _value_info(name: str, value: Any) -> Any:
 
 
 def is_better_expanded(node: Any, inputs: Sequence[Any]) -> bool:
-    """Whether TVM's converter of a node is wrong, where ONNX's definition is right.
+    """True if TVM's converter of a node is wrong, where ONNX's definition is right.
 
     TVM 0.27 gives constants for the mean and the deviation of a ``LayerNormalization``, and cannot
     compile an ``RMSNormalization`` over all axes.

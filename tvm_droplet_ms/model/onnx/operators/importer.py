@@ -126,7 +126,7 @@ def derive_importer(base: Any) -> Any:
             return value
 
         def _is_known(self, node: Any) -> bool:
-            """Whether there is a converter. Some of TVM's are for operators of ONNX Runtime."""
+            """True if there is a converter. Some of TVM's are for operators of ONNX Runtime."""
             if node.op_type in _OF_ONNX_RUNTIME and node.domain != "com.microsoft":
                 return False
             return node.op_type in converters() or node.op_type in tvms()
@@ -216,7 +216,7 @@ def _shown(node: Any) -> str:
 
 
 def _is_empty_list(attribute: Any) -> bool:
-    """Whether an attribute is a list without elements."""
+    """True if an attribute is a list without elements."""
     kind = type(attribute)
     lists = {kind.FLOATS: "floats", kind.INTS: "ints", kind.STRINGS: "strings"}
     return attribute.type in lists and not getattr(attribute, lists[attribute.type])

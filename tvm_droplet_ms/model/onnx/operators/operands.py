@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What converters ask of the inputs of a node."""
+"""Questions of converters on the inputs of a node."""
 
 from collections.abc import Sequence
 from typing import Any

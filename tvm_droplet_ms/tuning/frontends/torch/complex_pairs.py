@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ModelError
+from ....session.errors import ModelError
 
 _EXPECTED = (
     "expected transforms, products, absolute values, and real and imaginary parts; export the "

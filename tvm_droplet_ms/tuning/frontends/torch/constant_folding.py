@@ -27,7 +27,7 @@ _VIEWS = (
     "unsqueeze.default",
     "view.default",
 )
-"""What costs nothing in a compiled model, and would be memory here."""
+"""Operators that cost nothing in a compiled model, and would be memory here."""
 
 
 def constant(index: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from ...errors import ModelError
+from ....session.errors import ModelError
 from . import recurrent
 
 

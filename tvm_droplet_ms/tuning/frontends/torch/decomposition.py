@@ -4,7 +4,7 @@
 import functools
 from typing import Any
 
-from ...errors import ModelError
+from ....session.errors import ModelError
 from .loading import line_of
 from .recurrent import KEPT, has_projections
 from .rules import RULES

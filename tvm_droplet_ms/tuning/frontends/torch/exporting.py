@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...errors import ModelError
+from ....session.errors import ModelError
 from .loading import first_line
 
 CACHE_NOTE = (

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from ...errors import ModelError
+from ....session.errors import ModelError
 from .constant_folding import constant
 from .converters import CONVERTERS
 from .loading import first_line, line_of

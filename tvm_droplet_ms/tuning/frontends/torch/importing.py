@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ModelError
+from ....session.errors import ModelError
 from ..imported import Arrays, ImportedModel, Reference, check_inputs
 from ..relax import bind_shapes
 from .arrays import as_array, as_tensor

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelError
+from ....session.errors import ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -42,12 +42,12 @@ def import_pytorch() -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """What an exception says, in one line."""
+    """The message of an exception, in one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].strip()
 
 
 def line_of(node: Any) -> str:
-    """Where in a model's code a node comes from, for a sentence."""
+    """The place in a model's code that a node comes from, for a sentence."""
     lines = (node.meta.get("stack_trace") or "").strip().splitlines()
     return f" ({lines[-1].strip()})" if lines else ""
 

@@ -17,7 +17,7 @@ KEPT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 
 
 class _Kind(NamedTuple):
-    """How PyTorch's cell differs from ONNX's: the place of each of ONNX's gates in PyTorch's."""
+    """A cell of PyTorch beside ONNX's: the place of each of ONNX's gates in PyTorch's."""
 
     converter: Any
     gates: tuple[int, ...]
@@ -33,7 +33,7 @@ KINDS = {
 
 
 def has_projections(node: Any) -> bool:
-    """Whether a node is an LSTM whose hidden state is narrower than its cell state."""
+    """True if a node is an LSTM whose hidden state is narrower than its cell state."""
     _, _, parameters, has_biases, *_ = node.args
     layers = int(node.args[4]) * (2 if node.args[7] else 1)
     return len(parameters) != (4 if has_biases else 2) * layers

@@ -14,7 +14,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def leaves_open(torch: Any, program: Any, shapes: Shapes) -> bool:
-    """Whether a program leaves extents open, and ``shapes`` has all of them, and fits."""
+    """True if a program leaves extents open, and ``shapes`` has all of them, and fits."""
     kind = torch.export.graph_signature.InputKind.USER_INPUT
     names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is kind}
     is_open = False

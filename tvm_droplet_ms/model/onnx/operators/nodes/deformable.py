@@ -14,7 +14,7 @@ from ..refusal import UnsupportedNode
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Where the kernel of a two-dimensional convolution reads."""
+    """The places that the kernel of a two-dimensional convolution reads."""
 
     size: tuple[int, int]
     kernel: tuple[int, int]
@@ -63,7 +63,7 @@ class DeformConv(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 def _columns(
     geometry: _Geometry, data: te.Tensor, offset: te.Tensor, mask: te.Tensor | None = None
 ) -> te.Tensor:
-    """What each element of the kernel reads: (batch, channels, kernel, height, width)."""
+    """The values that each kernel element reads: (batch, channels, kernel, height, width)."""
     height, width = geometry.size
     taps = geometry.kernel[0] * geometry.kernel[1]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which elements a ``Resize`` of ONNX reads along an axis, and with which weights.
+"""The elements that a ``Resize`` of ONNX reads along an axis, and their weights.
 
 The equations are those of ONNX's operator ``Resize``, in float32 as ONNX Runtime computes them
 (``onnxruntime/core/providers/cpu/tensor/upsamplebase.h``): where a coordinate lies between two
@@ -42,7 +42,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Method:
-    """How a ``Resize`` interpolates.
+    """The interpolation of a ``Resize``.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Taps:
-    """What is read along an axis.
+    """The elements that each place reads along an axis, and their weights.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _coordinates(axis: Axis, mode: str) -> Any:
 
 
 def taps(axis: Axis, method: Method) -> Taps:
-    """What is read along an axis, and with which weights.
+    """The elements that are read along an axis, and their weights.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from ...pads import same_padding
+from ...rewriting.pads import same_padding
 from ..operands import shape_of, text
 from ..refusal import UnsupportedNode
 

@@ -162,7 +162,7 @@ def _aligned(bb: Any, value: Any, data: Any, attr: dict[str, Any]) -> Any:
 
 
 def _as_column(bb: Any, value: Any) -> Any:
-    """What belongs to the rows of the first factor, as a column."""
+    """A scale or zero point of the rows of the first factor, as a column."""
     if value is None or len(shape_of(value)) != 1 or shape_of(value) == [1]:
         return value
     return bb.emit(relax.op.expand_dims(value, -1))

@@ -20,7 +20,7 @@ GATES: dict[str, int] = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 @dataclass(frozen=True)
 class Cell:
-    """What sets one cell apart from others.
+    """The properties of a kind of cell.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether the candidate's product needs the reset gates of all units."""
+        """True if the candidate's product needs the reset gates of all units."""
         return self.kind == "GRU" and not self.reset_after
 
     def limited(self, gate: Any) -> Any:

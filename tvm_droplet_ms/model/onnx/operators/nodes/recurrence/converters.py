@@ -23,7 +23,7 @@ _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "
 
 
 class _Recurrent(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """What the three operators share."""
+    """The base of the converters of the three operators."""
 
     kind: ClassVar[Kind]
 
@@ -144,7 +144,7 @@ def _lengths(bb: Any, lengths: Any, layer: Layer) -> Any:
 
 
 def _split_bias(bb: Any, pack: Packer, bias: Any, cell: Cell, operands: Operands) -> Any:
-    """What is added to the products of the inputs: one row, as long as there are gates.
+    """The biases that are added to the products of the inputs: one row, as long as there are gates.
 
     A GRU that resets after the product keeps the last bias of the state apart.
     """

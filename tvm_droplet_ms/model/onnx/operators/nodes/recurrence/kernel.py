@@ -54,7 +54,7 @@ def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tens
 
 
 class _Kernel(Steps):
-    """What a step does with a tile."""
+    """One step of a tile."""
 
     def _phases(self) -> list[Callable[..., None]]:
         if self._cell.is_two_phase:

@@ -134,7 +134,7 @@ class Steps:
             phase(step, direction, tile, [block * size + each for each in range(size)])
 
     def _phases(self) -> list[Callable[..., None]]:
-        """What is done in a step for each tile, one after the other."""
+        """The work of a step for each tile, one after the other."""
         raise NotImplementedError
 
     def _row(self, step: Any, direction: Any, batch: Any) -> Any:

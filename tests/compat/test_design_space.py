@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of bytes are not tensorized: TVM's rules for it do not compile, or are wrong."""
+
+import numpy as np
+
+from tvm import te
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.space_generator import ScheduleFn
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.compat.design_space import FROM_TARGET, sound_space
+from tvm_droplet_ms.kernel_tuning import tune_kernel
+from tvm_droplet_ms.kernel_tuning.call import module_of
+from tvm_droplet_ms.kernel_tuning.check import verification
+
+VNNI = Target({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
+
+
+def bytes_product():
+    """A product of bytes, whose weights are not packed."""
+    a = te.placeholder((32, 64), "uint8", name="a")
+    b = te.placeholder((64, 64), "int8", name="b")
+    k = te.reduce_axis((0, 64), "k")
+
+    def dot(i, j):
+        return te.sum(a[i, k].astype("int32") * b[j, k].astype("int32"), k)
+
+    return module_of(te.create_prim_func([a, b, te.compute((32, 64), dot, name="c")]))
+
+
+def traces(mod, space):
+    with fast_tune_contexts():
+        context = TuneContext(mod, target=VNNI, space_generator=space)
+        return [str(schedule.trace) for schedule in context.generate_design_space()]
+
+
+def test_products_of_bytes_are_not_tensorized():
+    mod = bytes_product()
+    # TVM's own rules do: where they no longer do, or do it rightly, this file can go.
+    assert any("tensorize" in trace for trace in traces(mod, FROM_TARGET))
+    found = traces(mod, sound_space(FROM_TARGET, mod, VNNI))
+    assert found and not any("tensorize" in trace for trace in found)
+
+
+def test_other_kernels_spaces_and_cpus_are_left_alone():
+    floats = module_of(te.create_prim_func(te_workload.matmul(8, 8, 8)))
+    own = ScheduleFn(lambda _: None)
+    arm = Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+    assert sound_space(FROM_TARGET, floats, VNNI) == FROM_TARGET
+    assert sound_space(own, bytes_product(), VNNI) is own
+    assert sound_space(FROM_TARGET, bytes_product(), arm) == FROM_TARGET
+
+
+def test_a_product_of_bytes_is_tuned_here(tmp_path, monkeypatch):
+    """On a CPU with VNNI each trial failed."""
+    monkeypatch.setattr(verification, "ROUNDS", 1)
+    result = tune_kernel(
+        bytes_product(),
+        trials=2,
+        work_dir=tmp_path,
+        strategy=DropletStrategy(prior=None, draft=None),
+        progress=None,
+    )
+    assert result.verified and not result.failures
+    generator = np.random.default_rng(0)
+    a = generator.integers(0, 256, (32, 64)).astype("uint8")
+    b = generator.integers(-128, 128, (64, 64)).astype("int8")
+    found = result(a, b, np.zeros((32, 64), "int32"))[2]
+    np.testing.assert_array_equal(found, a.astype("int32") @ b.T.astype("int32"))

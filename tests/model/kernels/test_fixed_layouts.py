@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights whose layout TVM must not choose."""
+
+import random
+
+import numpy as np
+import pytest
+from tvm_ffi import structural_equal
+
+import tvm
+from tvm import relax
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.target import Target
+from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.model.kernels.fixed_layouts import FREE, keep_layouts
+from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
+from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.compile.lowering import lower
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+RATES = MachineRates(100e9, (1000,), (10e9,))
+GENERATOR = np.random.default_rng(0)
+
+
+def module(shape, body):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x], attrs={"num_input": 1}):
+        with builder.dataflow():
+            result = builder.emit_output(body(builder.emit, x))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+BIAS = GENERATOR.standard_normal((1, 64)).astype("float32")
+WEIGHT = GENERATOR.standard_normal((64, 64)).astype("float32")
+
+
+def quarters(emit, y):
+    return [
+        emit(relax.op.strided_slice(y, [1], [start], [start + 16], [1]))
+        for start in range(0, 64, 16)
+    ]
+
+
+def cell(emit, x):
+    """A product of the four quarters of a biased input, as in the cell of an LSTM."""
+    a, b, c, d = quarters(emit, emit(relax.op.add(x, relax.const(BIAS))))
+    return emit(relax.op.add(emit(relax.op.multiply(a, b)), emit(relax.op.multiply(c, d))))
+
+
+def first_quarter(emit, x):
+    return emit(relax.op.tanh(quarters(emit, emit(relax.op.add(x, relax.const(BIAS))))[0]))
+
+
+def free_weights(lowered):
+    """The numbers of the free weights of each kernel of a lowered module."""
+    kernels = [f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+    return [[int(n) for n in (f.attrs or {}).get(FREE, ())] for f in kernels]
+
+
+@pytest.mark.parametrize("make", [cell, first_quarter])
+def test_a_kernel_that_reads_parts_of_a_weight_computes_what_numpy_does(make):
+    register_schedule_rules()
+    mod = module((1, 64), make)
+    assert free_weights(lower(mod, TARGET)) == [[]]
+    x = GENERATOR.standard_normal((1, 64)).astype("float32")
+    a, b, c, d = np.split(x + BIAS, 4, axis=1)
+    expected = a * b + c * d if make is cell else np.tanh(a)
+    for seed in range(3):
+        kernels = ModelKernels(mod, TARGET, MemoryDatabase())
+        kernels.pick(None, RATES, seed)
+        assert not kernels.picks.unscheduled
+        np.testing.assert_allclose(kernels.compile()([x])[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def whole(emit, x):
+    """A product, a bias that is read twice, and an activation."""
+    y = emit(relax.op.add(emit(relax.op.matmul(x, relax.const(WEIGHT))), relax.const(BIAS)))
+    return emit(relax.op.multiply(y, emit(relax.op.sigmoid(y))))
+
+
+def mean(emit, x):
+    return emit(relax.op.mean(emit(relax.op.add(x, relax.const(BIAS))), [1]))
+
+
+def broadcast(emit, x):
+    return emit(relax.op.multiply(x, relax.const(BIAS)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "make", "free"),
+    [((1, 64), whole, [1, 2]), ((1, 64), mean, [1]), ((8, 64), broadcast, [1])],
+)
+def test_weights_that_are_read_as_a_whole_stay_free(shape, make, free):
+    lowered = lower(module(shape, make), TARGET)
+    assert free in free_weights(lowered)
+    assert structural_equal(keep_layouts()(lowered), lowered)
+
+
+def test_a_table_that_is_looked_up_stays_as_it_is():
+    """So that its workload does too: TVM never packs it."""
+
+    def look_up(emit, x):
+        return emit(relax.op.take(relax.const(WEIGHT), emit(relax.op.astype(x, "int32")), axis=0))
+
+    assert [0] in free_weights(lower(module((4,), look_up), TARGET))
+
+
+@pytest.mark.parametrize("is_pipeline", [False, True])
+def test_kernels_of_symbolic_shapes_are_left_alone(is_pipeline, tmp_path):
+    mod = module((tvm.tirx.Var("n", "int64"), 64), whole)
+    if is_pipeline:
+        tune = relax.get_pipeline(
+            "droplet_tuning",
+            total_trials=0,
+            target=TARGET,
+            work_dir=str(tmp_path),
+            cpu_weight_prepack=True,
+        )
+        assert len(free_weights(tune(mod))) == 1
+    else:
+        assert free_weights(lower(mod, TARGET)) == [[1, 2]]
+
+
+def turned(emit, x):
+    """A transposed convolution: a block of its kernel turns the weight's axes."""
+    weight = relax.const(np.array([[[-1.5], [2.5]]], "float32"))
+    return emit(relax.op.nn.conv1d_transpose(x, weight, strides=2))
+
+
+def wrong_schedules(function, draws=24):
+    """How many random schedules of the turned kernel, by their postprocessors, are wrong."""
+    mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    with fast_tune_contexts():
+        context = TuneContext(mod, target=TARGET, space_generator="post-order-apply", rand_state=1)
+        schedules = list(context.generate_design_space())
+        replayer = Replayer(mod, list(context.space_generator.postprocs), random.Random(0))
+    found = RandomExploration(replayer, schedules, History(mod, TARGET)).ask(draws)
+    arrays = [np.array([[[2.0]]], "float32"), np.array([[[-1.5], [2.5]]], "float32")]
+    wrong = 0
+    for candidate in found:
+        result = tvm.runtime.tensor(np.zeros((1, 2, 1), "float32"))
+        run = tvm.compile(candidate.schedule.mod, TARGET)["main"]
+        run(*map(tvm.runtime.tensor, arrays), result)
+        wrong += not np.allclose(result.numpy().ravel(), [-3.0, 5.0])
+    return wrong
+
+
+def test_a_weight_that_a_block_turns_is_not_packed_by_the_turned_index():
+    lowered = lower(module((1, 1, 1), turned), TARGET)
+    assert free_weights(lowered) == [[]]
+    (kernel,) = (f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    assert wrong_schedules(kernel) == 0
+    assert wrong_schedules(kernel.with_attr(FREE, [1])) > 0

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vectors of lengths that LLVM keeps in registers: which, and that they compute the same."""
+
+import random
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.target import Target
+from tvm.tirx import ForKind
+from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.screening.native_vectors import (
+    NativeVectors,
+    native_lanes,
+    with_native_vectors,
+)
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+ROWS, COLUMNS, INNER = 16, 24, 32
+
+
+def product(columns: int = COLUMNS) -> tvm.IRModule:
+    """A matmul with so many columns."""
+    left = te.placeholder((ROWS, INNER), name="left")
+    right = te.placeholder((INNER, columns), name="right")
+    k = te.reduce_axis((0, INNER), name="k")
+    out = te.compute(
+        (ROWS, columns), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="out"
+    )
+    return tvm.IRModule({"main": te.create_prim_func([left, right, out])})
+
+
+@pytest.mark.parametrize(
+    ("extent", "itemsize", "lanes"),
+    [
+        (24, 4, 8),
+        (48, 4, 16),
+        (20, 4, 4),
+        (40, 4, 8),
+        # Powers of two, vectors that fit, and those without a part worth having stay as they are.
+        (32, 4, 32),
+        (64, 4, 64),
+        (12, 4, 12),
+        (16, 4, 16),
+        (18, 4, 18),
+        (49, 4, 49),
+        (1, 4, 1),
+        # A register holds 64 bytes and 8 doubles.
+        (48, 1, 48),
+        (12, 8, 4),
+        (48, 8, 8),
+    ],
+)
+def test_lanes(extent, itemsize, lanes):
+    assert native_lanes(extent, itemsize) == lanes
+
+
+def test_an_odd_vector_is_split():
+    schedule = Schedule(product())
+    block = schedule.get_sblock("out")
+    i, j, k = schedule.get_loops(block)
+    schedule.reorder(i, k, j)
+    schedule.vectorize(j)
+    assert NativeVectors().apply(schedule)
+    loops = [schedule.get(loop) for loop in schedule.get_loops(schedule.get_sblock("out"))]
+    assert [(int(loop.extent), loop.kind) for loop in loops[2:]] == [
+        (3, ForKind.UNROLLED),
+        (8, ForKind.VECTORIZED),
+    ]
+
+
+@pytest.mark.parametrize(("columns", "is_kept"), [(30, False), (24, True), (10, True)])
+def test_a_vector_that_cannot_be_split_is_refused_in_a_reduction(columns, is_kept):
+    schedule = Schedule(product(columns))
+    i, j, k = schedule.get_loops(schedule.get_sblock("out"))
+    schedule.reorder(i, k, j)
+    schedule.vectorize(j)
+    assert NativeVectors().apply(schedule) is is_kept
+
+
+def test_an_elementwise_block_keeps_its_vectors():
+    data = te.placeholder((8, 49), name="data")
+    out = te.compute((8, 49), lambda i, j: data[i, j] + 1.0, name="out")
+    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([data, out])}))
+    schedule.vectorize(schedule.get_loops(schedule.get_sblock("out"))[1])
+    assert NativeVectors().apply(schedule)
+    assert vectors(schedule) == [49]
+
+
+def test_only_postprocessors_of_cpus_get_it():
+    def names(kind: Target) -> list[str]:
+        context = TuneContext(product(), target=kind, space_generator="post-order-apply")
+        assert context.space_generator is not None
+        postprocs = context.space_generator.postprocs or []
+        return [str(each).rpartition(".")[2] for each in with_native_vectors(postprocs, kind)]
+
+    found = names(TARGET)
+    assert found.index("NativeVectors") == found.index("RewriteParallelVectorizeUnroll") + 1
+    assert found.index("NativeVectors") < found.index("RewriteReductionBlock")
+    assert "NativeVectors" not in names(Target("nvidia/nvidia-a100"))
+
+
+def test_sampled_schedules_have_no_odd_vectors_and_compute_the_product():
+    mod = product()
+    context = TuneContext(mod, target=TARGET, space_generator="post-order-apply", rand_state=1)
+    spaces = context.generate_design_space()
+    postprocs = with_native_vectors(context.space_generator.postprocs, TARGET)
+    replayer = Replayer(mod, postprocs, random.Random(0))
+    generator = np.random.default_rng(0)
+    left = generator.normal(size=(ROWS, INNER)).astype("float32")
+    right = generator.normal(size=(INNER, COLUMNS)).astype("float32")
+    found = 0
+    for seed in range(20):
+        space = Schedule(mod, seed=seed + 1)
+        trace = spaces[seed % len(spaces)].trace
+        trace.apply_to_schedule(space, remove_postproc=True, decision_provider=lambda *_: None)
+        candidate = replayer.replay(space.trace)
+        if candidate is None:
+            continue
+        lanes = vectors(candidate.schedule)
+        assert all(native_lanes(each, 4) == each for each in lanes)
+        odd = any("unroll" in str(each.kind.name).lower() for each in candidate.trace.insts)
+        if odd and found < 3:
+            found += 1
+            out = tvm.runtime.empty((ROWS, COLUMNS), "float32")
+            module = tvm.compile(candidate.schedule.mod, TARGET)
+            module(tvm.runtime.tensor(left), tvm.runtime.tensor(right), out)
+            np.testing.assert_allclose(out.numpy(), left @ right, rtol=1e-5, atol=1e-5)
+    assert not any("NativeVectors" in reason for reason in replayer.dropped)
+    assert found
+
+
+def vectors(schedule: Schedule) -> list[int]:
+    """The extents of all vectorized loops."""
+    loops = [
+        schedule.get(loop)
+        for block in schedule.get_child_blocks(schedule.get_sblock("root"))
+        for loop in schedule.get_loops(block)
+    ]
+    return [int(loop.extent) for loop in loops if loop.kind == ForKind.VECTORIZED]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules that compute something else than their workload."""
+
+import random
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import te
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.search_strategy.candidates import REPEATED_SUM, Replayer
+from tvm_droplet_ms.search_strategy.screening.soundness import repeated_sum
+
+
+def workload():
+    """out[i] = sum over j of a[i, j] * (sum over k of a[i, k]): 4 rows of 5."""
+    a = te.placeholder((4, 5), name="a")
+    k, j = te.reduce_axis((0, 5), "k"), te.reduce_axis((0, 5), "j")
+    row = te.compute((4,), lambda i: te.sum(a[i, k], axis=k), name="row")
+    out = te.compute((4,), lambda i: te.sum(a[i, j] * row[i], axis=j), name="out")
+    return IRModule({"main": te.create_prim_func([a, out])})
+
+
+def scheduled(depth):
+    """The inner sum where it is used: at row `depth` of the loops over i and j."""
+    schedule = Schedule(workload(), debug_mask="none")
+    loop = schedule.get_loops(schedule.get_sblock("out"))[depth]
+    schedule.compute_at(schedule.get_sblock("row"), loop, preserve_unit_loops=True)
+    return schedule
+
+
+def is_right(mod):
+    array = np.random.default_rng(0).standard_normal((4, 5)).astype("float32")
+    result = tvm.runtime.tensor(np.zeros(4, "float32"))
+    tvm.compile(mod, target="llvm")["main"](tvm.runtime.tensor(array), result)
+    return np.allclose(result.numpy(), array.sum(axis=1) ** 2, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("depth", "found"), [(0, None), (1, "row_update")])
+def test_a_sum_in_a_loop_that_it_does_not_depend_on(depth, found):
+    schedule = scheduled(depth)
+    assert repeated_sum(schedule.mod) is None and is_right(schedule.mod)
+    assert ms.postproc.RewriteReductionBlock().apply(schedule)
+    assert repeated_sum(schedule.mod) == found
+    assert is_right(schedule.mod) is (found is None)
+
+
+def test_an_initialisation_inside_of_the_loop_is_right():
+    schedule = scheduled(1)
+    block = schedule.get_sblock("row")
+    schedule.decompose_reduction(block, schedule.get_loops(block)[2])
+    assert repeated_sum(schedule.mod) is None and is_right(schedule.mod)
+
+
+@pytest.mark.parametrize(("depth", "dropped"), [(0, 0), (1, 1)])
+def test_such_schedules_are_dropped_and_counted(depth, dropped):
+    replayer = Replayer(workload(), [ms.postproc.RewriteReductionBlock()], random.Random(0))
+    candidate = replayer.replay(scheduled(depth).trace)
+    assert (candidate is None) is bool(dropped)
+    assert replayer.dropped[REPEATED_SUM] == dropped

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a work directory's database, with and without faulty lines."""
+
+import json
+
+import pytest
+
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.target import Target
+from tvm.te import create_prim_func
+from tvm_droplet_ms import open_database
+
+TARGET = Target({"kind": "llvm", "num-cores": 4})
+RECORDS = "database_tuning_record.json"
+WORKLOADS = "database_workload.json"
+
+
+def module(extent):
+    a = te.placeholder((extent,), name="A")
+    b = te.compute((extent,), lambda i: a[i] * 2.0, name="B")
+    return tvm.IRModule({"main": create_prim_func([a, b])})
+
+
+def trace(mod, inner):
+    sch = Schedule(mod, debug_mask="none")
+    loop = sch.get_loops(sch.get_sblock("B"))[0]
+    extent = int(sch.get(loop).extent)
+    sch.split(loop, sch.sample_perfect_tile(loop, 2, decision=[extent // inner, inner]))
+    return sch.trace
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+    """Two workloads and five records, one of them failed."""
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+    for extent, times in [(64, [1e-3, 2e-3, 1e10]), (32, [3e-3, 4e-3])]:
+        mod = module(extent)
+        workload = database.commit_workload(mod)
+        for step, secs in enumerate(times):
+            record = TuningRecord(trace(mod, 2 << step), workload, [secs], TARGET)
+            database.commit_tuning_record(record)
+    return tmp_path
+
+
+def lines_of(path):
+    return path.read_text().splitlines()
+
+
+def replace_line(path, number, line):
+    """Replace a line; numbering starts at 1."""
+    lines = lines_of(path)
+    lines[number - 1] = line
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def refused(work_dir):
+    """Error message for a database that cannot be opened. The files must stay unchanged."""
+    before = contents(work_dir)
+    with pytest.raises(ValueError) as raised:
+        open_database(str(work_dir))
+    assert contents(work_dir) == before
+    return str(raised.value)
+
+
+def test_open_creates_a_new_directory(tmp_path):
+    work_dir = tmp_path / "new" / "deeper"
+    database = open_database(str(work_dir))
+    assert isinstance(database, ms.database.JSONDatabase)
+    assert len(database.get_all_tuning_records()) == 0
+    workload = database.commit_workload(module(64))
+    database.commit_tuning_record(TuningRecord(trace(module(64), 4), workload, [1e-3], TARGET))
+    (record,) = open_database(work_dir).get_all_tuning_records()
+    assert [float(sec) for sec in record.run_secs] == [1e-3]
+
+
+@pytest.mark.parametrize("module_equality", ["structural", "ignore-tensor", "anchor-block"])
+def test_open_leaves_a_good_database_unchanged(work_dir, module_equality):
+    before = contents(work_dir)
+    database = open_database(str(work_dir), module_equality)
+    assert contents(work_dir) == before
+    times = sorted(float(r.run_secs[0]) for r in database.get_all_tuning_records())
+    assert times == [1e-3, 2e-3, 3e-3, 4e-3, 1e10]
+    assert database.has_workload(module(64))
+    assert not database.has_workload(module(128))
+
+
+def test_open_accepts_a_path_object(work_dir):
+    assert len(open_database(work_dir).get_all_tuning_records()) == 5
+
+
+def test_torn_last_line_is_named(work_dir):
+    path = work_dir / RECORDS
+    text = path.read_text()
+    path.write_text(text[: len(text) - len(lines_of(path)[-1]) // 2])
+    message = refused(work_dir)
+    assert str(path) in message
+    assert "line 5: " in message
+    assert "The other 4 lines are intact" in message
+
+
+@pytest.mark.parametrize("name", [WORKLOADS, RECORDS])
+def test_binary_line_is_named(work_dir, name):
+    path = work_dir / name
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:-1], b"\xff\xfe\x00 torn\n"]))
+    message = refused(work_dir)
+    assert str(path) in message
+    assert f"line {len(lines)}: " in message
+    assert f"The other {len(lines) - 1} lines are intact" in message
+
+
+def test_nan_time_is_named(work_dir):
+    path = work_dir / RECORDS
+    workload, (insts_and_decisions, times, *rest) = json.loads(lines_of(path)[3])
+    assert times == [3e-3]
+    line = json.dumps([workload, [insts_and_decisions, [float("nan")], *rest]])
+    replace_line(path, 4, line)
+    message = refused(work_dir)
+    assert str(path) in message
+    assert "line 4: " in message
+    assert "nan" in message
+    assert "The other 4 lines are intact" in message
+
+
+def test_nan_time_written_by_tvm_is_named(tmp_path):
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+    workload = database.commit_workload(module(64))
+    for secs in (1e-3, float("nan")):
+        record = TuningRecord(trace(module(64), 4), workload, [secs], TARGET)
+        database.commit_tuning_record(record)
+    del database
+    message = refused(tmp_path)
+    assert "line 2: " in message
+    assert "The other 1 lines are intact" in message
+
+
+def test_unreplayable_trace_is_named(work_dir):
+    path = work_dir / RECORDS
+    replace_line(path, 2, lines_of(path)[1].replace('"B"', '"Gone"'))
+    message = refused(work_dir)
+    assert str(path) in message
+    assert "line 2: " in message
+    assert "The other 4 lines are intact" in message
+
+
+def test_torn_workload_is_named(work_dir):
+    path = work_dir / WORKLOADS
+    line = lines_of(path)[1]
+    replace_line(path, 2, line[: len(line) // 2])
+    message = refused(work_dir)
+    assert str(path) in message
+    assert "line 2: " in message
+    assert "The other 1 lines are intact" in message
+    # Records name workloads by line number: deleting any but the last would misattribute them.
+    assert "delete only a torn last line" in message
+    assert "delete the lines named" not in message
+
+
+def test_record_of_missing_workload_is_named(work_dir):
+    path = work_dir / WORKLOADS
+    path.write_text(f"{lines_of(path)[0]}\n")
+    message = refused(work_dir)
+    assert str(work_dir / RECORDS) in message
+    assert "line 4: " in message and "line 5: " in message
+    assert "workload 1" in message
+    assert "The other 3 lines are intact" in message
+
+
+def test_every_faulty_line_is_named(work_dir):
+    path = work_dir / RECORDS
+    for number in (1, 3, 4):
+        replace_line(path, number, "{")
+    message = refused(work_dir)
+    assert all(f"line {number}: " in message for number in (1, 3, 4))
+    assert "The other 2 lines are intact" in message
+
+
+def test_following_the_advice_repairs_the_database(work_dir):
+    path = work_dir / RECORDS
+    replace_line(path, 3, "torn")
+    assert "line 3: " in refused(work_dir)
+    lines = lines_of(path)
+    path.write_text("".join(f"{line}\n" for line in lines[:2] + lines[3:]))
+    assert len(open_database(str(work_dir)).get_all_tuning_records()) == 4
+
+
+def test_error_without_faulty_line_is_raised_unchanged(work_dir):
+    before = contents(work_dir)
+    with pytest.raises(Exception, match="made-up"):
+        open_database(str(work_dir), "made-up")
+    assert contents(work_dir) == before
+
+
+def test_error_in_the_check_itself_is_raised_unchanged(work_dir, monkeypatch):
+    def check(*_):
+        raise AttributeError("a fault of ours")
+
+    replace_line(work_dir / RECORDS, 2, "torn")
+    monkeypatch.setattr("tvm_droplet_ms.session.database._check_record", check)
+    with pytest.raises(AttributeError, match="a fault of ours"):
+        open_database(work_dir)
+
+
+def test_tvm_writes_json_lines(work_dir):
+    """The tests above damage lines in the format that TVM writes."""
+    assert len([json.loads(line) for line in lines_of(work_dir / RECORDS)]) == 5
+    assert len([json.loads(line) for line in lines_of(work_dir / WORKLOADS)]) == 2

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rooflines: hand-worked bounds, TVM's count of operations, and a measured machine."""
+
+import pytest
+
+import tvm
+from tvm import te, topi
+from tvm_droplet_ms.session.roofline import (
+    WORKING_SETS,
+    MachineRates,
+    Work,
+    measure_machine,
+    task_bound,
+    task_work,
+)
+
+RATES = MachineRates(100e9, (1000, 10_000), (40e9, 10e9))
+
+
+def convolution():
+    image = te.placeholder((1, 8, 8, 16), name="image")
+    weight = te.placeholder((3, 3, 16, 32), name="weight")
+    out = topi.nn.conv2d_nhwc(image, weight, 1, 1, 1)
+    return tvm.IRModule({"main": te.create_prim_func([image, weight, out])})
+
+
+def test_bound_is_longer_of_computing_and_moving():
+    assert RATES.lower_bound(Work(200e9, 500)) == pytest.approx(2.0)
+    assert RATES.lower_bound(Work(1.0, 400)) == pytest.approx(400 / 40e9)
+    assert RATES.lower_bound(Work(1.0, 1e6)) == pytest.approx(1e6 / 10e9)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(1, 40e9), (1000, 40e9), (9999, 40e9), (10_000, 10e9), (10**9, 10e9)],
+)
+def test_bandwidth_is_that_of_largest_measured_set_within(size, expected):
+    assert RATES.bandwidth(size) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(0.0, (1,), (1.0,)), (1.0, (), ()), (1.0, (2, 1), (1.0, 1.0)), (1.0, (1, 2), (1.0,))],
+)
+def test_impossible_rates_are_refused(arguments):
+    with pytest.raises(ValueError, match="expected"):
+        MachineRates(*arguments)
+
+
+def test_work_of_convolution_is_counted_by_hand():
+    work = task_work(convolution())
+    multiply_adds = 8 * 8 * 32 * 3 * 3 * 16
+    assert work.bytes == 4 * (8 * 8 * 16 + 3 * 3 * 16 * 32 + 8 * 8 * 32)
+    # TVM counts the choice at the padded border too.
+    assert 2 * multiply_adds <= work.flops < 2.05 * multiply_adds
+
+
+def test_work_of_half_precision_moves_half_the_bytes():
+    image = te.placeholder((64,), dtype="float16", name="image")
+    mod = tvm.IRModule({"main": te.create_prim_func([image, topi.nn.relu(image)])})
+    assert task_work(mod).bytes == 2 * (64 + 64)
+
+
+def test_machine_is_measured_once_and_plausible():
+    rates = measure_machine(1)
+    assert measure_machine(1) is rates
+    # From an old laptop to any core there is.
+    assert 1e9 < rates.flops_per_sec < 1e13
+    assert rates.working_sets == WORKING_SETS
+    assert list(rates.bytes_per_sec) == sorted(rates.bytes_per_sec, reverse=True)
+    # A matrix product of NumPy's cannot beat its bound by more than the noise.
+    assert rates.lower_bound(Work(2 * 512**3, 3 * 4 * 512**2)) > 2 * 512**3 / 1e13
+
+
+def test_no_thread_is_refused():
+    with pytest.raises(ValueError, match="threads is 0"):
+        measure_machine(0)
+
+
+def symbolic():
+    n = te.var("n")
+    image = te.placeholder((n, 4), name="image")
+    return tvm.IRModule({"main": te.create_prim_func([image, topi.nn.relu(image)])})
+
+
+def test_task_of_symbolic_shape_has_no_roofline():
+    assert task_bound(symbolic(), RATES) is None
+    assert task_bound(convolution(), RATES) == RATES.lower_bound(task_work(convolution()))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rooms of the package: arrows down only, no circles, folders and files of a readable size."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import tvm_droplet_ms
+
+PACKAGE = Path(tvm_droplet_ms.__file__).parent
+ROOT = PACKAGE.parent
+
+FLOORS = (
+    ("lazy", "report", "host", "deviation", "search_strategy"),
+    ("compat", "autotvm", "progress"),
+    ("model", "measure"),
+    ("session", "profile", "display"),
+    ("cost_model",),
+    ("draft", "tuning", "kernel_tuning"),
+    ("graph", "merging", "run_report"),
+    ("doctor", "relax"),
+    ("__init__",),
+    ("bench",),
+    ("cli",),
+    ("__main__",),
+)
+"""The files and folders at the top of the package, from the ground: each imports those below its
+floor only."""
+
+MOST_FILES = 15
+"""The most files of a folder."""
+
+MOST_LINES = 300
+"""The most lines of a file."""
+
+
+def module_name(path: Path) -> str:
+    """The dotted name of a file; that of a package for its ``__init__``."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imports_of(module: str) -> Iterator[str]:
+    """The modules of the package that a module imports, also within functions."""
+    path = FILES[module]
+    inside = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name in FILES)
+        elif isinstance(node, ast.ImportFrom):
+            above = inside[: len(inside) - node.level + 1] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            for one in node.names:
+                name = f"{source}.{one.name}"
+                if name in FILES or source in FILES:
+                    yield name if name in FILES else source
+
+
+GRAPH = {module: set(imports_of(module)) for module in FILES}
+
+
+def part_of(folder: str, module: str) -> str | None:
+    """The file or folder of a folder that a module belongs to; None for one of elsewhere."""
+    if module == folder:
+        return "__init__"
+    inside = module.removeprefix(f"{folder}.")
+    return None if inside == module else inside.split(".")[0]
+
+
+def arrows(folder: str) -> dict[str, set[str]]:
+    """By each file or folder of a folder: the others that it imports."""
+    found: dict[str, set[str]] = {}
+    for module, imported in GRAPH.items():
+        part = part_of(folder, module)
+        if part is not None:
+            others = {part_of(folder, one) for one in imported} - {part, None}
+            found.setdefault(part, set()).update(filter(None, others))
+    return found
+
+
+def test_rooms_import_lower_floors_only() -> None:
+    floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+    found = arrows("tvm_droplet_ms")
+    assert set(found) == set(floor)
+    up = [
+        f"{room} imports {other}"
+        for room, others in found.items()
+        for other in others
+        if floor[other] >= floor[room]
+    ]
+    assert not up
+
+
+@pytest.mark.parametrize(
+    "folder", [name for name, path in FILES.items() if path.name == "__init__.py"]
+)
+def test_no_circle_of_files_or_folders(folder: str) -> None:
+    try:
+        TopologicalSorter(arrows(folder)).prepare()
+    except CycleError as error:
+        pytest.fail(f"{folder}: {' <- '.join(error.args[1])}")
+
+
+def test_strategy_imports_itself_alone() -> None:
+    for module, imported in GRAPH.items():
+        for room in ("tvm_droplet_ms.search_strategy", "tvm_droplet_ms.search_strategy.published"):
+            if part_of(room, module):
+                assert all(part_of(room, other) for other in imported), module
+
+
+def test_folders_have_few_files() -> None:
+    folders = {path.parent for path in FILES.values()}
+    crowded = {
+        str(folder.relative_to(ROOT)): count
+        for folder in folders
+        if (count := len(list(folder.glob("*.py")))) > MOST_FILES
+    }
+    assert not crowded
+
+
+def test_files_are_short() -> None:
+    long = {
+        module: lines
+        for module, path in FILES.items()
+        if (lines := len(path.read_text().splitlines())) > MOST_LINES
+    }
+    assert not long

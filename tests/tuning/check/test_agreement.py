@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every accepted model ends in an executable that agrees, and only the guilty are blamed."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+from tvm.target import Target
+from tvm_droplet_ms.session.errors import TooLateError
+from tvm_droplet_ms.session.roofline import NAIVE_RATE, naive_secs
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.tuning import ModelError, model_tuning, tune
+from tvm_droplet_ms.tuning.check import agreement
+from tvm_droplet_ms.tuning.check.agreement import Agreement
+from tvm_droplet_ms.tuning.check.diagnosis import SearchClock
+from tvm_droplet_ms.tuning.check.judgement import Judgement
+from tvm_droplet_ms.tuning.check.output_check import OutputCheck
+from tvm_droplet_ms.tuning.check.wrong_schedules import without_wrong_schedules
+from tvm_droplet_ms.tuning.frontends.imported import Reference
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.parts import Parts
+from tvm_droplet_ms.tuning.schedules.application import by_workload
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+X = np.random.default_rng(0).standard_normal((2, 16)).astype("float32")
+
+
+@T.prim_func(s_tir=True)
+def scaled(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for i in range(16):
+        with T.sblock("b"):
+            v = T.axis.spatial(16, i)
+            b[v] = a[v] * T.float32(2)
+
+
+class MadeUpKernels:
+    """Kernels of which a wrong schedule adds to the outputs. It counts what is compiled.
+
+    Parameters
+    ----------
+    count : int
+        The number of kernels.
+    wrong : dict[int, float]
+        What the schedule of a kernel adds.
+    error : float
+        What they are off by without any schedule.
+    """
+
+    def __init__(self, count, wrong=(), error=0.0, import_error=0.0, tag=0):
+        mods = [IRModule({"main": scaled.with_attr("number", n)}) for n in range(count)]
+        self.tasks = [
+            SimpleNamespace(task_name=f"k{n}", dispatched=[mod], weight=1)
+            for n, mod in enumerate(mods)
+        ]
+        self.untouched, self.chosen = set(), {}
+        self.wrong, self.error, self.import_error, self.tag = dict(wrong), error, import_error, tag
+        self.builds = 0
+
+    def record(self, number, tag):
+        mod = self.tasks[number].dispatched[0]
+        schedule = Schedule(mod)
+        schedule.annotate(schedule.get_sblock("b"), "tag", tag)
+        workload = MemoryDatabase().commit_workload(mod)
+        return TuningRecord(schedule.trace, workload, [1.0], TARGET)
+
+    def schedules(self):
+        database = MemoryDatabase()
+        for number, task in enumerate(self.tasks):
+            if task.task_name not in self.untouched:
+                record = self.record(number, self.tag)
+                database.commit_workload(record.workload.mod)
+                database.commit_tuning_record(record)
+        return database
+
+    def compile(self, schedules=None):
+        self.builds += 1
+        records = (self.schedules() if schedules is None else schedules).get_all_tuning_records()
+        off = self.error
+        for record in records:
+            number = int(record.workload.mod["main"].attrs["number"])
+            if f'"tag", ann_val={self.tag}' in str(record.trace):
+                off += self.wrong.get(number, 0.0)
+        return lambda inputs: [2 * inputs[0] + np.float32(off)]
+
+    def variant(self, graph, _lower):
+        return MadeUpKernels(1, error=self.import_error + float(graph.attrs["error"]))
+
+
+def check():
+    return OutputCheck(Reference("NumPy", lambda x: [2 * x[0]]), ((X,),), ([2 * X],), 1e-4)
+
+
+def clock(secs=float("inf")):
+    return SearchClock(StopRequest(secs))
+
+
+class TestSchedules:
+    def test_the_guilty_are_left_out_and_named(self):
+        kernels, notes = MadeUpKernels(40, {3: 1.0, 17: -0.5}), []
+        compiled = without_wrong_schedules(kernels, check(), clock(), notes.append)
+        assert check().agrees(compiled)
+        assert kernels.untouched == {"k3", "k17"}
+        assert notes == ["schedules of k3, k17 gave other outputs: these are left untouched"]
+        assert kernels.builds < 20
+
+    def test_nobody_is_blamed_without_time(self):
+        kernels, notes = MadeUpKernels(5, {3: 1.0}), []
+        compiled = without_wrong_schedules(kernels, check(), clock(0.0), notes.append)
+        assert check().agrees(compiled)
+        assert kernels.untouched == {f"k{n}" for n in range(5)}
+        assert notes == [
+            "schedules gave other outputs: all kernels are left untouched, because the time was "
+            "too short to find which"
+        ]
+
+    def test_none_is_wrong_where_the_kernels_are(self):
+        kernels, notes = MadeUpKernels(5, error=1.0), []
+        assert without_wrong_schedules(kernels, check(), clock(), notes.append) is None
+        assert not kernels.untouched and not notes
+
+    def test_the_first_schedules_come_back(self):
+        kernels, notes = MadeUpKernels(5, {3: 1.0}, tag=1), []
+        first = MadeUpKernels(4)
+        right = by_workload(first.schedules())
+        compiled = without_wrong_schedules(kernels, check(), clock(), notes.append, right)
+        assert check().agrees(compiled) and not kernels.untouched
+        assert list(map(str, kernels.chosen)) == [
+            str(key) for key, record in right.items() if "k3" == _name(first, record)
+        ]
+        assert notes == ["schedules of k3 gave other outputs: these keep their first ones"]
+
+
+def _name(kernels, record):
+    return kernels.tasks[int(record.workload.mod["main"].attrs["number"])].task_name
+
+
+def adding(name, error):
+    """A pass that adds to the error of a module."""
+
+    @tvm.transform.module_pass(opt_level=0, name=name)
+    def step(mod, _context):
+        return mod.with_attr("error", mod.attrs["error"] + error)
+
+    return name, step
+
+
+class TestPasses:
+    def agreement(self, passes, **errors):
+        """What it hands over, and its notes. Passes that are applied add to the kernels' error."""
+        mod, notes = IRModule({}).with_attr("error", 0.0), []
+        made = Agreement(mod, passes, check(), Parts(), notes.append)
+
+        def prepare(steps):
+            graph = tvm.transform.Sequential(steps)(mod)
+            return graph, MadeUpKernels(2, error=float(graph.attrs["error"]), **errors)
+
+        self.notes = notes
+        return lambda stop: made.first(prepare, stop)
+
+    def test_the_guilty_pass_is_left_out_and_named(self):
+        steps = [adding(f"p{n}", 1.0 if n == 5 else 0.0) for n in range(9)]
+        made = self.agreement(steps)(StopRequest())
+        assert check().agrees(made.compiled)
+        assert self.notes == ["the graph pass p5 changed the outputs and was left out"]
+
+    def test_two_guilty_passes_are_named(self):
+        steps = [adding("a", 1.0), adding("b", 0.0), adding("c", 1.0)]
+        made = self.agreement(steps)(StopRequest())
+        assert check().agrees(made.compiled)
+        assert [note.split()[3] for note in self.notes] == ["a", "c"]
+
+    def test_no_pass_is_blamed_without_time(self):
+        made = self.agreement([adding("a", 0.0), adding("b", 1.0)])(StopRequest(0.0))
+        assert check().agrees(made.compiled)
+        assert self.notes == [
+            "the graph passes gave other outputs: all are left out, because the time was too "
+            "short to find which"
+        ]
+
+    def test_a_wrong_import_is_said_and_nobody_is_blamed(self):
+        run = self.agreement([adding("a", 0.0)], wrong={0: 1.0}, import_error=1.5)
+        message = r"TVM's import .* than NumPy: the outputs differ by 5\.7e-01"
+        with pytest.raises(ModelError, match=message):
+            run(StopRequest())
+        assert not self.notes
+
+    def test_a_model_that_is_too_slow_without_schedules_is_refused_at_once(self, monkeypatch):
+        monkeypatch.setattr(agreement, "naive_secs", lambda _: 60.0)
+        with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
+            self.agreement([adding("a", 1.0)])(StopRequest(0.0))
+
+    def test_without_time_to_judge_the_difference_is_said(self, monkeypatch):
+        def ask(*_):
+            raise TooLateError("the time is too short: 3 of 59 kernels were compiled")
+
+        monkeypatch.setattr(Judgement, "ask", ask)
+        with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
+            self.agreement([adding("a", 1.0)])(StopRequest())
+
+    def test_a_graph_that_cannot_be_prepared_in_time_ends_in_the_import(self):
+        mod, notes = IRModule({}).with_attr("error", 0.0), []
+        made_before = []
+
+        def prepare(_steps):
+            if made_before:
+                raise ModelError("the time is too short")
+            made_before.append(1)
+            return mod, MadeUpKernels(2, error=1.0)
+
+        steps = [adding("a", 1.0)]
+        made = Agreement(mod, steps, check(), Parts(), notes.append).first(prepare, StopRequest())
+        assert check().agrees(made.compiled)
+        assert notes == ["the graph pass a changed the outputs and was left out"]
+
+    def test_what_was_not_checked_is_said(self):
+        mod, notes = IRModule({}).with_attr("error", 0.0), []
+        nothing = OutputCheck(Reference("NumPy", lambda x: [0 * x[0]]), ((X,),), ([0 * X],), 1e-4)
+        kernels = SimpleNamespace(
+            compile=lambda: lambda inputs: [0 * inputs[0]], schedules=MemoryDatabase
+        )
+        agreeing = Agreement(mod, [], nothing, Parts(), notes.append)
+        agreeing.first(lambda _: (mod, kernels), StopRequest())
+        assert ["nothing was checked there" in note for note in notes] == [True]
+
+    def test_where_only_our_kernels_differ_those_of_tvm_are_taken(self):
+        mod, notes = IRModule({}).with_attr("error", 0.0), []
+        agreeing = Agreement(mod, [], check(), Parts(), notes.append)
+        made = agreeing.first(lambda _: (mod, MadeUpKernels(2, error=1.0)), StopRequest())
+        assert check().agrees(made.compiled)
+        assert notes == [
+            "the kernels gave other outputs: those of TVM are taken, without schedules"
+        ]
+
+
+@I.ir_module
+class Doubled:
+    @R.function
+    def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        with R.dataflow():
+            twice = R.multiply(x, R.const(2.0, "float32"))
+            result = R.nn.relu(twice)
+            R.output(result)
+        return result
+
+
+@I.ir_module
+class Tripled:
+    @R.function
+    def main(x: R.Tensor((2, 4), "float32")) -> R.Tensor((2, 4), "float32"):
+        with R.dataflow():
+            thrice = R.multiply(x, R.const(3.0, "float32"))
+            result = R.nn.relu(thrice)
+            R.output(result)
+        return result
+
+
+@tvm.transform.module_pass(opt_level=0, name="Harmless")
+def harmless(mod, _context):
+    return mod
+
+
+@tvm.transform.module_pass(opt_level=0, name="Harmful")
+def harmful(mod, _context):
+    return relax.transform.BindParams("main", {})(
+        IRModule({"main": Tripled["main"]}, attrs=mod.attrs)
+    )
+
+
+class TestTune:
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
+
+    def test_a_pass_that_changes_the_outputs_is_left_out_and_named(self, monkeypatch, tmp_path):
+        passes = [("Harmless", harmless), ("Harmful", harmful)]
+        monkeypatch.setattr(model_tuning, "graph_passes", lambda: passes)
+        result = tune(Doubled, trials=0, work_dir=tmp_path)
+        np.testing.assert_allclose(result(self.x), np.maximum(2 * self.x, 0), rtol=1e-6)
+        assert result.notes == ("the graph pass Harmful changed the outputs and was left out",)
+
+    def test_a_kernel_whose_schedule_changes_the_outputs_is_left_untouched(
+        self, monkeypatch, tmp_path
+    ):
+        true_build = model_tuning.ModelKernels.compile
+
+        def compile_wrongly(kernels, schedules=None):
+            # Compiles another model for as long as the kernel has a schedule.
+            schedules = kernels.schedules() if schedules is None else schedules
+            if len(schedules):
+                kernels = model_tuning.ModelKernels(Tripled, TARGET, MemoryDatabase())
+                schedules = MemoryDatabase()
+            return true_build(kernels, schedules)
+
+        monkeypatch.setattr(model_tuning.ModelKernels, "compile", compile_wrongly)
+        result = tune(Doubled, trials=0, work_dir=tmp_path)
+        np.testing.assert_allclose(result(self.x), np.maximum(2 * self.x, 0), rtol=1e-6)
+        assert "gave other outputs: these are left untouched" in result.notes[0]
+        assert [row.schedule for row in result.kernels] == ["untouched"]
+
+
+def test_the_time_without_schedules_goes_by_the_operations():
+    kernels = ModelKernels(Doubled, TARGET, MemoryDatabase())
+    assert naive_secs(kernels.tasks) == pytest.approx(2 * 8 / NAIVE_RATE)

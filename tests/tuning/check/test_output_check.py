@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check allows what the reference itself cannot know, and nothing else."""
+
+import numpy as np
+import pytest
+
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm_droplet_ms.deviation import largest_deviation
+from tvm_droplet_ms.tuning.check.output_bounds import output_bounds
+from tvm_droplet_ms.tuning.check.output_check import ROUNDINGS, OutputCheck, moved_runs
+from tvm_droplet_ms.tuning.frontends.imported import Reference
+
+TOLERANCE = 1e-4
+X = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
+
+
+def check_of(run, inputs=(X,), bounds=()):
+    return OutputCheck(Reference("NumPy", run), (inputs,), (run(inputs),), TOLERANCE, bounds)
+
+
+HALF = 1e4 * np.random.default_rng(1).standard_normal((16, 32))
+WEIGHT = np.concatenate([HALF, HALF + np.random.default_rng(2).standard_normal((16, 32))], axis=1)
+SIGNS = np.repeat([1.0, -1.0], 32).reshape(64, 1) * np.ones((1, 8))
+
+
+def cancelling(inputs, dtype="float32"):
+    """Numbers near 1e4 whose difference is near 1."""
+    hidden = inputs[0].astype(dtype) @ WEIGHT.astype(dtype)
+    return [(hidden @ SIGNS.astype(dtype)).astype("float32")]
+
+
+class TestNoise:
+    def test_cancellation_is_nobodys_fault(self):
+        check = check_of(cancelling)
+        assert largest_deviation(cancelling((X,), "float64"), check.expected[0]) > TOLERANCE
+        assert check.agrees(lambda inputs: cancelling(inputs, "float64"))
+        assert check.is_noisy
+
+    def test_a_wrong_output_is_still_wrong(self):
+        check = check_of(cancelling)
+        wrong = [1.2 * cancelling((X,), "float64")[0]]
+        assert not check.agrees(lambda _: wrong)
+
+    def test_a_well_conditioned_model_stays_strict(self):
+        check = check_of(lambda inputs: [2 * inputs[0]])
+        assert check.deviation(lambda inputs: [2.001 * inputs[0]]) > TOLERANCE
+        assert not check.is_noisy
+
+    def test_a_tight_tolerance_is_not_widened_by_ordinary_rounding(self):
+        reference = Reference("NumPy", lambda inputs: [inputs[0] * np.float32(1.1)])
+        expected = reference.run((X,))
+        check = OutputCheck(reference, ((X,),), (expected,), 1e-10)
+        assert not check.agrees(lambda _: [np.nextafter(expected[0], np.float32(9))])
+
+    def test_the_reference_runs_again_only_on_a_disagreement(self):
+        runs = []
+
+        def run(inputs):
+            runs.append(inputs)
+            return [2 * inputs[0]]
+
+        check = check_of(run)
+        assert check.agrees(lambda inputs: [2 * inputs[0]]) and len(runs) == 1
+        assert not check.agrees(lambda inputs: [3 * inputs[0]]) and len(runs) == 4
+        assert not check.agrees(lambda inputs: [3 * inputs[0]]) and len(runs) == 4
+
+    def test_tiny_outputs_are_judged_at_their_own_scale(self):
+        check = check_of(lambda inputs: [np.float32(5e-5) * inputs[0]])
+        assert check.agrees(lambda inputs: [np.float32(5.0001e-5) * inputs[0]])
+        assert not check.agrees(lambda inputs: [np.float32(5.1e-5) * inputs[0]])
+
+    def test_inputs_move_by_one_place_and_zeros_stay(self):
+        inputs = (np.array([0.0, 1.0, -3.0], "float32"), np.array([3, 4]))
+        seen = []
+        moved_runs(Reference("", lambda arrays: seen.append(arrays)), inputs, 4)
+        for floats, integers in seen:
+            assert floats.dtype == np.float32 and integers.tolist() == [3, 4] and floats[0] == 0
+            assert all(
+                moved in (np.nextafter(x, np.float32(9)), np.nextafter(x, np.float32(-9)))
+                for moved, x in zip(floats[1:], inputs[0][1:])
+            )
+        assert len({floats.tobytes() for floats, _ in seen}) > 1
+
+    def test_inputs_of_a_quantized_model_move_by_half_a_step(self):
+        inputs, seen = (np.array([0.0, 1.0, -4.0], "float32"), np.array([3])), []
+        moved_runs(Reference("", lambda arrays: seen.append(arrays), rounding=0.25), inputs, 4)
+        for floats, integers in seen:
+            assert floats.dtype == np.float32 and integers.tolist() == [3]
+            assert floats[0] == 0 and floats[1] in (0.75, 1.25) and floats[2] in (-3, -5)
+
+    def test_integers_alone_are_not_moved(self):
+        assert moved_runs(Reference("", lambda _: pytest.fail("ran")), (np.array([1]),)) == []
+
+    def test_another_run_of_the_function_excuses(self):
+        check = check_of(lambda inputs: [inputs[0] * 1.0], (np.arange(16),))
+        wrong = [np.arange(16) * 1.001]
+        assert not check.agrees(lambda _: wrong)
+        check.excuse(0, [[np.arange(16) * 1.0005]])
+        assert check.agrees(lambda _: wrong) and check.is_noisy
+
+
+class TestUnchecked:
+    def test_outputs_that_vanish_are_named(self):
+        check = check_of(lambda inputs: [inputs[0], np.float32(1e-41) * inputs[0], 0 * inputs[0]])
+        assert check.unchecked == [1, 2]
+
+    def test_outputs_below_the_rounding_at_their_bound_are_named(self):
+        for size, faint in ((1e-7, [0]), (1e-5, [])):
+            check = check_of(lambda inputs, size=size: [size * inputs[0]], bounds=(1.0,))
+            assert check.unchecked == faint
+
+    def test_denormals_may_be_taken_for_zero(self):
+        check = check_of(lambda inputs: [np.float32(1e-41) * inputs[0]])
+        assert check.agrees(lambda inputs: [0 * inputs[0]])
+
+
+@I.ir_module
+class Heads:
+    @R.function
+    def main(x: R.Tensor((2, 4), "float32")):
+        with R.dataflow():
+            scores = R.sigmoid(x)
+            shaped = R.reshape(scores, (8,))
+            boxes = R.exp(x)
+            both = R.concat((boxes, scores), axis=1)
+            scaled = R.subtract(R.multiply(R.tanh(x), R.const(3.0, "float32")), scores)
+            halves = R.split(scores, 2, axis=1)
+            half = halves[1]
+            clipped = R.clip(x, 0, 6)
+            product = R.multiply(scores, boxes)
+            result = (shaped, (both, scaled), half, clipped, product)
+            R.output(result)
+        return result
+
+
+def test_bounds_come_from_functions_of_a_bounded_range():
+    assert output_bounds(Heads) == (1.0, 1.0, 4.0, 1.0, None, None)
+
+
+def test_a_bound_allows_the_roundings_there():
+    """ONNX Runtime's sigmoid has an absolute error."""
+
+    def sigmoid(inputs):
+        return [(1 / (1 + np.exp(-inputs[0].astype("f8")))).astype("f4")]
+
+    far = (X - 14,)
+    unit = np.finfo(np.float32).eps
+    almost = [sigmoid(far)[0] + 0.9 * ROUNDINGS * unit]
+    assert check_of(sigmoid, far, (1.0,)).agrees(lambda _: almost)
+    assert not check_of(sigmoid, far).agrees(lambda _: almost)
+    assert not check_of(sigmoid, far, (1.0,)).agrees(lambda _: [almost[0] + 10 * unit])

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX models as they come: imported, right, and refused in one sentence."""
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import relax
+from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.tuning.frontends import import_model
+from tvm_droplet_ms.tuning.frontends.imported import InputSpec
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+FLOAT, HALF, INT = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
+RANDOM = np.random.default_rng(0)
+FILTER = RANDOM.standard_normal((8, 3, 3, 3)).astype("float32")
+IMAGE = ("x", FLOAT, [1, 3, 8, 8])
+CONV = helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1])
+SHAPE = helper.make_node("Shape", ["c"], ["s"])
+
+
+def node(kind, inputs, outputs="y", **attributes):
+    return helper.make_node(kind, inputs.split(" "), outputs.split(" "), **attributes)
+
+
+def model(nodes, inputs, *outputs, opset=17, **constants):
+    outputs = outputs or (("y", FLOAT, None),)
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info(*each) for each in inputs],
+        [helper.make_tensor_value_info(*each) for each in outputs],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def branch(name, inner):
+    return helper.make_graph(inner, name, [], [helper.make_tensor_value_info(name, FLOAT, None)])
+
+
+def compiled(mod, *arrays):
+    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    output = machine["main"](*map(tvm.runtime.tensor, arrays))
+    return (
+        [output.numpy()] if isinstance(output, tvm.runtime.Tensor) else [o.numpy() for o in output]
+    )
+
+
+def agreeing(imported, rtol=1e-4, atol=1e-4):
+    """Run the import and its reference on random inputs; returns the outputs."""
+    generator = np.random.default_rng(1)
+    arrays = [spec.random(generator) for spec in imported.inputs]
+    actual = compiled(imported.mod, *arrays)
+    for one, other in zip(actual, imported.reference.run(arrays), strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        np.testing.assert_allclose(
+            one.astype("float64"), other.astype("float64"), rtol=rtol, atol=atol
+        )
+    return actual
+
+
+def slice_by_attributes():
+    halves = [node("Slice", "x", "a", axes=[1], starts=[0], ends=[4])]
+    halves += [node("Slice", "x", "b", axes=[1], starts=[-4], ends=[9999])]
+    return model([*halves, node("Mul", "a b")], [("x", FLOAT, [2, 8])], opset=7)
+
+
+def identity_of_shape():
+    nodes = [CONV, SHAPE, node("Identity", "s", "t"), node("Slice", "t zero two", "head")]
+    nodes += [node("Concat", "head rest", "new", axis=0), node("Reshape", "c new")]
+    constants = {"zero": [0], "two": [2], "rest": [-1]}
+    return model(nodes, [IMAGE], w=FILTER, **constants)
+
+
+def reshape_by_computed_shape():
+    nodes = [CONV, SHAPE, node("Cast", "s", "s32", to=TensorProto.INT32)]
+    nodes += [node("Slice", "s32 zero one zero one", "n32"), node("Cast", "n32", "n", to=INT)]
+    nodes += [node("Concat", "n rest", "new", axis=0), node("Reshape", "c new")]
+    return model(nodes, [IMAGE], w=FILTER, zero=[0], one=[1], rest=[512])
+
+
+def range_of_extent():
+    nodes = [CONV, SHAPE, node("Gather", "s last", "n"), node("Cast", "n", "limit", to=FLOAT)]
+    nodes += [node("Range", "first limit step", "r"), node("Add", "c r")]
+    constants = {"last": np.int64(3), "first": np.float32(0), "step": np.float32(1)}
+    return model(nodes, [IMAGE], w=FILTER, **constants)
+
+
+def pad_by_computed_pads():
+    nodes = [
+        node("ConstantOfShape", "missing", "zeros", value=helper.make_tensor("v", INT, [1], [0])),
+        node("Concat", "pads zeros", "all", axis=0),
+        node("Reshape", "all pairs", "table"),
+        node("Transpose", "table", "turned", perm=[1, 0]),
+        node("Reshape", "turned flat", "widths"),
+        node("Pad", "x widths", "p", mode="reflect"),
+        node("Relu", "p"),
+    ]
+    constants = {"missing": [2], "pads": [0, 0], "pairs": [-1, 2], "flat": [-1]}
+    return model(nodes, [("x", FLOAT, [2, 16])], **constants)
+
+
+def if_on_shape():
+    then, other = branch("t", [node("Squeeze", "c one", "t")]), branch("e", [node("Neg", "c", "e")])
+    nodes = [node("Relu", "x", "c"), SHAPE, node("Gather", "s at", "n"), node("Equal", "n k", "b")]
+    nodes += [node("If", "b", then_branch=then, else_branch=other)]
+    return model(nodes, [("x", FLOAT, [4, 1, 6])], one=[1], at=np.int64(1), k=np.int64(1))
+
+
+def unsorted():
+    return model([node("Exp", "b"), node("Neg", "x", "b")], [("x", FLOAT, [2, 3])])
+
+
+def one_hot():
+    nodes = [node("OneHot", "x depth values", axis=-1)]
+    constants = {"depth": np.int64(5), "values": np.array([0, 2], "float32")}
+    return model(nodes, [("x", INT, [2, 3])], **constants)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        slice_by_attributes,
+        identity_of_shape,
+        reshape_by_computed_shape,
+        range_of_extent,
+        pad_by_computed_pads,
+        if_on_shape,
+        unsorted,
+        one_hot,
+    ],
+)
+def test_what_only_computes_shapes_refuses_no_model(make):
+    imported = import_model(make())
+    assert imported.reference.name == "ONNX Runtime" and imported.notes == ()
+    agreeing(imported)
+
+
+def test_dims_hold_for_all_inputs_and_names_are_those_of_the_model():
+    inputs = [("in.1", FLOAT, ["batch", 3]), ("in_1", FLOAT, ["batch", "n"])]
+    made = model([node("Concat", "in.1 in_1", axis=1)], inputs)
+    imported = import_model(made, dims={"batch": 2, "n": 4})
+    expected = (InputSpec("in.1", (2, 3), "float32"), InputSpec("in_1", (2, 4), "float32"))
+    assert imported.inputs == expected
+    assert agreeing(imported)[0].shape == (2, 7)
+
+
+def test_an_input_without_a_shape_asks_for_one():
+    made = model([node("MatMul", "x x")], [("x", FLOAT, None)])
+    with pytest.raises(ModelError, match="input 'x' has no shape: pass .*--shape x="):
+        import_model(made)
+    assert agreeing(import_model(made, {"x": (2, 2)}))[0].shape == (2, 2)
+
+
+def test_a_constant_decides_an_if_and_is_no_input():
+    then, other = branch("t", [node("Exp", "x", "t")]), branch("e", [node("Neg", "x", "e")])
+    made = model(
+        [node("Equal", "sr k", "b"), node("If", "b", then_branch=then, else_branch=other)],
+        [("x", FLOAT, [2, 3]), ("sr", INT, [])],
+        k=np.int64(16000),
+    )
+    for rate, function in ((16000, np.exp), (8000, np.negative)):
+        imported = import_model(made, constants={"sr": rate})
+        assert [spec.name for spec in imported.inputs] == ["x"]
+        x = np.ones((2, 3), "float32")
+        np.testing.assert_allclose(imported.reference.run([x])[0], function(x), rtol=1e-6)
+        np.testing.assert_allclose(compiled(imported.mod, x)[0], function(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ({"rate": 1}, "constants names the input 'rate': the model has x, sr"),
+        ({"sr": "fast"}, "constants gives 'sr' the value 'fast'"),
+        ({"sr": [1, 2]}, r"constants gives 'sr' a value of shape \(2,\): the model has \(\)"),
+        ({"x": [[1.0, 2.0]]}, r"constants gives 'x' a value of shape \(1, 2\): the model has \(2"),
+    ],
+)
+def test_a_constant_that_does_not_fit_is_named(constants, message):
+    made = model([node("Mul", "x sr")], [("x", FLOAT, [2, 3]), ("sr", FLOAT, [])])
+    with pytest.raises(ModelError, match=message):
+        import_model(made, constants=constants)
+
+
+def test_a_float16_model_is_computed_in_float32():
+    weight = RANDOM.standard_normal((8, 4)).astype("float16")
+    made = model([node("MatMul", "x w")], [("x", HALF, [2, 8])], ("y", HALF, None), w=weight)
+    imported = import_model(made)
+    assert imported.inputs[0].dtype == "float16"
+    (note,) = imported.notes
+    assert note.startswith("the model is one of float16: it is computed in float32")
+    x = RANDOM.standard_normal((2, 8)).astype("float16")
+    (actual,) = compiled(imported.mod, x)
+    expected = (x.astype("float64") @ weight.astype("float64")).astype("float16")
+    assert actual.dtype == np.float16
+    np.testing.assert_allclose(actual, expected, rtol=2e-3)
+    agreeing(imported, rtol=2e-3)
+    np.testing.assert_allclose(imported.reference.fastest([x])[0], expected, rtol=2e-2, atol=1e-2)
+
+
+def test_a_bfloat16_model_is_computed_in_float32():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    weight = RANDOM.standard_normal((8, 4)).astype(ml_dtypes.bfloat16)
+    kind = TensorProto.BFLOAT16
+    made = model([node("MatMul", "x w")], [("x", kind, [2, 8])], ("y", kind, None), w=weight)
+    imported = import_model(made)
+    assert imported.inputs[0].dtype == "bfloat16"
+    x = RANDOM.standard_normal((2, 8)).astype(ml_dtypes.bfloat16)
+    (actual,), (other,) = compiled(imported.mod, x), imported.reference.run([x])
+    expected = x.astype("float64") @ weight.astype("float64")
+    assert actual.dtype == other.dtype == ml_dtypes.bfloat16
+    np.testing.assert_allclose(actual.astype("float64"), expected, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(other.astype("float64"), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_float64_model_stays_one():
+    weight = RANDOM.standard_normal((8, 4))
+    kind = TensorProto.DOUBLE
+    made = model([node("MatMul", "x w")], [("x", kind, [2, 8])], ("y", kind, None), w=weight)
+    imported = import_model(made)
+    assert imported.notes == ()
+    assert agreeing(imported, rtol=1e-12, atol=1e-12)[0].dtype == np.float64
+
+
+def test_a_quantized_model_is_imported():
+    scales = {"xs": np.float32(0.05), "xz": np.uint8(128), "ws": np.float32(0.02)}
+    scales["wz"] = np.int8(0)
+    weight = RANDOM.integers(-127, 128, (8, 4)).astype("int8")
+    nodes = [
+        node("QuantizeLinear", "x xs xz", "q"),
+        node("DequantizeLinear", "q xs xz", "d"),
+        node("DequantizeLinear", "w ws wz", "v"),
+        node("MatMul", "d v"),
+    ]
+    imported = import_model(model(nodes, [("x", FLOAT, [2, 8])], w=weight, **scales))
+    # ONNX Runtime computes it as it is written: in integers it would round in another way.
+    agreeing(imported)
+    x = RANDOM.standard_normal((2, 8)).astype("float32")
+    (fast,), (exact,) = imported.reference.fastest([x]), imported.reference.run([x])
+    np.testing.assert_allclose(fast, exact, atol=0.2)
+
+
+def test_the_untouched_model_is_the_reference_where_onnx_runtime_cannot_load_it():
+    made = range_of_extent()
+    made.ir_version = 30
+    imported = import_model(made)
+    assert imported.reference is None
+    assert any(note.startswith("ONNX Runtime cannot load the model (") for note in imported.notes)
+
+
+def test_the_simplified_model_is_its_own_reference_where_only_that_can_be_imported():
+    made = reshape_by_computed_shape()
+    # No converter has it, and nothing needs it.
+    made.graph.node.append(node("Det", "x", "unused"))
+    made.ir_version = 30
+    imported = import_model(made)
+    assert imported.reference is None and imported.original is None
+    assert "only the simplified model can be imported: it is its own reference" in imported.notes
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (
+            model([node("Squiggle", "x", name="odd")], [("x", FLOAT, [2])]),
+            r"node 'odd' \(Squiggle\) .*; export the model without it",
+        ),
+        (
+            model([node("CumSum", "x n", name="sums")], [("x", FLOAT, [2]), ("n", INT, [])]),
+            r"node 'sums' \(CumSum\) cannot be imported: ",
+        ),
+        (
+            model([node("Add", "x z", name="sum")], [("x", FLOAT, [2])]),
+            r"graph is damaged: the node 'sum' \(Add\) reads the value 'z', which nothing",
+        ),
+    ],
+)
+def test_what_cannot_be_imported_is_one_sentence(made, message, capfd):
+    with pytest.raises(ModelError, match=message) as raised:
+        import_model(made)
+    assert "\n" not in str(raised.value)
+    printed = capfd.readouterr()
+    assert printed.out == "" and "BlockBuilder" not in printed.err
+
+
+def test_a_model_that_does_not_fit_into_a_protocol_buffer_goes_through_a_file(monkeypatch):
+    from tvm_droplet_ms.tuning.frontends import onnx_reference
+
+    class Large:
+        """As a model beyond 2 GB, which cannot be serialized."""
+
+        def __init__(self, inner=None):
+            self.inner = inner
+
+        def SerializeToString(self):
+            raise ValueError("too large")
+
+        def CopyFrom(self, other):
+            self.inner = onnx.ModelProto()
+            self.inner.CopyFrom(other.inner)
+
+    save = onnx.save_model
+    monkeypatch.setattr(onnx, "save_model", lambda m, *a, **k: save(m.inner, *a, **k))
+    weight = RANDOM.standard_normal((64, 64)).astype("float32")
+    made = model([node("MatMul", "x w")], [("x", FLOAT, [2, 64])], w=weight)
+    before = made.SerializeToString()
+    from onnxruntime import InferenceSession
+
+    session = onnx_reference._from_memory(Large(made), lambda source: InferenceSession(source))
+    x = RANDOM.standard_normal((2, 64)).astype("float32")
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ weight, rtol=1e-3, atol=1e-4)
+    assert made.SerializeToString() == before
+
+
+def test_weights_in_a_file_that_is_missing_are_named(tmp_path):
+    weight = RANDOM.standard_normal((64, 64)).astype("float32")
+    made = model([node("MatMul", "x w")], [("x", FLOAT, [2, 64])], w=weight)
+    path = tmp_path / "model.onnx"
+    onnx.save_model(made, path, save_as_external_data=True, location="weights")
+    agreeing(import_model(path))
+    (tmp_path / "weights").unlink()
+    with pytest.raises(ModelError, match="has weights in other files, which cannot be read: .*w"):
+        import_model(path)

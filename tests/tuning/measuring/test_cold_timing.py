@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of kernels whose weights are not in the caches."""
+
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import tvm_ffi
+
+import tvm
+from tvm import te
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
+from tvm.target import Target
+from tvm_droplet_ms.model.kernels.weight_reuse import REUSES_WEIGHTS
+from tvm_droplet_ms.tuning.measuring import cold_timing
+from tvm_droplet_ms.tuning.measuring.cold_timing import MOST_CALLS, InsideTiming, time_cold
+
+
+class MadeUpModule:
+    """A kernel whose calls take made-up times."""
+
+    entry_name = "main"
+
+    def __init__(self, times):
+        self.times = iter(times)
+        self.warm_ups = []
+        self.asked = []
+
+    def __getitem__(self, name):
+        return lambda *arguments: self.warm_ups.append((name, arguments))
+
+    def time_evaluator(self, func_name, *, dev, **options):
+        self.asked.append((func_name, dev, options))
+        return lambda *_arguments: SimpleNamespace(
+            results=[next(self.times) for _ in range(options["repeat"])]
+        )
+
+
+def test_a_repeat_is_the_median_of_its_cold_calls():
+    module = MadeUpModule([3.0, 1.0, 9.0, 4.0, 4.0, 5.0, 2.0, 8.0, 2.0, 7.0, 6.0, 6.0])
+    config = EvaluatorConfig(number=3, repeat=2, min_repeat_ms=20)
+    assert time_cold(module, "cpu", config, [("a",), ("b",)]) == [3.0, 4.0, 2.0, 6.0]
+    assert module.warm_ups == [("main", ("a",)), ("main", ("b",))]
+    assert module.asked == 4 * [
+        (
+            "main",
+            "cpu",
+            {
+                "number": 1,
+                "repeat": 3,
+                "min_repeat_ms": 0,
+                "f_preproc": "cache_flush_cpu_non_first_arg",
+            },
+        )
+    ]
+
+
+def test_calls_of_short_kernels_are_limited():
+    module = MadeUpModule([1.0] * MOST_CALLS)
+    config = EvaluatorConfig(number=1000, repeat=1, min_repeat_ms=20)
+    assert time_cold(module, "cpu", config, [()]) == [1.0]
+    assert next(module.times, None) is None
+
+
+class Recorder:
+    """A kernel, a flush and a device that note what is called."""
+
+    entry_name = "main"
+
+    def __init__(self, monkeypatch):
+        self.calls = []
+        flush = {"cache_flush_cpu_non_first_arg": lambda *_arguments: self.calls.append("flush")}
+        monkeypatch.setattr(cold_timing, "get_global_func", flush.__getitem__)
+
+    def __getitem__(self, _name):
+        return lambda *_arguments: self.calls.append("run")
+
+    def sync(self):
+        pass
+
+
+def empty(extent):
+    return tvm.runtime.empty((extent,), "float32")
+
+
+def test_a_long_kernel_is_called_once_a_repeat(monkeypatch):
+    module = Recorder(monkeypatch)
+    config = EvaluatorConfig(number=1, repeat=2, min_repeat_ms=20)
+    secs = time_cold(module, module, config, [(empty(1), empty(8))])
+    assert module.calls == ["flush", "run"] * 2
+    assert len(secs) == 2 and all(value > 0 for value in secs)
+
+
+def test_arguments_that_evict_themselves_are_not_flushed(monkeypatch):
+    module = Recorder(monkeypatch)
+    monkeypatch.setattr(cold_timing, "EVICTING_BYTES", 32)
+    config = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=20)
+    time_cold(module, module, config, [(empty(100), empty(7))])
+    time_cold(module, module, config, [(empty(1), empty(8), empty(1))])
+    assert module.calls == ["flush", "run", "run"]
+    timed = MadeUpModule([1.0] * 2)
+    time_cold(timed, "cpu", config._replace(number=2), [(empty(1), empty(8))])
+    assert timed.asked[0][2]["f_preproc"] == ""
+
+
+def added(extent, with_mark=False):
+    a, b = te.placeholder((1,), name="a"), te.placeholder((extent,), name="b")
+    function = te.create_prim_func([a, b, te.compute((extent,), lambda i: a[0] + b[i])])
+    marked = function.with_attr(REUSES_WEIGHTS, 1)
+    return tvm.IRModule({"main": marked if with_mark else function})
+
+
+def test_only_kernels_that_reuse_their_weights_are_timed_warm():
+    config = EvaluatorConfig(number=2, repeat=1, min_repeat_ms=20)
+    timing = InsideTiming()
+    timing.set_tasks([added(8, with_mark=True), added(9)])
+    again = pickle.loads(pickle.dumps(timing))
+    for other, preproc in ((empty(8), ""), (empty(9), "cache_flush_cpu_non_first_arg")):
+        module = MadeUpModule([1.0] * 4)
+        again(module, tvm.cpu(), config, [(empty(1), other, other)])
+        assert module.asked[0][2].get("f_preproc", "") == preproc
+        assert module.asked[0][2]["number"] == (1 if preproc else 2)
+
+
+def test_large_arguments_are_flushed_fewer_times(monkeypatch):
+    monkeypatch.setattr(cold_timing, "FLUSHED_BYTES", 160)
+    config = EvaluatorConfig(number=15, repeat=1, min_repeat_ms=20)
+    for extent, calls in ((1, 15), (8, 5), (100, 3)):
+        module = MadeUpModule([1.0] * 15)
+        time_cold(module, "cpu", config, [(empty(1), empty(extent))])
+        assert module.asked[0][2]["repeat"] == calls
+
+
+def test_tvm_has_the_flush_and_times_a_kernel():
+    tvm_ffi.get_global_func("cache_flush_cpu_non_first_arg")
+    a, b = (te.placeholder((64,), name=name) for name in "ab")
+    function = te.create_prim_func([a, b, te.compute((64,), lambda i: a[i] + b[i])])
+    module = tvm.tirx.build(tvm.IRModule({"main": function}), target=Target("llvm"))
+    arguments = [tvm.runtime.tensor(np.ones(64, "float32")) for _ in range(3)]
+    config = EvaluatorConfig(number=2, repeat=2, min_repeat_ms=20)
+    secs = time_cold(module, tvm.cpu(), config, [arguments])
+    assert len(secs) == 2 and all(0.0 < value < 1.0 for value in secs)
+    np.testing.assert_array_equal(arguments[2].numpy(), 2.0)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First picks are measured: the fastest is kept, with made-up builders, runners and clocks."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+from tvm_ffi import structural_hash
+
+import tvm
+from tvm import te, topi
+from tvm.ir import save_json
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import BuilderResult
+from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.target import Target
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.tuning.picks.pick_contest import AT_ONCE, PickContest
+from tvm_droplet_ms.tuning.picks.pick_file import PickFile
+from tvm_droplet_ms.tuning.picks.pick_measuring import Finalists, measure_finalists, weighing
+from tvm_droplet_ms.tuning.picks.picks import FirstPick, FirstPicks, restore, task_key
+from tvm_droplet_ms.tuning.schedules.application import database_to_apply
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+RATES = MachineRates(100e9, (1000,), (10e9,))
+
+
+def relu(rows, weight=1):
+    data = te.placeholder((rows, 32), name="data")
+    mod = tvm.IRModule({"main": te.create_prim_func([data, topi.nn.relu(data)])})
+    return ms.ExtractedTask(f"relu{rows}", mod, TARGET, [mod], weight)
+
+
+def split(mod, factor):
+    """The trace of a schedule that no other factor gives."""
+    schedule = Schedule(mod, debug_mask="none")
+    block = schedule.get_child_blocks(schedule.get_sblock("root"))[0]
+    schedule.split(schedule.get_loops(block)[-1], [None, factor])
+    return schedule.trace
+
+
+def applied(mod, trace):
+    schedule = Schedule(mod, debug_mask="none")
+    trace.apply_to_schedule(schedule, remove_postproc=False)
+    return structural_hash(schedule.mod)
+
+
+class Table:
+    """A builder and a runner that look times up by the module; None cannot be built."""
+
+    def __init__(self, secs, default=1.0):
+        self.secs, self.default, self.built = secs, default, []
+
+    def build(self, inputs):
+        hashes = [structural_hash(each.mod) for each in inputs]
+        self.built.append(hashes)
+        paths = [None if self._of(h) is None else f"/nowhere/{h}/a.so" for h in hashes]
+        return [BuilderResult(path, None if path else "made up") for path in paths]
+
+    def run(self, inputs):
+        hashes = [int(str(each.artifact_path).split("/")[-2]) for each in inputs]
+        return [SimpleNamespace(result=lambda h=h: self._result(h)) for h in hashes]
+
+    def _of(self, key):
+        return self.secs.get(key, self.default)
+
+    def _result(self, key):
+        secs = self._of(key)
+        return RunnerResult([secs], None) if secs < 100 else RunnerResult(None, "it crashed")
+
+
+@pytest.fixture
+def mod():
+    return relu(8).dispatched[0]
+
+
+def test_fastest_is_found_whatever_comes_first(mod):
+    traces = [split(mod, factor) for factor in (2, 4, 8)]
+    times = dict(zip((applied(mod, trace) for trace in traces), (5.0, 0.5, 3.0), strict=True))
+    table = Table(times)
+    (fastest,) = measure_finalists([Finalists(mod, tuple(traces))], TARGET, table, table)
+    assert fastest.secs == 0.5 and applied(mod, fastest.trace) == applied(mod, traces[1])
+
+
+def test_unscheduled_kernel_is_kept_where_it_is_the_fastest(mod):
+    table = Table({structural_hash(mod): 0.1})
+    finalists = Finalists(mod, (split(mod, 2), split(mod, 4)))
+    (fastest,) = measure_finalists([finalists], TARGET, table, table)
+    assert fastest.secs == 0.1 and applied(mod, fastest.trace) == structural_hash(mod)
+    assert len(fastest.trace.insts) == 0
+
+
+def test_failures_cost_only_themselves(mod):
+    broken, crashing, sound = (split(mod, factor) for factor in (2, 4, 8))
+    times = {applied(mod, broken): None, applied(mod, crashing): 1e9, applied(mod, sound): 0.5}
+    table = Table(times)
+    others = relu(24).dispatched[0]
+    found = measure_finalists(
+        [Finalists(mod, (broken, crashing, sound)), Finalists(others, ())], TARGET, table, table
+    )
+    assert [fastest.secs for fastest in found] == [0.5, 1.0]
+    nothing = Table({}, default=None)
+    assert measure_finalists([Finalists(mod, (sound,))], TARGET, nothing, nothing) == [None]
+
+
+def test_equal_schedules_are_measured_once(mod):
+    table = Table({})
+    measure_finalists([Finalists(mod, (split(mod, 2), split(mod, 2)))], TARGET, table, table)
+    assert len(table.built[0]) == 2
+
+
+def test_tasks_that_weigh():
+    assert weighing([1.0, 80.0, 0.0, 19.0], 0.98) == [1, 3]
+    assert weighing([1.0, 80.0, 0.0, 19.0], 1.0) == [1, 3, 0]
+    assert weighing([0.0, 0.0], 1.0) == [] and weighing([], 0.9) == []
+
+
+class Sampler:
+    """Answers with two schedules; a task of 24 rows fails."""
+
+    def submit_finalists(self, request, count):
+        future = Future()
+        mod = request.mod
+        if int(mod["main"].params[0].shape[0]) == 24:
+            future.set_exception(RuntimeError("made up"))
+        else:
+            future.set_result([save_json(split(mod, f).as_json()) for f in (4, 8)][:count])
+        return future
+
+
+def contest(table, tmp_path, clock=lambda: 0.0):
+    return PickContest(
+        TARGET, RATES, Sampler(), table, table, PickFile(tmp_path), seed=0, known=None, clock=clock
+    )
+
+
+def picked(*tasks):
+    picks = FirstPicks()
+    for task in tasks:
+        mod = task.dispatched[0]
+        picks.keep(FirstPick(mod, split(mod, 2), ((0, (2,)),), (0.9,)), TARGET)
+    return picks
+
+
+def test_slow_pick_is_replaced_and_kept_for_the_next_run(tmp_path):
+    task = relu(8)
+    mod = task.dispatched[0]
+    table = Table({applied(mod, split(mod, 8)): 0.25})
+    picks = picked(task)
+    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest(), 0.1) == 1
+    pick = picks.find(mod, TARGET)
+    assert pick.secs == 0.25 and applied(mod, pick.trace) == applied(mod, split(mod, 8))
+    assert pick.points == ((0, (2,)),)
+    stored = restore(mod, PickFile(tmp_path).read()[task_key(mod, TARGET)], True)
+    assert stored.secs == 0.25 and applied(mod, stored.trace) == applied(mod, pick.trace)
+    # It is not measured again.
+    assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest(), 0.1) == 0
+
+
+@pytest.mark.parametrize(
+    ("build_secs", "left", "batches"),
+    [
+        # 60 builds for four kernels, and 30 for starting: 9 s at first. Each batch takes 20 s.
+        (0.1, 14.0, [4]),
+        (0.1, 60.0, [4, 3]),
+        (0.1, 8.0, [3]),
+        (0.1, 4.0, []),
+        (1.0, 60.0, [2, 4, 1]),
+    ],
+)
+def test_heaviest_are_first_and_as_many_as_there_is_time_for(build_secs, left, batches, tmp_path):
+    tasks = [relu(8 * size) for size in range(1, AT_ONCE + 4) if size != 3]
+    tasks.append(relu(8 * 9))
+    secs = {str(task.task_name): 1.0 + place for place, task in enumerate(tasks)}
+    now = [0.0]
+
+    class Slow(Table):
+        def build(self, inputs):
+            now[0] += 20.0
+            return super().build(inputs)
+
+    table = Slow({})
+    picks = picked(*tasks)
+    stop = StopRequest(left, lambda: now[0])
+    measuring = contest(table, tmp_path, lambda: now[0])
+    count = measuring.run(tasks, picks, secs, stop, build_secs)
+    # Two sampled schedules of each kernel, that which it has, and the unscheduled one.
+    assert [len(built) // 4 for built in table.built] == batches
+    measured = [t for t in tasks if picks.find(t.dispatched[0], TARGET).secs is not None]
+    assert count == sum(batches) and measured == tasks[len(tasks) - count :]
+
+
+def test_task_whose_sampling_fails_is_measured_with_what_it_has(tmp_path):
+    task = relu(24)
+    mod = task.dispatched[0]
+    picks = picked(task)
+    table = Table({applied(mod, split(mod, 2)): 2.0, structural_hash(mod): 3.0})
+    contest(table, tmp_path).run([task], picks, {"relu24": 1.0}, StopRequest(), 0.1)
+    assert picks.find(mod, TARGET).secs == 2.0 and len(table.built[0]) == 2
+
+
+@pytest.mark.parametrize(("secs", "is_pick"), [(0.5, True), (2.0, False), (None, False)])
+def test_model_gets_the_faster_of_a_record_and_a_measured_pick(mod, secs, is_pick):
+    measured = MemoryDatabase()
+    workload = measured.commit_workload(mod)
+    measured.commit_tuning_record(TuningRecord(split(mod, 4), workload, [1.0], TARGET))
+    picks = FirstPicks()
+    picks.keep(FirstPick(mod, split(mod, 2), (), (), secs), TARGET)
+    database = database_to_apply(measured, picks, TARGET)
+    (record,) = database.get_top_k(database.commit_workload(mod), 10)
+    assert applied(mod, record.trace) == applied(mod, split(mod, 2 if is_pick else 4))

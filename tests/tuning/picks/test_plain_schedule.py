@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain schedules: what they compute, against the unscheduled kernel."""
+
+import numpy as np
+import pytest
+
+import tvm
+from tvm import te, topi
+from tvm.ir import load_json, save_json
+from tvm.s_tir import Schedule, Trace
+from tvm.target import Target
+from tvm_droplet_ms.tuning.picks.plain_schedule import plain_schedule
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+
+
+def placeholder(*shape, dtype="float32", name="data"):
+    return te.placeholder(shape, name=name, dtype=dtype)
+
+
+def pool():
+    data = placeholder(1, 3, 12, 16)
+    return [data, topi.nn.pool2d(data, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "max")]
+
+
+def convolution():
+    data, weight = placeholder(1, 3, 9, 16), placeholder(8, 3, 3, 3, name="weight")
+    return [data, weight, topi.nn.relu(topi.nn.conv2d_nchw(data, weight, 1, 1, 1))]
+
+
+def softmax():
+    data = placeholder(6, 24)
+    return [data, topi.nn.softmax(data)]
+
+
+def gather():
+    table, rows = placeholder(20, 32), placeholder(7, dtype="int32", name="rows")
+    return [table, rows, topi.take(table, rows, axis=0)]
+
+
+def concatenation():
+    left, right = placeholder(5, 16), placeholder(5, 32, name="right")
+    return [left, right, topi.concatenate([left, right], axis=1)]
+
+
+def resize():
+    data = placeholder(1, 2, 6, 8)
+    regions = (0.0, 0.0, 0.0, 0.0)
+    return [data, topi.image.resize2d(data, regions, (12, 16), layout="NCHW")]
+
+
+def module_of(tensors):
+    return tvm.IRModule({"main": te.create_prim_func(tensors)})
+
+
+def run(mod, arrays):
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    tvm.tirx.build(mod, target=TARGET)["main"](*tensors)
+    return tensors[-1].numpy()
+
+
+@pytest.mark.parametrize("make", [pool, convolution, softmax, gather, concatenation, resize])
+def test_is_vectorised_and_computes_the_same(make):
+    tensors = make()
+    mod = module_of(tensors)
+    schedule = plain_schedule(mod)
+    assert "T.vectorized" in schedule.mod.script() and "T.parallel" in schedule.mod.script()
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.integers(0, 7, [int(extent) for extent in tensor.shape]).astype(str(tensor.dtype))
+        for tensor in tensors
+    ]
+    np.testing.assert_allclose(run(schedule.mod, arrays), run(mod, arrays), rtol=1e-6)
+
+
+def test_replays_from_json():
+    mod = module_of(convolution())
+    schedule = plain_schedule(mod)
+    text = save_json(schedule.trace.as_json())
+    again = Schedule(mod)
+    Trace.apply_json_to_schedule(load_json(text), again)
+    tvm.ir.assert_structural_equal(again.mod, schedule.mod)
+
+
+@pytest.mark.parametrize("make", ["sum", "cumsum"])
+def test_nothing_to_vectorise(make):
+    data = placeholder(4, 6)
+    out = topi.sum(data) if make == "sum" else topi.cumsum(data, axis=1)
+    assert plain_schedule(module_of([data, out])) is None

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spaces and samples made: enumerated, built, timed and collected, with resume."""

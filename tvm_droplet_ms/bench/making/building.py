@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes measured spaces and samples: choose points, build, measure in passes, write the file."""
+
+from collections.abc import Callable
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tvm.ir import IRModule
+from tvm.target import Target
+
+from ...host import cpu_name, tvm_num_threads
+from ..definition import Definition
+from ..space import MeasuredPoint, Space
+from .collection import Collection, Progress
+from .enumeration import Enumeration, enumerate_space
+from .sampling import SampleCollection
+
+PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
+
+_RANDOM_SHARE = 0.5
+"""Share of a sample that TVM's own sampling draws, so that slow schedules are known too; the rest
+is near the best."""
+
+_ROUND = 32
+"""Points of a round of a sample."""
+
+
+def build_space(
+    definition: Definition,
+    name: str,
+    target: Target,
+    directory: Path,
+    out: Path,
+    *,
+    passes: int,
+    progress: Progress,
+) -> None:
+    """Enumerate, build and measure a space, and write its file.
+
+    Parameters
+    ----------
+    definition : Definition
+        The workload and its design space.
+    name : str
+        Name that ``find_definition`` finds it by.
+    target : Target
+        Target to build for.
+    directory : Path
+        Work directory; see ``work_directory.claim``.
+    out : Path
+        The file.
+    passes : int
+        Number of timings of each module.
+    progress : Progress
+        Called with the progress.
+    """
+    # First, since it refuses a directory that is not its own, and enumerating takes minutes.
+    collection = Collection(directory, definition.mod, target)
+    enumeration = enumerate_space(
+        definition.context(target, "replay-trace"),
+        lambda done, total: progress("enumerating", done, total),
+    )
+    modules = list(enumeration.modules)
+    collection.build({module: _maker(enumeration, module) for module in modules}, progress)
+    collection.measure(modules, range(passes), progress)
+    index = {module: i for i, module in enumerate(modules)}
+    Space(
+        **_origin(definition, name, target),
+        sketches=enumeration.design_space.layouts(),
+        points=tuple(
+            MeasuredPoint(sketch, decisions, None if module is None else index[module])
+            for (sketch, decisions), module in enumeration.points.items()
+        ),
+        modules=tuple(map(collection.measured, modules)),
+    ).save(out)
+
+
+def build_sample(
+    definition: Definition,
+    name: str,
+    target: Target,
+    directory: Path,
+    out: Path,
+    *,
+    points: int,
+    passes: int,
+    progress: Progress,
+) -> None:
+    """Sample a space, build and measure the sample, and write its file."""
+    collection = SampleCollection(directory, definition, target)
+    at_random = max(1, round(_RANDOM_SHARE * points))
+    collection.add_random(at_random, progress)
+    collection.add_near(points - at_random, _ROUND, progress)
+    collection.measure(range(passes), progress)
+    modules = list(collection.modules.values())
+    Space(
+        **_origin(definition, name, target),
+        sketches=collection.sampler.layouts,
+        points=tuple(MeasuredPoint(*module.place, i) for i, module in enumerate(modules)),
+        modules=tuple(collection.measurements.measured(module.name) for module in modules),
+        closed=False,
+        origins=tuple(module.origin for module in modules),
+    ).save(out)
+
+
+def _maker(enumeration: Enumeration, module: int) -> Callable[[], IRModule]:
+    """The recipe that makes a module of an enumeration again."""
+
+    def make() -> IRModule:
+        candidate = enumeration.design_space.realise(enumeration.modules[module])
+        if candidate is None:
+            raise RuntimeError(f"module {module:016x} replayed when enumerated, and does not now")
+        return candidate.schedule.mod
+
+    return make
+
+
+def _origin(definition: Definition, name: str, target: Target) -> dict[str, Any]:
+    """The description of a space: its workload, and where and when it was measured."""
+    return {
+        "name": definition.name,
+        "description": definition.description,
+        "definition": name,
+        "target": target_as_data(target),
+        "machine": describe_machine(),
+        "versions": describe_versions(),
+        "date": date.today().isoformat(),
+    }
+
+
+def target_as_data(target: Target) -> dict[str, Any]:
+    """Data from which ``Target`` makes the same target."""
+    return {
+        "kind": str(target.kind.name),
+        **{str(name): _plain(value) for name, value in target.attrs.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return value
+    return str(value) if isinstance(value, str) else [_plain(item) for item in value]
+
+
+def describe_machine() -> dict[str, Any]:
+    """The processor, its logical CPUs and memory, and the threads of a parallel kernel."""
+    return {
+        "cpu": cpu_name(),
+        "cpus": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "threads": tvm_num_threads(),
+    }
+
+
+def describe_versions() -> dict[str, str]:
+    """The versions of the packages that a space depends on."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and measures the modules of a design space, in a directory that can be resumed."""
+
+import json
+import os
+import random
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.target import Target
+
+from ...cost_model.training_data import target_text
+from ...measure import (
+    TIME_LIMIT,
+    Failure,
+    TaskFailed,
+    WarmBuilder,
+    WorkerPool,
+    export_shared_library,
+    is_machinery_failure,
+    prepare_to_time,
+)
+from ..space import MeasuredModule
+from ..work_directory import CollectionError, claim, read_lines
+from .kernel_timing import Shape, Timed, time_module
+
+BUILD_BATCH = 64
+"""Number of modules built between two lines of progress."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with the current step, the number of items done, and their total."""
+
+
+class Collection:
+    """The measurements of a design space's modules, in a directory.
+
+    ``log.jsonl`` has a line for each module built and for each time measured, and is only ever
+    appended to: a run that is stopped loses the measurement under way. ``artifacts`` has the built
+    modules.
+
+    Parameters
+    ----------
+    directory : Path
+        Where; it is made if it is missing.
+    mod : IRModule
+        The unscheduled module.
+    target : Target
+        Target to build for.
+    timeout_sec : float
+        The seconds that one build, and that one measurement, may take.
+    seed : int
+        Seed of the inputs and of the order of each pass.
+
+    Raises
+    ------
+    CollectionError
+        If the directory holds other files, or measurements of another workload or target.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        mod: IRModule,
+        target: Target,
+        *,
+        timeout_sec: float = 30.0,
+        seed: int = 0,
+    ) -> None:
+        self._directory = directory
+        self._mod = mod
+        self._target = target
+        self._timeout_sec = timeout_sec
+        self._seed = seed
+        self._artifacts = directory / "artifacts"
+        claim(
+            directory, {"workload": f"{structural_hash(mod):016x}", "target": target_text(target)}
+        )
+        self._artifacts.mkdir(exist_ok=True)
+        self._log = directory / "log.jsonl"
+        self.builds: dict[int, dict[str, Any]] = {}
+        self.times: dict[int, dict[int, float]] = defaultdict(dict)
+        self.run_secs: dict[int, list[float]] = defaultdict(list)
+        self.failures: dict[int, str] = {}
+        self._read()
+
+    def build(self, modules: Mapping[int, Callable[[], IRModule]], progress: Progress) -> None:
+        """Build the modules that are not built yet."""
+        missing = [name for name in modules if name not in self.builds]
+        if not missing and self._reference.exists():
+            return
+        builder = WarmBuilder(timeout_sec=self._timeout_sec, f_export=export_shared_library)
+        try:
+            if not self._reference.exists():
+                self._build_reference(builder)
+            for start in range(0, len(missing), BUILD_BATCH):
+                batch = missing[start : start + BUILD_BATCH]
+                self._build_batch(builder, batch, modules)
+                progress("building", start + len(batch), len(missing))
+        finally:
+            builder.close()
+
+    def measure(self, modules: Sequence[int], passes: Sequence[int], progress: Progress) -> None:
+        """Time every module once in each pass, in an order that differs from pass to pass.
+
+        Parameters
+        ----------
+        modules : Sequence[int]
+            Their structural hashes.
+        passes : Sequence[int]
+            Passes to run; known times are kept.
+        progress : Progress
+            Called after each module.
+        """
+        pool = WorkerPool(1, prepare=prepare_to_time, quiet=True)
+        try:
+            for number in passes:
+                missing = [
+                    name
+                    for name in modules
+                    if name not in self.failures and number not in self.times[name]
+                ]
+                random.Random(f"{self._seed} {number}").shuffle(missing)
+                for done, name in enumerate(missing, 1):
+                    self._time(pool, name, number)
+                    progress(f"pass {number + 1}", done, len(missing))
+        finally:
+            pool.close()
+
+    def measured(self, name: int) -> MeasuredModule:
+        """The measurements of a module, by structural hash."""
+        failure = self.failures.get(name)
+        secs = () if failure else tuple(secs for _, secs in sorted(self.times[name].items()))
+        run_secs = median(self.run_secs[name]) if self.run_secs[name] else 0.0
+        return MeasuredModule(name, secs, self.builds[name]["build_secs"], run_secs, failure)
+
+    @property
+    def _reference(self) -> Path:
+        return self._artifacts / "reference.so"
+
+    def _path(self, name: int) -> Path:
+        return self._artifacts / f"{name:016x}.so"
+
+    def _arguments(self) -> list[Shape]:
+        args_info = ArgInfo.from_entry_func(self._mod, remove_preproc=True)
+        return [(tuple(int(n) for n in info.shape), str(info.dtype)) for info in args_info]
+
+    def _build_reference(self, builder: WarmBuilder) -> None:
+        (result,) = builder.build([BuilderInput(self._mod, self._target)])
+        if result.artifact_path is None:
+            raise CollectionError(f"the unscheduled workload cannot be built: {result.error_msg}")
+        _move(str(result.artifact_path), self._reference)
+
+    def _build_batch(
+        self,
+        builder: WarmBuilder,
+        batch: Sequence[int],
+        modules: Mapping[int, Callable[[], IRModule]],
+    ) -> None:
+        inputs = [BuilderInput(modules[name](), self._target) for name in batch]
+        before = builder.stats.build_secs + builder.stats.export_secs
+        results = builder.build(inputs)
+        spent = builder.stats.build_secs + builder.stats.export_secs - before
+        built = sum(result.artifact_path is not None for result in results)
+        for name, result in zip(batch, results, strict=True):
+            entry: dict[str, Any] = {
+                "module": name,
+                "build_secs": spent / max(built, 1),
+                "failure": None,
+            }
+            if result.artifact_path is None:
+                message = str(result.error_msg)
+                if is_machinery_failure(message):
+                    raise _machine_failed(message)
+                timed_out = TIME_LIMIT in message
+                entry["failure"] = "timeout" if timed_out else "compile"
+                entry["message"] = message[:500]
+                entry["build_secs"] = self._timeout_sec if timed_out else 0.0
+            else:
+                _move(str(result.artifact_path), self._path(name))
+            self._add(entry)
+
+    def _time(self, pool: WorkerPool, name: int, number: int) -> None:
+        future = pool.submit(
+            self._timeout_sec,
+            time_module,
+            str(self._path(name)),
+            str(self._reference),
+            self._arguments(),
+            self._seed,
+        )
+        start = time.time()
+        entry: dict[str, Any] = {"module": name, "pass": number, "at": round(start)}
+        try:
+            timed: Timed = future.result()
+        except TaskFailed as error:
+            if Failure(error.kind, str(error)).is_machinery:
+                raise _machine_failed(str(error)) from error
+            entry["failure"] = "timeout" if error.kind == "timeout" else "runtime"
+            entry["message"] = str(error)[:500]
+        else:
+            entry |= {"secs": timed.secs} if timed.is_right else {"failure": "wrong result"}
+        entry["run_secs"] = time.time() - start
+        self._add(entry)
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        with self._log.open("a") as log:
+            log.write(json.dumps(entry) + "\n")
+        self._take(entry)
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        name = entry["module"]
+        if entry.get("failure"):
+            self.failures[name] = entry["failure"]
+        if "pass" not in entry:
+            self.builds[name] = dict(entry)
+            return
+        self.run_secs[name].append(entry["run_secs"])
+        if "secs" in entry:
+            self.times[name][entry["pass"]] = entry["secs"]
+
+    def _read(self) -> None:
+        for entry in read_lines(self._log):
+            self._take(entry)
+
+
+def _machine_failed(message: str) -> CollectionError:
+    """The error for a failure that is not the module's, and must not be recorded as one."""
+    return CollectionError(
+        f"the machine failed, and not a module: {message}; mend it, and the same command goes on"
+    )
+
+
+def _move(artifact: str, path: Path) -> None:
+    """Take an artefact out of the folder that the builder made for it."""
+    shutil.move(artifact, path)
+    shutil.rmtree(os.path.dirname(artifact))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every point of a design space that MetaSchedule can reach, found by replay."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+from tvm.s_tir.meta_schedule import TuneContext
+
+from ...search_strategy.candidates import Candidate
+from ...search_strategy.decisions import Decision, largest_parallel_extent
+from ...search_strategy.design_spaces import SpacePoint
+from ...search_strategy.factorisations import factorisations
+from ...search_strategy.neighbourhood import Point
+from ...search_strategy.published.decision_kinds import (
+    CATEGORICAL,
+    COMPUTE_LOCATION,
+    PARALLEL_EXTENT,
+    PERFECT_TILE,
+)
+from ...search_strategy.published.decisions import Prober
+from ..design_space import DesignSpace
+
+
+@dataclass
+class Enumeration:
+    """All points of a design space.
+
+    Parameters
+    ----------
+    design_space : DesignSpace
+        The design space.
+    points : dict[SpacePoint, int | None]
+        Structural hash of the module of each point; None where a schedule primitive or a
+        postprocessor refused it.
+    """
+
+    design_space: DesignSpace
+    points: dict[SpacePoint, int | None] = field(default_factory=dict)
+
+    @property
+    def modules(self) -> dict[int, SpacePoint]:
+        """First point of each distinct module, by structural hash."""
+        first: dict[int, SpacePoint] = {}
+        for point, module in self.points.items():
+            if module is not None:
+                first.setdefault(module, point)
+        return first
+
+
+def enumerate_space(
+    context: TuneContext, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Enumeration:
+    """Replay every combination of decisions, the distinct parallel plans among them.
+
+    Tiles and categories are combined freely. The legal compute locations depend on earlier
+    decisions, and the distinct parallel extents on all others, so that these two are found by
+    replay, in this order.
+
+    Returns
+    -------
+    enumeration : Enumeration
+        The points.
+    """
+    space = DesignSpace(context)
+    enumeration = Enumeration(space)
+    sketches = range(len(space.sketches))
+    limit = largest_parallel_extent(space.trace((i, space.start(i))) for i in sketches)
+    combinations = [list(_free_combinations(space, sketch)) for sketch in sketches]
+    total, done = sum(map(len, combinations)), 0
+    for sketch, points in enumerate(combinations):
+        enumerator = _Enumerator(space, sketch, limit)
+        for point in points:
+            for asked, candidate in enumerator.complete(point):
+                if candidate is None:
+                    enumeration.points.setdefault((sketch, asked), None)
+                else:
+                    realised = space.read(sketch, candidate.trace)
+                    enumeration.points[sketch, realised] = candidate.module
+            done += 1
+            progress(done, total)
+    return enumeration
+
+
+class _Enumerator:
+    """Enumerates one sketch."""
+
+    def __init__(self, space: DesignSpace, sketch: int, parallel_limit: int) -> None:
+        self._space = space
+        self._index = sketch
+        self._sketch = space.sketches[sketch]
+        self._prober = Prober(space.replayer, parallel_limit)
+
+    def complete(self, point: Point) -> Iterator[tuple[Point, Candidate | None]]:
+        """All points that have the tiles and the categories of one."""
+        decisions = self._sketch.decisions
+        locations = [d for d in decisions if d.kind == COMPUTE_LOCATION]
+        parallel = [d for d in decisions if d.kind == PARALLEL_EXTENT]
+        for located in self._choose_locations(point, locations):
+            for planned in self._choose_parallel(located, parallel):
+                yield planned, self._space.realise((self._index, planned))
+
+    def _choose_locations(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
+        if not decisions:
+            yield point
+            return
+        first, *rest = decisions
+        legal = self._prober.compute_locations(
+            self._sketch, self._space.trace((self._index, point))
+        )
+        for location in legal[first.inst]:
+            yield from self._choose_locations(first.replace(point, (location,)), rest)
+
+    def _choose_parallel(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
+        if not decisions:
+            yield point
+            return
+        first, *rest = decisions
+        trace = self._space.trace((self._index, point))
+        extents = self._prober.parallel_extents(self._sketch, trace, point, first)
+        for extent in extents:
+            yield from self._choose_parallel(first.replace(point, (extent,)), rest)
+
+
+def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
+    """All combinations of tiles and categories; the other decisions as generated."""
+    present = space.start(sketch)
+    values: list[list[Point]] = []
+    layouts = space.layout(sketch)
+    for decision, layout in zip(space.sketches[sketch].decisions, layouts, strict=True):
+        own = decision.value(present)
+        if decision.kind == PERFECT_TILE:
+            extent = 1
+            for factor in own:
+                extent *= factor
+            tiles = factorisations(extent, len(own), layout.max_innermost_factor)
+            values.append([tuple(tile) for tile in tiles.tolist()])
+        elif decision.kind == CATEGORICAL:
+            values.append([(choice,) for choice in range(len(layout.candidates))])
+        else:
+            values.append([own])
+    for choice in product(*values):
+        yield tuple(value for part in choice for value in part)

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sample of a design space that is too large to enumerate, measured in rounds."""
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.target import Target
+
+from ...cost_model.boosted_trees import Trees
+from ...cost_model.features.program_features import ProgramFeatures
+from ...cost_model.throughput import relative_throughput
+from ...search_strategy.candidates import Candidate
+from ...search_strategy.design_spaces import SpacePoint
+from ...search_strategy.factorisations import factorisations
+from ...search_strategy.neighbourhood import Point
+from ..definition import Definition
+from ..design_space import DesignSpace
+from ..space import DecisionLayout
+from ..work_directory import CollectionError, read_lines
+from .collection import Collection, Progress
+
+MAX_CHANGES = 4
+"""Maximum number of decisions in which a nearby point differs."""
+
+Drawn = tuple[SpacePoint, Candidate]
+"""A point and the candidate that TVM makes of it."""
+
+
+class Sampler:
+    """Draws points of a design space."""
+
+    def __init__(self, context: TuneContext, seed: int) -> None:
+        self.space = DesignSpace(context, seed)
+        self.layouts = self.space.layouts()
+        self._generator = random.Random(seed)
+
+    def module(self, place: SpacePoint) -> IRModule:
+        """The scheduled module of a point that was drawn before."""
+        candidate = self.space.realise(place)
+        if candidate is None:
+            raise ValueError(f"point {place} does not replay, expected one that was drawn")
+        return candidate.schedule.mod
+
+    def random(self) -> Drawn | None:
+        """Draw a point by TVM's own sampling; None where it is refused."""
+        sketch = self._generator.randrange(len(self.layouts))
+        return self._drawn(self.space.draw(sketch))
+
+    def near(self, places: Sequence[SpacePoint]) -> Drawn | None:
+        """Change one to four decisions of one of the points; None where the result is refused."""
+        sketch, point = self._generator.choice(places)
+        for _ in range(self._generator.randint(1, MAX_CHANGES)):
+            decision = self._generator.choice(self.layouts[sketch])
+            end = decision.start + decision.length
+            value = self._value(decision, point[decision.start : end])
+            point = (*point[: decision.start], *value, *point[end:])
+        return self._drawn(self.space.realise((sketch, point)))
+
+    def _drawn(self, candidate: Candidate | None) -> Drawn | None:
+        place = None if candidate is None else self.space.places.find(candidate.trace)
+        return None if candidate is None or place is None else (place, candidate)
+
+    def _value(self, decision: DecisionLayout, present: Point) -> Point:
+        if decision.kind == "SamplePerfectTile":
+            extent, limit = prod(present), decision.max_innermost_factor
+            tiles = [tuple(t) for t in factorisations(extent, decision.length, limit).tolist()]
+            # Half of the time a tile that differs in two positions only.
+            close = [t for t in tiles if sum(a != b for a, b in zip(t, present, strict=True)) == 2]
+            return self._generator.choice(
+                close if close and self._generator.random() < 0.5 else tiles
+            )
+        if decision.kind == "SampleCategorical":
+            return (self._generator.randrange(len(decision.candidates)),)
+        if decision.kind == "SampleComputeLocation":
+            # TVM takes the next legal location for an illegal one.
+            return (max(-2, present[0] + self._generator.choice((-2, -1, 1, 2))),)
+        return (2 ** self._generator.randint(0, 6),)
+
+
+DRAWN_PER_CHOSEN = 4
+"""Points drawn near the best for each that a round measures."""
+
+BEST_POINTS = 64
+"""Number of best points that a round draws near."""
+
+AT_RANDOM = 0.25
+"""Share of a round that is chosen without regard to the predictions."""
+
+MAX_DRAWS = 50
+"""Maximum number of draws per wanted point: a small space has no more points."""
+
+TREES = 100
+"""Number of trees of the model that chooses a round."""
+
+
+@dataclass(frozen=True)
+class SampledModule:
+    """A module of the sample."""
+
+    name: int
+    place: SpacePoint
+    origin: str
+
+
+class SampleCollection:
+    """A sample and its measurements in a directory, so that an interrupted collection is resumed.
+
+    Parameters
+    ----------
+    directory : Path
+        Work directory; see ``work_directory.claim``.
+    definition : Definition
+        The workload and its design space.
+    target : Target
+        Target to build for.
+    seed : int
+        Seed of the sample and its measurements.
+
+    Raises
+    ------
+    CollectionError
+        If the directory holds other files, or measurements of another workload or target.
+    """
+
+    def __init__(
+        self, directory: Path, definition: Definition, target: Target, *, seed: int = 0
+    ) -> None:
+        self.measurements = Collection(directory, definition.mod, target, seed=seed)
+        self._context = definition.context(target, "replay-trace")
+        self.sampler = Sampler(self._context, seed)
+        self.modules: dict[int, SampledModule] = {}
+        self._features: dict[int, np.ndarray] = {}
+        self._seed = seed
+        self._path = directory / "sample.jsonl"
+        for entry in read_lines(self._path):
+            sketch, decisions = entry["place"]
+            module = SampledModule(entry["name"], (sketch, tuple(decisions)), entry["origin"])
+            self.modules[module.name] = module
+
+    def add_random(self, count: int, progress: Progress) -> None:
+        """Draw points by TVM's own sampling until there are this many, and measure them once.
+
+        There are fewer where the space has no more.
+        """
+        for _ in range(MAX_DRAWS * count):
+            if self._count("random") >= count:
+                break
+            drawn = self.sampler.random()
+            if drawn is not None and drawn[1].module not in self.modules:
+                self._add(drawn, "random")
+        self.measure([0], progress)
+
+    def add_near(self, count: int, per_round: int, progress: Progress) -> None:
+        """Measure points near the best, in rounds, until there are this many, or no more are found.
+
+        A round draws points near the best measured ones. It measures those that a model of the
+        sample so far predicts to be the fastest, equally many of each sketch, and some at random.
+        """
+        while self._count("near") < count:
+            wanted = min(per_round, count - self._count("near"))
+            found = self._choose_near(wanted)
+            if not found:
+                return
+            for drawn in found:
+                self._add(drawn, "near")
+            self.measure([0], progress)
+
+    def measure(self, passes: Sequence[int], progress: Progress) -> None:
+        """Build all modules, and time each once in each pass."""
+        self.measurements.build(
+            {name: self._maker(module) for name, module in self.modules.items()}, progress
+        )
+        self.measurements.measure(list(self.modules), passes, progress)
+
+    def times(self, names: Sequence[int]) -> list[float]:
+        """Median times of modules in seconds; infinity for failures."""
+        return [self.measurements.measured(name).time for name in names]
+
+    def _add(self, drawn: Drawn, origin: str) -> None:
+        place, candidate = drawn
+        entry = {"name": candidate.module, "place": place, "origin": origin}
+        with self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        self.modules[candidate.module] = SampledModule(candidate.module, place, origin)
+
+    def _count(self, origin: str) -> int:
+        return sum(module.origin == origin for module in self.modules.values())
+
+    def _maker(self, module: SampledModule) -> Callable[[], IRModule]:
+        return lambda: self.sampler.module(module.place)
+
+    def _choose_near(self, count: int) -> list[Drawn]:
+        times = {
+            name: time
+            for name, time in zip(self.modules, self.times(list(self.modules)), strict=True)
+            if math.isfinite(time)
+        }
+        if not times:
+            raise CollectionError(self._no_time())
+        best = of_each_sketch(list(times), times, lambda name: self.modules[name].place[0])
+        nearby = [self.modules[name].place for name in best[:BEST_POINTS]]
+        drawn: dict[int, Drawn] = {}
+        for _ in range(MAX_DRAWS * count):
+            if len(drawn) >= DRAWN_PER_CHOSEN * count:
+                break
+            found = self.sampler.near(nearby)
+            if found is not None and found[1].module not in self.modules:
+                drawn[found[1].module] = found
+        if not drawn:
+            return []
+        predicted = self._predict(times, drawn)
+        in_order = of_each_sketch(list(drawn), predicted, lambda name: drawn[name][0][0])
+        guided = in_order[: round(count * (1 - AT_RANDOM))]
+        rest = in_order[len(guided) :]
+        random.Random(f"{self._seed} {len(self.modules)}").shuffle(rest)
+        return [drawn[name] for name in guided + rest[: count - len(guided)]]
+
+    def _no_time(self) -> str:
+        failures = Counter(self.measurements.failures.values()).most_common()
+        listed = ", ".join(f"{number} of {kind}" for kind, number in failures)
+        return (
+            f"no schedule has a time, so that none is near the best; failed: {listed}; the "
+            "messages are in log.jsonl of the work directory"
+        )
+
+    def _predict(self, times: Mapping[int, float], drawn: Mapping[int, Drawn]) -> dict[int, float]:
+        """Predict the time of each drawn module, relative to the others."""
+        unknown = [name for name in times if name not in self._features]
+        places = [self.modules[name].place for name in unknown]
+        candidates = [self.sampler.space.realise(place) for place in places]
+        self._extract(
+            {
+                name: candidate.measure_candidate()
+                for name, candidate in zip(unknown, candidates, strict=True)
+                if candidate is not None
+            }
+        )
+        self._extract({name: found[1].measure_candidate() for name, found in drawn.items()})
+        known = [name for name in times if name in self._features]
+        throughput = relative_throughput(np.array([times[name] for name in known]))
+        model = Trees.fit(
+            np.stack([self._features[name] for name in known]),
+            throughput,
+            np.zeros(len(known), dtype=np.int64),
+            objective="regression",
+            rounds=TREES,
+            seed=self._seed,
+        )
+        scores = model.predict(np.stack([self._features[name] for name in drawn]))
+        return {name: -float(score) for name, score in zip(drawn, scores, strict=True)}
+
+    def _extract(self, candidates: Mapping[int, MeasureCandidate]) -> None:
+        if candidates:
+            rows = ProgramFeatures().extract(self._context, list(candidates.values()))
+            self._features.update(zip(candidates, rows, strict=True))
+
+
+def of_each_sketch(
+    names: Sequence[int], times: Mapping[int, float], sketch_of: Callable[[int], int]
+) -> list[int]:
+    """Order modules: the fastest of each sketch, then the second of each, and so on.
+
+    Each sketch has an optimum of its own, and a search may take any for the best.
+    """
+    places: Counter[int] = Counter()
+    ranks = {}
+    for name in sorted(names, key=times.__getitem__):
+        ranks[name] = (places[sketch_of(name)], times[name])
+        places[sketch_of(name)] += 1
+    return sorted(names, key=ranks.__getitem__)

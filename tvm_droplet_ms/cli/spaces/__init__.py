@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work of ``droplet-ms space``: data of spaces, and samples."""

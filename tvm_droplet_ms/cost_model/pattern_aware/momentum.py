@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""MoA, Pruner's momentum adaptation: a network that is trained further during a run.
+
+After "Pruner: A Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning" (Liu
+et al., ASPLOS 2025). The target network begins each time as the source, is trained on the
+measurements of the run, and predicts. The source then moves towards it:
+source <- m * source + (1 - m) * target. Imports no TVM.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..adaptation import MeasuredTask
+from ..throughput import relative_throughput
+from .pattern_aware import PatternAware
+
+MOMENTUM = 0.99
+"""The paper's m."""
+
+STEPS = 24
+"""Steps of a training: half a second on a core."""
+
+RATE = 1e-3
+"""Learning rate of a training."""
+
+
+class AdaptedNetwork:
+    """A network, its source, and how the source follows it.
+
+    Parameters
+    ----------
+    source : PatternAware
+        A network that was trained on other workloads.
+    momentum : float
+        The share of the source that stays, from 0 to 1; with 1 the source never moves, which is
+        plain fine-tuning.
+    seed : int
+        Seed of the order of the programs and of dropout.
+
+    Raises
+    ------
+    ImportError
+        If JAX is not installed.
+    """
+
+    def __init__(self, source: PatternAware, *, momentum: float, seed: int) -> None:
+        # Before any program is measured: without JAX there is no adaptation.
+        from .training import fine_tune
+
+        self._fine_tune = fine_tune
+        self._momentum = momentum
+        self._seed = seed
+        self.source = source
+        self.target = source
+
+    @property
+    def is_trained(self) -> bool:
+        """True: the source was."""
+        return True
+
+    def learn(self, tasks: Sequence[MeasuredTask]) -> None:
+        """Train the target anew from the source, and move the source; see ``Adaptation.learn``."""
+        throughput = [relative_throughput(np.array(task.secs)) for task in tasks]
+        parameters = self._fine_tune(
+            self.source.parameters,
+            np.concatenate([np.array(task.features) for task in tasks]),
+            np.concatenate(throughput),
+            np.repeat(np.arange(len(tasks)), [len(task.secs) for task in tasks]),
+            objective=self.source.objective,
+            seed=self._seed,
+            steps=STEPS,
+            rate=RATE,
+        )
+        self.target = replace(self.source, parameters=parameters)
+        moved = moved_towards(self.source.parameters, parameters, self._momentum)
+        self.source = replace(self.source, parameters=moved)
+
+    def predict(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
+        """Predict by the target, whatever the task; see ``Adaptation.predict``."""
+        return self.target.predict(features)
+
+
+def moved_towards(
+    source: Mapping[str, np.ndarray], target: Mapping[str, np.ndarray], momentum: float
+) -> dict[str, np.ndarray]:
+    """The parameters m * source + (1 - m) * target.
+
+    Parameters
+    ----------
+    source, target : Mapping[str, np.ndarray]
+        Parameters of the same names and shapes.
+    momentum : float
+        The share of the source, m.
+
+    Returns
+    -------
+    moved : dict[str, np.ndarray]
+        float32, as the source's.
+    """
+    return {
+        name: np.asarray(momentum * value + (1.0 - momentum) * target[name], dtype=value.dtype)
+        for name, value in source.items()
+    }

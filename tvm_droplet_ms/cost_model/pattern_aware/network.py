@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PaCM, Pruner's pattern-aware cost model: attention over a program's data movements.
+
+After "Pruner: A Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning" (Liu
+et al., ASPLOS 2025): one branch sees the statements, each by itself, and sums them; another has the
+data movements attend to each other, and sums them; a head scores both. Where the paper normalises
+by the statistics of a batch, which makes scores depend on each other, this normalises each program
+by itself. Imports no TVM.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .dataflow import LEVELS, STATEMENTS, TOKEN_WIDTH, TOKENS
+
+TOKEN_HIDDEN = 32
+"""Width of a data movement's state."""
+
+HEADS = 4
+"""Heads of the attention."""
+
+STATEMENT_HIDDEN = 64
+"""Width of a statement's state."""
+
+HIDDEN = 96
+"""Width of the head's states."""
+
+_STATES = STATEMENT_HIDDEN + TOKEN_HIDDEN
+
+_SMALL, _FAR = 1e-5, 1e9
+
+
+def shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the parameters that are learned.
+
+    Parameters
+    ----------
+    statement_width : int
+        Numbers of a statement, its flag included.
+    """
+    return {
+        "token_1": (TOKEN_WIDTH, TOKEN_HIDDEN),
+        "token_1_bias": (TOKEN_HIDDEN,),
+        "token_2": (TOKEN_HIDDEN, TOKEN_HIDDEN),
+        "token_2_bias": (TOKEN_HIDDEN,),
+        "attention": (TOKEN_HIDDEN, 3 * TOKEN_HIDDEN),
+        "attention_out": (TOKEN_HIDDEN, TOKEN_HIDDEN),
+        "statement_1": (statement_width, STATEMENT_HIDDEN),
+        "statement_1_bias": (STATEMENT_HIDDEN,),
+        "statement_2": (STATEMENT_HIDDEN, STATEMENT_HIDDEN),
+        "statement_2_bias": (STATEMENT_HIDDEN,),
+        "head_1": (_STATES, HIDDEN),
+        "head_1_bias": (HIDDEN,),
+        "head_2": (HIDDEN, HIDDEN),
+        "head_2_bias": (HIDDEN,),
+        "output": (HIDDEN, 1),
+        "output_bias": (1,),
+    }
+
+
+def fixed_shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the parameters that the training data fixes."""
+    return {
+        "token_mean": (TOKEN_WIDTH,),
+        "token_scale": (TOKEN_WIDTH,),
+        "statement_mean": (statement_width,),
+        "statement_scale": (statement_width,),
+    }
+
+
+def split(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The data movements and the statements of programs.
+
+    Parameters
+    ----------
+    features : np.ndarray
+        Those of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs, width)``.
+
+    Returns
+    -------
+    tokens : np.ndarray
+        Array of shape ``(programs, TOKENS, TOKEN_WIDTH)``.
+    statements : np.ndarray
+        Array of shape ``(programs, STATEMENTS, statement width)``.
+
+    Raises
+    ------
+    ValueError
+        If the width fits neither.
+    """
+    width = features.shape[1] - TOKENS * TOKEN_WIDTH
+    if width <= STATEMENTS or width % STATEMENTS:
+        raise ValueError(
+            f"programs have {features.shape[1]} features, expected {TOKENS} data movements of "
+            f"{TOKEN_WIDTH} and {STATEMENTS} statements"
+        )
+    tokens = features[:, : TOKENS * TOKEN_WIDTH].reshape(-1, TOKENS, TOKEN_WIDTH)
+    return tokens, features[:, TOKENS * TOKEN_WIDTH :].reshape(-1, STATEMENTS, width // STATEMENTS)
+
+
+def states(parameters: Mapping[str, Any], tokens: Any, statements: Any, xp: Any) -> Any:
+    """The head's last states of programs, in arrays of NumPy or JAX.
+
+    Parameters
+    ----------
+    parameters : Mapping[str, Any]
+        Parameters of ``shapes``, and the means and the scales of the inputs.
+    tokens, statements : array
+        As ``split`` returns them; there may be fewer rows of either, if those left out are empty.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+
+    Returns
+    -------
+    states : array
+        Array of shape ``(programs, HIDDEN)``.
+    """
+    given = parameters
+    present = tokens[:, :, : len(LEVELS)].sum(axis=2)
+    moved = (tokens - given["token_mean"]) / given["token_scale"]
+    moved = xp.maximum(moved @ given["token_1"] + given["token_1_bias"], 0.0)
+    moved = xp.maximum(moved @ given["token_2"] + given["token_2_bias"], 0.0)
+    moved = _normal(moved + _attend(given, moved, present, xp), xp)
+    flow = (moved * present[:, :, None]).sum(axis=1)
+    computed = (statements - given["statement_mean"]) / given["statement_scale"]
+    computed = xp.maximum(computed @ given["statement_1"] + given["statement_1_bias"], 0.0)
+    computed = xp.maximum(computed @ given["statement_2"] + given["statement_2_bias"], 0.0)
+    work = (computed * statements[:, :, :1]).sum(axis=1)
+    both = xp.concatenate([_normal(work, xp), _normal(flow, xp)], axis=1)
+    hidden = xp.maximum(both @ given["head_1"] + given["head_1_bias"], 0.0)
+    return hidden + xp.maximum(hidden @ given["head_2"] + given["head_2_bias"], 0.0)
+
+
+def _attend(given: Mapping[str, Any], moved: Any, present: Any, xp: Any) -> Any:
+    """The attention of each movement to those that are present."""
+    programs, count, _ = moved.shape
+    heads = (moved @ given["attention"]).reshape(programs, count, 3 * HEADS, -1)
+    heads = xp.swapaxes(heads, 1, 2)
+    query, key, value = heads[:, :HEADS], heads[:, HEADS : 2 * HEADS], heads[:, 2 * HEADS :]
+    likeness = query @ xp.swapaxes(key, 2, 3) * (TOKEN_HIDDEN // HEADS) ** -0.5
+    # Where none is present, the sum over those present is empty all the same.
+    likeness = likeness - _FAR * (1.0 - present[:, None, None, :])
+    weights = xp.exp(likeness - xp.amax(likeness, axis=3, keepdims=True))
+    weights = weights / weights.sum(axis=3, keepdims=True)
+    taken = xp.swapaxes(weights @ value, 1, 2).reshape(programs, count, TOKEN_HIDDEN)
+    return taken @ given["attention_out"]
+
+
+def _normal(values: Any, xp: Any) -> Any:
+    """Each row with mean 0 and variance 1."""
+    centred = values - values.mean(axis=-1, keepdims=True)
+    return centred / xp.sqrt((centred**2).mean(axis=-1, keepdims=True) + _SMALL)

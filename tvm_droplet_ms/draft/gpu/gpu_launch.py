@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads and shared memory of GPU schedules, as functions of their decisions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from ...search_strategy.decisions import Sketch
+from ..block_tree import NotUnderstood
+from ..extents import Interval, Intervals, Node, Tape
+from ..index_intervals import index_interval
+
+_LOW, _HIGH = (
+    "meta_schedule.thread_extent_low_inclusive",
+    "meta_schedule.thread_extent_high_inclusive",
+)
+
+
+_STAGES = "software_pipeline_stage"
+
+
+_WARP = "warp_execution"
+
+
+_WARP_THREADS = 32
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Threads and shared memory of the schedules of a sketch.
+
+    Parameters
+    ----------
+    tape : Tape
+        Evaluates the nodes for points of the sketch.
+    threads, shared_bytes : Node
+        Of a block.
+    least, most : int
+        Threads that the schedule rule asks for.
+    """
+
+    tape: Tape
+    threads: Node
+    shared_bytes: Node
+    least: int
+    most: int
+
+    def is_possible(self, points: np.ndarray, threads: int, shared_bytes: int) -> np.ndarray:
+        """Whether ``VerifyGPUCode`` accepts points.
+
+        Parameters
+        ----------
+        points : np.ndarray
+            Decisions, of shape ``(points, entries)``.
+        threads, shared_bytes : int
+            The most that a block of the GPU may have.
+        """
+        asked, shared = self.tape.evaluate(points, [self.threads, self.shared_bytes])
+        possible: np.ndarray = (
+            (asked >= self.least) & (asked <= min(self.most, threads)) & (shared <= shared_bytes)
+        )
+        return possible
+
+
+def compile_launch(sketch: Sketch, schedule: Schedule) -> Launch:
+    """Read the threads and the shared memory of a sketch out of one of its schedules.
+
+    Parameters
+    ----------
+    sketch : Sketch
+        The sketch of the schedule.
+    schedule : Schedule
+        A replayed schedule, without postprocessors.
+
+    Raises
+    ------
+    NotUnderstood, UnknownIndex
+        If they are not known to follow from the decisions.
+    """
+    return _TraceReader(sketch, schedule).launch()
+
+
+@dataclass
+class _TraceReader:
+    sketch: Sketch
+    schedule: Schedule
+    tape: Tape = field(default_factory=Tape)
+
+    def __post_init__(self) -> None:
+        self._intervals = Intervals(self.tape)
+        self._extents: dict[Any, Node] = {}
+        self._parts: dict[Any, list[Any]] = {}
+        self._axes: dict[str, list[Any]] = {}
+        self._bound: dict[str, list[Any]] = {}
+        self._order: list[Any] = []
+        self._copies: list[tuple[Any, str, int]] = []
+        self._locations: dict[Any, Any] = {}
+        self._alignments: dict[Any, tuple[int, int]] = {}
+        self._versions = 1
+        self._warp_threads = 1
+        self._least, self._most = 1, 1 << 30
+        self._read()
+
+    def launch(self) -> Launch:
+        """The threads and the shared memory."""
+        if not self._bound or not self._order:
+            raise NotUnderstood("a schedule whose loops are not bound by its tiling")
+        threads = [self._bound[axis] for axis in self._bound if axis.startswith("threadIdx")]
+        shared = [self._copied_bytes(*copy) for copy in self._copies]
+        return Launch(
+            self.tape,
+            self.tape.multiply(self._product(threads), self.tape.constant(self._warp_threads)),
+            self.tape.multiply(self.tape.sum(shared), self.tape.constant(self._versions)),
+            self._least,
+            self._most,
+        )
+
+    def _product(self, loops: Sequence[Sequence[Any]]) -> Node:
+        return self.tape.product([self._extent(leaf) for leaves in loops for leaf in leaves])
+
+    def _extent(self, leaf: Any) -> Node:
+        if leaf not in self._extents:
+            raise NotUnderstood("a loop that no tile made")
+        return self._extents[leaf]
+
+    def _read(self) -> None:
+        positions = {decision.inst: decision for decision in self.sketch.decisions}
+        entries: dict[Any, Node] = {}
+        for position, inst in enumerate(self.schedule.trace.simplified(remove_postproc=True).insts):
+            kind, inputs, outputs = inst.kind.name, list(inst.inputs), list(inst.outputs)
+            if kind == "SamplePerfectTile" and position in positions:
+                start = positions[position].start
+                entries |= {out: self.tape.entry(start + n) for n, out in enumerate(outputs)}
+            elif kind == "Split":
+                self._note_split(inputs[0], inputs[1:], outputs, entries)
+            elif kind == "Fuse":
+                self._parts[outputs[0]] = inputs
+            elif kind == "GetLoops":
+                self._axes.setdefault(self._block_name(inputs[0]), outputs)
+            elif kind == "Bind":
+                # The first is the tiling's; those of copies that follow take the same threads.
+                self._bound.setdefault(str(inst.attrs[0]), list(self._leaves(inputs[0])))
+            elif kind == "Reorder" and not self._order:
+                # Before the tiling, the loops that an intrinsic stands for are reordered.
+                self._order = inputs if any(loop in self._extents for loop in inputs) else []
+            elif kind == "CacheRead" and str(inst.attrs[1]).startswith("shared"):
+                consumer = self._block_name(inputs[0])
+                self._copies.append((outputs[0], consumer, int(inst.attrs[0])))
+            elif kind == "ComputeAt":
+                self._locations[inputs[0]] = inputs[1]
+            elif kind == "StorageAlign":
+                self._note_alignment(inputs[0], *map(int, inst.attrs))
+            elif kind == "Annotate":
+                self._note_annotation(str(inst.attrs[0]), inputs[1])
+            elif kind == "RFactor":
+                raise NotUnderstood("the instruction RFactor")
+
+    def _note_split(
+        self,
+        loop: Any,
+        factors: Sequence[Any],
+        outputs: Sequence[Any],
+        entries: Mapping[Any, Node],
+    ) -> None:
+        self._parts[loop] = list(outputs)
+        for output, factor in zip(outputs, factors, strict=True):
+            if factor in entries:
+                self._extents[output] = entries[factor]
+
+    def _note_annotation(self, name: str, value: Any) -> None:
+        if name == _LOW:
+            self._least = int(value)
+        elif name == _HIGH:
+            self._most = int(value)
+        elif name == _STAGES:
+            # A copy that is used some stages later is kept for all stages in between.
+            stages = [int(stage) for stage in value]
+            self._versions = max(stages) - min(stages) + 1
+        elif name == _WARP:
+            self._warp_threads = _WARP_THREADS
+
+    def _note_alignment(self, copy: Any, buffer: int, axis: int, factor: int, offset: int) -> None:
+        if (buffer, axis) != (0, -2):
+            raise NotUnderstood("padding of other axes than the rows of a copy")
+        self._alignments[copy] = (factor, offset)
+
+    def _block_name(self, block_rv: Any) -> str:
+        try:
+            return str(self.schedule.get(block_rv).name_hint)
+        except Exception:  # TVM raises errors of many types for what is gone: it was inlined.
+            return ""
+
+    def _leaves(self, loop: Any) -> Iterator[Any]:
+        """The loops of the tiling that a loop was fused from, or was split into."""
+        if loop not in self._parts:
+            yield loop
+            return
+        for part in self._parts[loop]:
+            yield from self._leaves(part)
+
+    def _copied_bytes(self, copy: Any, consumer: str, number: int) -> Node:
+        """The bytes of a copy in shared memory: what all threads of a block read at its place."""
+        tape = self.tape
+        block = self.schedule.get(self.schedule.get_sblock(consumer))
+        region = block.reads[number]
+        # A fragment is indexed as the shared copy is that it was copied from.
+        scope = str(region.source.scope())
+        if not scope.startswith(("shared", "wmma.matrix")) or copy not in self._locations:
+            raise NotUnderstood(f"a shared copy of {consumer}")
+        inside = self._turning(self._locations[copy])
+        loops = self._axes.get(consumer, [])
+        if len(loops) != len(block.iter_vars):
+            raise NotUnderstood(f"the loops of {consumer}")
+        counts = [self._count(list(self._leaves(loop)), inside) for loop in loops]
+
+        def interval(variable: Any) -> Interval:
+            for axis, count in zip(block.iter_vars, counts, strict=True):
+                if axis.var.same_as(variable):
+                    return self._intervals.counted(count)
+            raise NotUnderstood(f"the variable {variable.name} of {consumer}")
+
+        extents = []
+        for part, length in zip(region.region, region.source.shape, strict=True):
+            index = index_interval(part.min, interval, self._intervals)
+            extent = tape.add(self._intervals.span(index), tape.constant(_integer(part.extent)))
+            extents.append(tape.least(extent, tape.constant(_integer(length))))
+        if copy in self._alignments:
+            extents[-1] = self._padded(extents[-1], *self._alignments[copy])
+        return tape.product([tape.constant(int(region.source.dtype.itemsize)), *extents])
+
+    def _padded(self, length: Node, factor: int, offset: int) -> Node:
+        """The least length, no smaller, that is ``offset`` more than a multiple of ``factor``."""
+        tape = self.tape
+        more = tape.add(length, tape.constant(factor - 1 - offset))
+        multiple = tape.multiply(tape.floor_divide(more, factor), tape.constant(factor))
+        return tape.add(multiple, tape.constant(offset))
+
+    def _turning(self, location: Any) -> list[Any]:
+        """The loops within a place, and the threads of a block, which all read one copy."""
+        if location not in self._order:
+            raise NotUnderstood("a copy whose place is no loop of the tiling")
+        within = self._order[self._order.index(location) + 1 :]
+        threads = [
+            leaf
+            for axis, leaves in self._bound.items()
+            if not axis.startswith("blockIdx")
+            for leaf in leaves
+        ]
+        return [*threads, *within]
+
+    def _count(self, chain: Sequence[Any], turning: Sequence[Any]) -> Node:
+        """How many values an axis takes: the product of its innermost loops, which all turn."""
+        turns = [leaf in turning for leaf in chain]
+        first = turns.index(True) if True in turns else len(chain)
+        if not all(turns[first:]):
+            raise NotUnderstood("a loop that stands still within one that turns")
+        return self.tape.product([self._extent(leaf) for leaf in chain[first:]])
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, int | tirx.IntImm):
+        return int(value)
+    raise NotUnderstood(f"the extent {value}, which is not constant")

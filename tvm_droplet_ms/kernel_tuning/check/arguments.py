@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of a kernel: random values for them, and how far its outputs may differ."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tvm import tirx
+from tvm.ir import IRModule
+from tvm.tirx.buffer import BufferType
+
+from ...cost_model.features.loop_context import scheduled_blocks
+from ...session.given_inputs import given_values
+from ..errors import KernelError
+from .integer_roles import IntegerRole
+
+_REDUCE = int(tirx.IterVar.CommReduce)
+
+ROUNDINGS = 8.0
+"""Units of the last place that an output may differ by, for each square root of an addition."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a kernel.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    shape : tuple[int, ...]
+        Its shape.
+    dtype : str
+        Its type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The type in NumPy.
+
+        Raises
+        ------
+        KernelError
+            If NumPy has no such type.
+        """
+        try:
+            return np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
+        except TypeError as error:
+            raise KernelError(
+                f"argument {self.name!r} has the type {self.dtype}, which NumPy does not have"
+            ) from error
+
+
+def arguments_of(mod: IRModule) -> tuple[Argument, ...]:
+    """The arguments of a module's function ``main``.
+
+    Raises
+    ------
+    KernelError
+        If one is no buffer, or its shape is not constant.
+    """
+    func = mod["main"]
+    found = []
+    for param in func.params:
+        if not isinstance(param.ty, BufferType):
+            raise KernelError(f"argument {param.name!r} is no buffer: expected buffers only")
+        extents = list(param.shape)
+        if not all(isinstance(extent, int | tirx.IntImm) for extent in extents):
+            raise KernelError(
+                f"argument {param.name!r} has the shape {extents}: expected constant extents"
+            )
+        shape = tuple(int(extent) for extent in extents)
+        if any(extent < 1 for extent in shape):
+            raise KernelError(
+                f"argument {param.name!r} has the shape {list(shape)}: expected extents of at "
+                "least 1, there is nothing to compute"
+            )
+        found.append(Argument(str(param.name), shape, str(param.dtype)))
+    return tuple(found)
+
+
+def random_arrays(
+    arguments: Sequence[Argument],
+    seed: int,
+    given: Mapping[str, np.ndarray] | None = None,
+    roles: Mapping[str, IntegerRole] | None = None,
+) -> list[np.ndarray]:
+    """Values for the arguments.
+
+    Floating-point numbers are normally distributed. Integers that are indices are any index of
+    their axis. Others of 8 bits are any; longer ones, and booleans, are 0 or 1, and divisors are 1
+    or 2.
+
+    Parameters
+    ----------
+    arguments : Sequence[Argument]
+        The arguments.
+    seed : int
+        Seed of the random numbers.
+    given : Mapping[str, np.ndarray] | None
+        Values by the name of the argument, such as indices that are not to be random.
+    roles : Mapping[str, IntegerRole] | None
+        What the kernel does with integers, by the name of the argument; see ``integer_roles``.
+
+    Raises
+    ------
+    KernelError
+        If a given value is of no argument, of another shape, or of another kind of type.
+    """
+    wanted = {argument.name: (argument.shape, argument.numpy_dtype) for argument in arguments}
+    try:
+        values = given_values(given or {}, wanted)
+    except ValueError as error:
+        raise KernelError(str(error)) from error
+    generator = np.random.default_rng(seed)
+    roles = roles or {}
+    return [
+        values[argument.name]
+        if argument.name in values
+        else _random(argument, generator, roles.get(argument.name, IntegerRole()))
+        for argument in arguments
+    ]
+
+
+def measured_values(
+    arguments: Sequence[Argument],
+    arrays: Sequence[np.ndarray],
+    given: Mapping[str, np.ndarray] | None,
+    roles: Mapping[str, IntegerRole],
+) -> dict[int, np.ndarray]:
+    """The values, by place, that candidates are timed on too: given ones, indices and divisors.
+
+    They may crash a kernel, or decide how long it takes. Others are filled where it is timed.
+    """
+    free = IntegerRole()
+    return {
+        place: array
+        for place, (argument, array) in enumerate(zip(arguments, arrays, strict=True))
+        if argument.name in (given or {}) or roles.get(argument.name, free) != free
+    }
+
+
+def _random(argument: Argument, generator: np.random.Generator, role: IntegerRole) -> np.ndarray:
+    dtype = argument.numpy_dtype
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        low, high = role.low, role.low + 2
+        if dtype.itemsize == 1:
+            low, high = role.low or int(limits.min), int(limits.max) + 1
+        if role.high is not None:
+            low, high = 0, min(role.high, int(limits.max) + 1)
+        return generator.integers(low, high, argument.shape).astype(dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, argument.shape).astype(dtype)
+    return generator.standard_normal(argument.shape).astype(dtype)
+
+
+def summed(mod: IRModule) -> int:
+    """How many numbers are summed into one at most, one reduction after the other.
+
+    It is the sum over the blocks of a module without a schedule of the extents that they reduce.
+    """
+    total = 0
+    for realize, _ in scheduled_blocks(mod):
+        length = 1
+        for axis in realize.block.iter_vars:
+            if int(axis.iter_type) == _REDUCE:
+                length *= int(axis.dom.extent)
+        total += length if length > 1 else 0
+    return max(total, 1)
+
+
+def tolerance(dtype: np.dtype[Any], length: int) -> float:
+    """The largest deviation of an output, relative to the scale of the row; see ``deviation``.
+
+    A sum in another order differs by some roundings for each square root of what is summed.
+    Integers must be equal.
+
+    Parameters
+    ----------
+    dtype : np.dtype
+        The type of the output.
+    length : int
+        How many numbers are summed.
+    """
+    if dtype.kind in "iub":
+        return 0.0
+    finfo: Any = ml_dtypes.finfo
+    return ROUNDINGS * float(finfo(dtype).eps) * math.sqrt(length)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The uses of a kernel's integer arguments, so that made-up values do not crash it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from tvm.ir import IRModule
+from tvm.ir.expr import TensorLoad
+from tvm.tirx import BufferStore, Cast, Div, FloorDiv, FloorMod, Mod
+
+
+@dataclass
+class IntegerRole:
+    """The values that an integer argument may take.
+
+    Parameters
+    ----------
+    low : int
+        The least.
+    high : int | None
+        They are below it. None where no axis limits them.
+    """
+
+    low: int = 0
+    high: int | None = None
+
+
+def integer_roles(mod: IRModule) -> dict[str, IntegerRole]:
+    """The integer arguments of the function ``main``, by name.
+
+    One that is an index of axes is below the extent of the shortest. One from which an index is
+    computed is 0, and so are all of them where a computed integer is an index: what is computed of
+    them is not followed. One that only divides is at least 1.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A module without a schedule.
+
+    Returns
+    -------
+    roles : dict[str, IntegerRole]
+        Of every integer argument.
+    """
+    func = mod["main"]
+    places = {param: str(param.name) for param in func.params if _is_integer(param)}
+    roles = {name: IntegerRole() for name in places.values()}
+
+    def limit(load: Any, high: int) -> None:
+        own = places.get(load.source)
+        for name in [own] if own is not None else roles:
+            role = roles[name]
+            role.high = high if role.high is None else min(role.high, high)
+
+    def access(buffer: Any, indices: Any) -> None:
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            direct = _without_casts(index)
+            if isinstance(direct, TensorLoad):
+                limit(direct, int(extent) if direct.source in places else 1)
+            else:
+                structural_walk(index, (TensorLoad, lambda load: limit(load, 1)))
+
+    def divide(node: Any) -> None:
+        divisor = _without_casts(node.b)
+        if isinstance(divisor, TensorLoad) and divisor.source in places:
+            roles[places[divisor.source]].low = 1
+
+    structural_walk(
+        func.body,
+        [
+            (TensorLoad, lambda load: access(load.source, load.indices)),
+            (BufferStore, lambda store: access(store.buffer, store.indices)),
+            ((Div, Mod, FloorDiv, FloorMod), divide),
+        ],
+    )
+    # What is an index too stays one.
+    return {
+        name: IntegerRole(0 if role.high is not None else role.low, role.high)
+        for name, role in roles.items()
+    }
+
+
+def _is_integer(buffer: Any) -> bool:
+    return str(buffer.dtype).startswith(("int", "uint"))
+
+
+def _without_casts(expression: Any) -> Any:
+    while isinstance(expression, Cast):
+        expression = expression.value
+    return expression

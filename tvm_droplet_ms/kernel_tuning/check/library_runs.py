@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs and times libraries of a kernel, in a worker process or with a session on a server."""
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm.rpc import RPCSession
+from tvm.runtime import Device, Module
+
+from ...measure.fleet.session import set_threads, upload
+from .arguments import Argument
+
+REPEATS, REPEAT_SECS = 3, 0.02
+"""The repeats of each schedule in a round, and the least seconds of one."""
+
+
+def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
+    """Write arrays as bytes: NumPy's files do not keep the types that NumPy lacks."""
+    content: dict[str, Any] = {
+        str(number): np.frombuffer(array.tobytes(), np.uint8) for number, array in enumerate(arrays)
+    }
+    np.savez(path, **content)
+
+
+def _load(library: str, session: RPCSession | None) -> Module:
+    if session is None:
+        return tvm.runtime.load_module(library)
+    name = os.path.basename(library)
+    upload(session, library, name)
+    return session.load_module(name)
+
+
+def _device(session: RPCSession | None) -> Device:
+    return tvm.cpu() if session is None else session.cpu()
+
+
+def _tensors(
+    arguments: Sequence[Argument], inputs: str, session: RPCSession | None
+) -> list[tvm.runtime.Tensor]:
+    device = _device(session)
+    with np.load(inputs) as content:
+        return [
+            tvm.runtime.tensor(
+                np.frombuffer(content[str(n)], one.numpy_dtype).reshape(one.shape).copy(), device
+            )
+            for n, one in enumerate(arguments)
+        ]
+
+
+def run_library(
+    library: str,
+    arguments: Sequence[Argument],
+    inputs: str,
+    out: str,
+    session: RPCSession | None = None,
+) -> tuple[float, str]:
+    """Run a library once.
+
+    Parameters
+    ----------
+    library : str
+        Its path.
+    arguments : Sequence[Argument]
+        The kernel's arguments.
+    inputs : str
+        The file of their values; see ``save_arrays``.
+    out : str
+        The file to write with their values afterwards.
+    session : RPCSession | None
+        A session on the server to run it on; None for this process.
+
+    Returns
+    -------
+    secs, unwritten : float, str
+        The seconds of the call, and why the file could not be written; empty where it was.
+    """
+    module = _load(library, session)
+    tensors = _tensors(arguments, inputs, session)
+    start = time.perf_counter()
+    module["main"](*tensors)
+    secs = time.perf_counter() - start
+    try:
+        save_arrays(Path(out), [tensor.numpy() for tensor in tensors])
+    except OSError as error:
+        return secs, str(error)
+    return secs, ""
+
+
+def time_libraries(
+    libraries: Sequence[str],
+    arguments: Sequence[Argument],
+    inputs: str,
+    session: RPCSession | None = None,
+) -> list[float]:
+    """Time libraries in one process.
+
+    Parameters
+    ----------
+    libraries : Sequence[str]
+        Their paths.
+    arguments : Sequence[Argument]
+        The kernel's arguments.
+    inputs : str
+        The file of their values; see ``save_arrays``.
+    session : RPCSession | None
+        A session on the server to run them on; None for this process.
+
+    Returns
+    -------
+    secs : list[float]
+        The seconds of a call of each, in their order.
+    """
+    found = []
+    for library in libraries:
+        module = _load(library, session)
+        tensors = _tensors(arguments, inputs, session)
+        # TVM finds the number of calls by itself. From the first call of a process, which loads
+        # pages of code and data, it would be too small.
+        evaluator = module.time_evaluator(
+            "main",
+            _device(session),
+            number=1,
+            repeat=REPEATS,
+            min_repeat_ms=math.ceil(1e3 * REPEAT_SECS),
+        )
+        found.append(float(median(evaluator(*tensors).results)))
+    return found
+
+
+def on_server(session: RPCSession, threads: int, function: Any, *arguments: Any) -> Any:
+    """Call ``run_library`` or ``time_libraries`` with a session, on some threads of its server."""
+    set_threads(session, threads)
+    return function(*arguments, session)

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks and times the best schedules of a kernel, in worker processes or on servers.
+
+A wrong kernel may end the process that runs it, so none runs in the process of the user.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+
+from tvm.ir import IRModule, load_json, save_json
+from tvm.target import Target
+
+from ...deviation import deviation
+from ...measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
+from ..faults import other_inputs
+from .arguments import Argument
+from .library_runs import run_library, save_arrays, time_libraries
+
+BUILD_SECS = 120.0
+"""The most seconds of a build."""
+
+RUN_SECS = 120.0
+"""The most seconds of a check, and of a round of timings."""
+
+ROUNDS = 7
+"""Processes that time all schedules in turns: processes differ more than the calls of one."""
+
+OCCASION_SPREAD = 0.05
+"""The standard deviation of the logarithm of a time between occasions, some seconds or more apart,
+beside that between processes of one occasion. Without it 6 of 10 intervals held, with it 9 of 10
+(2026-11-24, commit 70d408a)."""
+
+_STUDENT_90 = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833}
+"""The 95% quantile of Student's distribution by degrees of freedom: 90% lie between."""
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """The time of a kernel, in seconds.
+
+    Parameters
+    ----------
+    secs : float
+        The median over processes.
+    low, high : float
+        Where the median of another process is expected, later too, with 90%.
+    """
+
+    secs: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(rounds: Sequence[float]) -> "KernelTime":
+        """The time by the medians of some processes."""
+        logs = [math.log(secs) for secs in rounds]
+        middle = median(rounds)
+        if len(logs) < 3:
+            return KernelTime(middle, min(rounds), max(rounds))
+        freedom = min(len(logs) - 1, max(_STUDENT_90))
+        spread = math.hypot(stdev(logs) * math.sqrt(1.0 + 1.0 / len(logs)), OCCASION_SPREAD)
+        half = _STUDENT_90[freedom] * spread
+        center = fmean(logs)
+        low, high = math.exp(center - half), math.exp(center + half)
+        return KernelTime(middle, min(low, middle), max(high, middle))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a schedule computes what the kernel without one does.
+
+    Parameters
+    ----------
+    is_right : bool | None
+        None where it could not be checked.
+    deviation : float
+        The largest difference of an output, relative to the scale of its row; NaN where it is not
+        known.
+    reason : str
+        Why it is wrong, or could not be checked; empty where it is right.
+    """
+
+    is_right: bool | None
+    deviation: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The kernel without a schedule.
+
+    Parameters
+    ----------
+    library : Path | None
+        Its library; None where it could not be built.
+    reason : str
+        Why it could not be run; empty where it could.
+    secs : float
+        The seconds of its only call; NaN where it could not be run.
+    """
+
+    library: Path | None
+    reason: str
+    secs: float
+
+
+class CannotCheck(RuntimeError):
+    """A schedule could not be checked or timed, and it is not the schedule's fault.
+
+    Parameters
+    ----------
+    reason : str
+        Why.
+    is_crash : bool
+        Whether a kernel ended its process.
+    """
+
+    def __init__(self, reason: str, is_crash: bool = False) -> None:
+        super().__init__(reason)
+        self.is_crash = is_crash
+
+
+class Verifier:
+    """Builds, checks and times schedules of one kernel.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the libraries and the inputs are written; it exists.
+    target : Target
+        The target.
+    arguments : Sequence[Argument]
+        The kernel's arguments.
+    arrays : Sequence[np.ndarray]
+        Their values.
+    tolerances : Sequence[float]
+        The largest deviation of each.
+    pool : WorkerPool
+        The workers that build.
+    run : Callable[..., Any] | None
+        Calls a function in a process of its own, where kernels are to run: takes the most seconds,
+        the function and its arguments, and raises ``TaskFailed``. None for the workers of ``pool``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        target: Target,
+        arguments: Sequence[Argument],
+        arrays: Sequence[np.ndarray],
+        tolerances: Sequence[float],
+        pool: WorkerPool,
+        run: Callable[..., Any] | None = None,
+    ) -> None:
+        self._directory = directory
+        self._target = target
+        self._arguments = list(arguments)
+        self._tolerances = list(tolerances)
+        self._pool = pool
+        self._call = run or self._run_in_worker
+        self._inputs = directory / "inputs.npz"
+        save_arrays(self._inputs, arrays)
+
+    @property
+    def advice(self) -> str:
+        """Advice where the values of the arguments crash the kernel."""
+        return other_inputs([argument.name for argument in self._arguments])
+
+    def _run_in_worker(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._pool.submit(secs, function, *arguments, fresh=True).result()
+
+    def build(self, name: str, mod: IRModule) -> Path:
+        """Build a module, and write its library.
+
+        Raises
+        ------
+        TaskFailed
+            If it cannot be built.
+        """
+        path = self._directory / f"{name}.so"
+        text = save_json(mod)
+        self._pool.submit(BUILD_SECS, _build, text, save_json(self._target), str(path)).result()
+        return path
+
+    def expect(self, mod: IRModule) -> Expected:
+        """Build and run the kernel without a schedule, for the outputs to expect.
+
+        Raises
+        ------
+        CannotCheck
+            If the machine is at fault, such as a full disk.
+        """
+        try:
+            library = self.build("untuned", mod)
+        except TaskFailed as error:
+            reason = f"the kernel without a schedule could not be built: {error}"
+            return Expected(None, reason, math.nan)
+        try:
+            secs = self._run(library, self._directory / "expected.npz")
+        except TaskFailed as error:
+            return Expected(
+                library, f"the kernel without a schedule did not run: {error}", math.nan
+            )
+        return Expected(library, "", secs)
+
+    def check(self, library: Path) -> Verdict:
+        """Compare the outputs of a schedule with the expected ones.
+
+        Raises
+        ------
+        CannotCheck
+            If the machine is at fault, such as a full disk.
+        """
+        found = self._directory / "found.npz"
+        try:
+            self._run(library, found)
+        except TaskFailed as error:
+            return Verdict(False, math.nan, str(error))
+        largest = 0.0
+        with np.load(found) as ours, np.load(self._directory / "expected.npz") as theirs:
+            for number, argument in enumerate(self._arguments):
+                pair = [
+                    np.frombuffer(a[str(number)], argument.numpy_dtype).reshape(argument.shape)
+                    for a in (ours, theirs)
+                ]
+                differs = deviation(*pair)
+                if not differs <= self._tolerances[number]:
+                    return Verdict(
+                        False,
+                        differs,
+                        f"argument {argument.name!r} differs by {differs:.1e} of the scale "
+                        f"of its row, where {self._tolerances[number]:.1e} is allowed",
+                    )
+                largest = max(largest, differs)
+        return Verdict(True, largest, "")
+
+    def _run(self, library: Path, out: Path) -> float:
+        """Run a library in a process of its own: a wrong one may harm what runs after it."""
+        task = (str(library), self._arguments, str(self._inputs), str(out))
+        try:
+            secs, unwritten = self._call(RUN_SECS, run_library, *task)
+        except TaskFailed as error:
+            if error.failure.is_machinery:
+                raise CannotCheck(str(error)) from error
+            raise
+        if unwritten:
+            raise CannotCheck(unwritten)
+        return float(secs)
+
+    def time(self, libraries: Mapping[str, Path]) -> dict[str, KernelTime]:
+        """Time schedules in turns, in several processes.
+
+        Raises
+        ------
+        CannotCheck
+            If one of them ends its process, or the machine is at fault.
+        """
+        names = list(libraries)
+        rounds = []
+        for number in range(ROUNDS):
+            turn = names[number % len(names) :] + names[: number % len(names)]
+            paths = [str(libraries[name]) for name in turn]
+            task = (paths, self._arguments, str(self._inputs))
+            try:
+                secs = self._call(RUN_SECS, time_libraries, *task)
+                rounds.append(dict(zip(turn, secs, strict=True)))
+            except TaskFailed as error:
+                is_crash = error.failure.kind == "crash"
+                raise CannotCheck(f"timing them: {error}", is_crash) from error
+        return {name: KernelTime.of([one[name] for one in rounds]) for name in names}
+
+
+def verifying_pool() -> WorkerPool:
+    """The workers of a ``Verifier``: one, since timings must not overlap."""
+    return WorkerPool(1, prepare=prepare_to_time)
+
+
+def _build(mod: str, target: str, path: str) -> None:
+    module = build_scheduled(load_json(mod), load_json(target))
+    partial = f"{path}.part.so"
+    module.export_library(partial)
+    os.replace(partial, path)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch norms and per-channel arithmetic, folded into the layer before or after them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm import relax
+
+from ..bindings import Bindings, Expr, Var, constant, operator_name
+from ..layers import Layer, layer_of
+from ..rewriting import Emit, Rewrite, binding_pass
+from .affine_steps import Step, next_step, step_of
+from .channel_affine import IDENTITY, ChannelAffine, absorb_input, scale_outputs
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Affine functions of the same channels, one after the other, and the layer before them.
+
+    Attributes
+    ----------
+    source : Var
+        The variable that the chain starts from: the layer's, if there is one.
+    layer : Layer or None
+        The layer of which nothing but the chain uses the output.
+    axis : int or None
+        Axis of the channels. None if the function is the same for all channels.
+    affine : ChannelAffine
+        All functions in one.
+    operations : int
+        Number of operations of the chain, without the layer.
+    """
+
+    source: Var
+    layer: Layer | None
+    axis: int | None
+    affine: ChannelAffine
+    operations: int
+
+    def extended(self, step: Step) -> "Chain | None":
+        """Return this chain with one more function. None if the two do not go together."""
+        if None not in (self.axis, step.axis) and self.axis != step.axis:
+            return None
+        affine = self.affine.then(step.affine)
+        if not affine.is_finite() or affine.vanishes(self.affine, step.affine):
+            return None
+        axis = step.axis if self.axis is None else self.axis
+        return Chain(self.source, self.layer, axis, affine, self.operations + step.operations)
+
+
+@dataclass
+class _Plan:
+    """The chains of a function, by the variable at which they end.
+
+    Attributes
+    ----------
+    chains : dict[Var, Chain]
+        The chains. A layer without any function behind it is a chain too.
+    absorbed : set[Var]
+        The ends of the chains that the layers behind them take in.
+    """
+
+    chains: dict[Var, Chain] = field(default_factory=dict)
+    absorbed: set[Var] = field(default_factory=set)
+
+
+def _starts(bindings: Bindings) -> Iterator[tuple[Var, Chain]]:
+    """List every variable at which a chain can start, with the chain up to there."""
+    for var, value in bindings.values.items():
+        layer, step = layer_of(value), step_of(bindings, var)
+        if layer is not None:
+            yield var, Chain(var, layer, layer.output_axis, IDENTITY, 0)
+        elif step is not None and step.affine.is_finite():
+            yield var, Chain(step.source, None, step.axis, step.affine, step.operations)
+
+
+def _make_plan(bindings: Bindings) -> _Plan:
+    plan = _Plan()
+    covered: set[Var] = set()
+    for var, chain in _starts(bindings):
+        if var in covered:
+            continue
+        end = var
+        while (following := next_step(bindings, end)) is not None:
+            longer = chain.extended(following[1])
+            if longer is None:
+                break
+            end, chain = following[0], longer
+            covered.add(end)
+        plan.chains[end] = chain
+    for end, chain in plan.chains.items():
+        users = bindings.users.get(end, [])
+        if (
+            chain.layer is None
+            and users
+            and all(_absorbs(bindings.values.get(user), end, chain) for user in users)
+        ):
+            plan.absorbed.add(end)
+    return plan
+
+
+def _absorbs(value: Expr | None, end: Var, chain: Chain) -> bool:
+    """True if a value is a layer that can take in the chain that ends at its input."""
+    layer = None if value is None else layer_of(value)
+    if layer is None or not layer.data.same_as(end):
+        return False
+    fits = chain.axis in (None, layer.input_axis)
+    return fits and not (layer.padded and chain.affine.shifts())
+
+
+def _along(values: "np.ndarray[Any, Any]", axis: int | None, rank: int) -> Expr:
+    """Make a constant of full rank of the values of each channel."""
+    shape = [1] * rank
+    if axis is not None:
+        shape[axis] = -1
+    return constant(values.astype(np.float32).reshape(shape))
+
+
+def _shifted(expr: Expr, chain: Chain, affine: ChannelAffine) -> Expr:
+    if not affine.shifts():
+        return expr
+    return relax.op.add(expr, _along(affine.shift, chain.axis, len(expr.ty.shape)))
+
+
+def _rewrite_layer(plan: _Plan, chain: Chain, layer: Layer, emit: Emit) -> Expr | None:
+    data, weight, affine = layer.data, layer.weight, chain.affine
+    before = plan.chains[data] if data in plan.absorbed else None
+    if before is not None:
+        data = before.source
+        axes = (layer.weight_output_axis, layer.weight_input_axis)
+        weight, bias = absorb_input(weight, *axes, layer.groups, before.affine)
+        affine = ChannelAffine(np.ones(1), bias).then(affine)
+    elif chain.operations <= 1 and not affine.scales():
+        return None
+    if affine.scales():
+        weight = scale_outputs(weight, layer.weight_output_axis, affine.scale)
+    unchanged = weight is layer.weight
+    output = chain.source if unchanged else emit(layer.rebuild(data, weight))
+    return _shifted(output, chain, affine)
+
+
+def _rewrite(bindings: Bindings) -> Rewrite:
+    plan = _make_plan(bindings)
+
+    def rewrite(var: Var, value: Expr, emit: Emit) -> Expr | None:
+        chain = plan.chains.get(var)
+        if chain is None or var in plan.absorbed:
+            return None
+        if chain.layer is not None:
+            return _rewrite_layer(plan, chain, chain.layer, emit)
+        # A vector division takes several times as long as a multiplication.
+        if chain.operations == 1 and operator_name(value) != "relax.divide":
+            return None
+        result = chain.source
+        if chain.affine.scales():
+            scale = _along(chain.affine.scale, chain.axis, len(result.ty.shape))
+            result = relax.op.multiply(result, scale)
+            result = emit(result) if chain.affine.shifts() else result
+        return _shifted(result, chain, chain.affine)
+
+    return rewrite
+
+
+def fold_affine() -> tvm.transform.Pass:
+    """Make a pass that folds batch norms and per-channel arithmetic into layers.
+
+    Inference batch norms, additions, subtractions, multiplications and divisions by constants of
+    each channel that follow each other become one function ``scale * x + shift``. If a convolution
+    or dense layer with a constant weight comes before it, and nothing else uses the layer's output,
+    the scale goes into the weight and the shift becomes the bias. Otherwise the layers behind it
+    take it in, if all its users are such layers, without padding where there is a shift: the zeros
+    of the padding are not shifted. Otherwise it stays as one multiplication and one addition; a
+    single division becomes a multiplication.
+
+    The weights are computed with NumPy. Each layer gets a weight of its own, so one that several
+    layers share is not changed for the others. Batch norms in training mode, those whose running
+    mean or variance is used, and chains with an infinite scale stay as they are; a chain ends
+    where its scale would be too small for float32.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass. Values that are no longer used are left as dead code.
+    """
+    return binding_pass("FoldAffine", _rewrite)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explicit zero pads, moved into the convolution behind them."""
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..bindings import Bindings, Expr, Var, operator_name
+from ..rewriting import Emit, Rewrite, binding_pass
+
+CONVOLUTIONS = {
+    "relax.nn.conv1d": relax.op.nn.conv1d,
+    "relax.nn.conv2d": relax.op.nn.conv2d,
+    "relax.nn.conv3d": relax.op.nn.conv3d,
+}
+
+
+def merged_padding(layout: str, pad_width: list[int], padding: list[int]) -> list[int] | None:
+    """Return the padding of a convolution with that of an explicit pad in front of it.
+
+    Parameters
+    ----------
+    layout : str
+        Layout of the data, such as "NCHW".
+    pad_width : list[int]
+        Zeros before and after each axis of the data: before the first, after the first, and so on.
+    padding : list[int]
+        Zeros before each spatial axis, and then after each.
+
+    Returns
+    -------
+    ret : list[int] or None
+        The sum, in the form of `padding`. None if the pad touches the batch or the channels, or
+        takes elements away.
+    """
+    spatial = [axis for axis, letter in enumerate(layout) if letter not in "NC"]
+    others = [axis for axis in range(len(layout)) if axis not in spatial]
+    if min(pad_width) < 0 or any(pad_width[2 * axis + end] for axis in others for end in (0, 1)):
+        return None
+    widths = [pad_width[2 * axis + end] for end in (0, 1) for axis in spatial]
+    return [own + added for own, added in zip(padding, widths, strict=True)]
+
+
+def _is_zero_pad(pad: relax.Call) -> bool:
+    value: Any = pad.attrs.pad_value
+    return str(pad.attrs.pad_mode) == "constant" and float(value) == 0
+
+
+def _rewrite(bindings: Bindings) -> Rewrite:
+    def rewrite(_var: Var, value: Expr, _emit: Emit) -> Expr | None:
+        convolution = CONVOLUTIONS.get(operator_name(value))
+        pad = None if convolution is None else bindings.call_of(value.args[0], "relax.nn.pad")
+        if convolution is None or pad is None or not _is_zero_pad(pad):
+            return None
+        attrs = value.attrs
+        pad_width = [int(width) for width in pad.attrs.pad_width]
+        padding = [int(width) for width in attrs.padding]
+        if not attrs.data_layout.isupper() or len(padding) != 2 * (len(attrs.data_layout) - 2):
+            return None
+        merged = merged_padding(attrs.data_layout, pad_width, padding)
+        if merged is None:
+            return None
+        return convolution(
+            pad.args[0],
+            value.args[1],
+            strides=attrs.strides,
+            padding=merged,
+            dilation=attrs.dilation,
+            groups=attrs.groups,
+            data_layout=attrs.data_layout,
+            kernel_layout=attrs.kernel_layout,
+            out_layout=attrs.out_layout,
+            out_dtype=attrs.out_dtype,
+        )
+
+    return rewrite
+
+
+def fold_pads() -> tvm.transform.Pass:
+    """Make a pass that moves each zero pad in front of a convolution into its padding.
+
+    PyTorch's ``ZeroPad2d`` and models that were converted from TensorFlow pad explicitly.
+    ``ConvertLayout`` has no rule for ``relax.nn.pad``, and the pad would be a kernel of its own.
+    A pad of another value or mode, of the batch or the channels, or with negative widths stays.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass. A pad that something else uses too is left for that.
+    """
+    return binding_pass("FoldPads", _rewrite, ["relax.nn.pad"])

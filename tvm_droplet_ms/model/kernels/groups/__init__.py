@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grouped convolutions, and those that read shuffled channels."""

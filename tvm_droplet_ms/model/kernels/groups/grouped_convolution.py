@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The legalisation of grouped NHWC convolutions, with an axis for the groups."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, te, topi
+
+from ...bindings import array_of, constant
+from .packed_groups import LEAST_OUTPUTS, pack_weights, packed_convolution
+
+_NAME = "grouped_conv2d"
+
+
+def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalise ``relax.nn.conv2d``; for ``LegalizeOps(customize_legalize_map=...)``.
+
+    A grouped convolution in NHWC with HWIO weights becomes `packed_convolution`, if its weights are
+    constant and a group has enough outputs, or else `grouped_convolution`. Everything else is
+    legalised by TVM: one group, other layouts, and groups of one input channel (depthwise), which
+    TVM's form suits.
+
+    Parameters
+    ----------
+    builder : relax.BlockBuilder
+        The builder that emits the kernel.
+    call : relax.Call
+        A call of ``relax.nn.conv2d``.
+
+    Returns
+    -------
+    ret : relax.Call
+        A ``call_tir``, or the call itself where TVM cannot legalise it.
+    """
+    if not is_grouped(call):
+        return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
+    if is_packable(call):
+        return call_packed(builder, call, call.args[0])
+    return builder.call_te(
+        grouped_convolution,
+        *call.args,
+        int(call.attrs.groups),
+        **_geometry(call),
+        primfunc_name_hint=_NAME,
+    )
+
+
+def is_grouped(call: Any) -> bool:
+    """True if a convolution has several groups of several inputs, in NHWC, HWIO and NHWC."""
+    attributes = call.attrs
+    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
+    return (
+        int(attributes.groups) > 1
+        and tuple(map(str, layouts)) == ("NHWC", "HWIO", "NHWC")
+        and not attributes.out_dtype
+        and all(_has_constant_shape(argument) for argument in call.args)
+        and int(call.args[1].ty.shape[2]) > 1
+    )
+
+
+def is_packable(call: Any) -> bool:
+    """True if a grouped convolution has constant weights, and groups of enough outputs."""
+    weights = array_of(call.args[1])
+    return weights is not None and weights.shape[3] // int(call.attrs.groups) >= LEAST_OUTPUTS
+
+
+def call_packed(
+    builder: relax.BlockBuilder, call: Any, data: relax.Expr, shuffle: int = 1
+) -> relax.Call:
+    """Call the kernel of a grouped convolution with packed weights.
+
+    Parameters
+    ----------
+    builder : relax.BlockBuilder
+        The builder that emits the kernel.
+    call : relax.Call
+        A call of ``relax.nn.conv2d``, ``is_packable``.
+    data : relax.Expr
+        What to convolve.
+    shuffle : int
+        The groups of the channel shuffle between `data` and the convolution; 1 for none.
+
+    Returns
+    -------
+    ret : relax.Call
+        A ``call_tir``.
+    """
+    groups = int(call.attrs.groups)
+    weights = array_of(call.args[1])
+    assert weights is not None
+    return builder.call_te(
+        packed_convolution,
+        data,
+        constant(pack_weights(weights, groups)),
+        weights.shape[3] // groups,
+        **_geometry(call),
+        shuffle=shuffle,
+        primfunc_name_hint=_NAME,
+    )
+
+
+def grouped_convolution(
+    data: te.Tensor,
+    weights: te.Tensor,
+    groups: int,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> te.Tensor:
+    """Convolve group by group.
+
+    TOPI computes the input channel from the output channel by a division
+    (``topi/nn/conv2d.py``, ``conv``), so a tile of output channels may read from several groups.
+    With an axis for the groups, a tile lies in one group and its loop can be vectorised.
+
+    Parameters
+    ----------
+    data : te.Tensor
+        Of shape (batch, height, width, in_channels).
+    weights : te.Tensor
+        Of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
+    groups : int
+        Divides the input and the output channels.
+    strides, dilation : Sequence[int]
+        For the height and the width.
+    padding : Sequence[int]
+        Zeros at the top, left, bottom and right.
+
+    Returns
+    -------
+    output : te.Tensor
+        Of shape (batch, out_height, out_width, out_channels).
+    """
+    batch, height, width, _ = topi.utils.get_const_tuple(data.shape)
+    kernel_height, kernel_width, inputs, out_channels = topi.utils.get_const_tuple(weights.shape)
+    outputs = out_channels // groups
+    top, left, bottom, right = padding
+    out_height = (height + top + bottom - (kernel_height - 1) * dilation[0] - 1) // strides[0] + 1
+    out_width = (width + left + right - (kernel_width - 1) * dilation[1] - 1) // strides[1] + 1
+    padded = data
+    if any(padding):
+        padded = topi.nn.pad(data, (0, top, left, 0), (0, bottom, right, 0), name="pad_temp")
+    ry = te.reduce_axis((0, kernel_height), name="ry")
+    rx = te.reduce_axis((0, kernel_width), name="rx")
+    rc = te.reduce_axis((0, inputs), name="rc")
+
+    def product(n: Any, y: Any, x: Any, g: Any, f: Any) -> Any:
+        row, column = y * strides[0] + ry * dilation[0], x * strides[1] + rx * dilation[1]
+        return te.sum(
+            padded[n, row, column, g * inputs + rc] * weights[ry, rx, rc, g * outputs + f],
+            axis=[ry, rx, rc],
+        )
+
+    grouped = te.compute(
+        (batch, out_height, out_width, groups, outputs), product, name="grouped_conv2d_nhwc"
+    )
+    return te.compute(
+        (batch, out_height, out_width, out_channels),
+        lambda n, y, x, c: grouped[n, y, x, c // outputs, c % outputs],
+        name="join_groups",
+    )
+
+
+def _geometry(call: Any) -> dict[str, list[int]]:
+    attributes = call.attrs
+    return {
+        "strides": [int(stride) for stride in attributes.strides],
+        "padding": [int(pad) for pad in attributes.padding],
+        "dilation": [int(step) for step in attributes.dilation],
+    }
+
+
+def _has_constant_shape(expr: Any) -> bool:
+    type_ = expr.ty
+    return (
+        isinstance(type_, relax.TensorType)
+        and isinstance(type_.shape, relax.ShapeExpr)
+        and all(isinstance(extent, tvm.tirx.IntImm) for extent in type_.shape)
+    )

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recognises the kernels that compute a 3x3 convolution, directly or by Winograd's algorithm.
+
+Shapes alone do not tell: a product of 3 batches of 3 heads, a dilated convolution and a direct one
+may have the same. So a kernel's blocks are read, before it is scheduled.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from tvm.ir import IRModule
+from tvm.s_tir import SBlock
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.sym import Analyzer
+from tvm.tirx import IterVar
+
+from .winograd_choice import TILES, Implementation, Layer
+from .winograd_compute import INPUT_RULE, OUTPUT_RULE
+from .winograd_matrices import KERNEL_SIZE
+
+
+def implementation(task: ExtractedTask) -> Implementation | None:
+    """The convolution of a task; see ``implementation_of``."""
+    return implementation_of(task.dispatched[0])
+
+
+def implementation_of(mod: IRModule) -> Implementation | None:
+    """The convolution that a workload computes.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The workload, not scheduled: one function ``main`` of constant shapes.
+
+    Returns
+    -------
+    implementation : Implementation | None
+        None where it has no 3x3 convolution in NHWC of stride 1, dilation 1 and one group.
+    """
+    blocks: list[Any] = []
+    structural_walk(mod["main"].body, (SBlock, blocks.append))
+    return _winograd(blocks) or _direct(blocks)
+
+
+def _direct(blocks: Sequence[Any]) -> Implementation | None:
+    for block in blocks:
+        if _is_convolution(block):
+            data, _ = block.reads
+            return _described(blocks, data.source, block.writes[0].source, None)
+    return None
+
+
+def _is_convolution(block: Any) -> bool:
+    """True if a block sums ``data[n, y + i, x + j, c] * weights[i, j, c, k]`` to ``[n, y, x, k]``,
+    with 3 rows i and 3 columns j.
+    """
+    kinds = [int(axis.iter_type) for axis in block.iter_vars]
+    if kinds != 4 * [IterVar.DataPar] + 3 * [IterVar.CommReduce]:
+        return False
+    if len(block.reads) != 2 or len(block.writes) != 1:
+        return False
+    n, y, x, k, i, j, c = (axis.var for axis in block.iter_vars)
+    if [int(axis.dom.extent) for axis in block.iter_vars[4:6]] != [KERNEL_SIZE] * 2:
+        return False
+    analyzer = Analyzer()
+    for axis in block.iter_vars:
+        analyzer.bind(axis.var, axis.dom)
+    expected = ((n, y + i, x + j, c), (i, j, c, k), (n, y, x, k))
+    return all(
+        _is_at(region, indices, analyzer)
+        for region, indices in zip((*block.reads, *block.writes), expected, strict=True)
+    )
+
+
+def _is_at(region: Any, indices: Sequence[Any], analyzer: Analyzer) -> bool:
+    """True if a region is the one element at some indices."""
+    return len(region.region) == len(indices) and all(
+        analyzer.can_prove_equal(found.min, index) and analyzer.can_prove_equal(found.extent, 1)
+        for found, index in zip(region.region, indices, strict=True)
+    )
+
+
+def _winograd(blocks: Sequence[Any]) -> Implementation | None:
+    """By the marks of the transforms, which their schedule rules need too."""
+    marked = {str(block.annotations.get("schedule_rule")): block for block in blocks}
+    if INPUT_RULE not in marked or OUTPUT_RULE not in marked:
+        return None
+    tile = int(marked[OUTPUT_RULE].iter_vars[0].dom.extent)
+    columns = _writer(blocks, marked[INPUT_RULE].reads[0].source)
+    inverse = marked[OUTPUT_RULE].writes[0].source
+    outputs = [
+        block.writes[0].source
+        for block in blocks
+        if any(read.source.same_as(inverse) for read in block.reads)
+    ]
+    if tile not in TILES or columns is None or len(outputs) != 1:
+        return None
+    return _described(blocks, columns.reads[0].source, outputs[0], tile)
+
+
+def _described(
+    blocks: Sequence[Any], data: Any, output: Any, tile: int | None
+) -> Implementation | None:
+    """The layer from `data`, which may be padded, to `output`."""
+    pad = _writer(blocks, data)
+    if pad is not None:
+        if len(pad.reads) != 1:
+            return None
+        data = pad.reads[0].source
+    return Implementation(Layer(*_shape(data), *_shape(output)[1:]), tile)
+
+
+def _writer(blocks: Sequence[Any], buffer: Any) -> Any:
+    """The block that writes a buffer; None for an argument."""
+    for block in blocks:
+        if any(write.source.same_as(buffer) for write in block.writes):
+            return block
+    return None
+
+
+def _shape(buffer: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in buffer.ty.shape)

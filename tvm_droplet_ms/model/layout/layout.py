@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversion of convolutions to NHWC with HWIO weights, and to NWC with WIO weights."""
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+
+from ..bindings import Expr, operator_name, values_of
+from ..folding.numpy_folding import fold_constants
+from .axes import make_axes_positive
+from .transpose_sinking import sink_transposes
+from .transposes import merge_transposes
+
+CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d")
+
+# LegalizeOps knows transposed convolutions in NCHW only. Without an entry of their own they would
+# follow their input.
+LAYOUTS = {
+    "relax.nn.conv1d": ["NWC", "WIO"],
+    "relax.nn.conv2d": ["NHWC", "HWIO"],
+    "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
+}
+
+
+def _forbids_conversion(value: Expr) -> bool:
+    """True if ``ConvertLayout`` stops at an operation, or makes a wrong one of it."""
+    name = operator_name(value)
+    if name == "relax.nn.layer_norm":
+        # It permutes the axes, but not the scale and the shift of several axes.
+        return len(value.attrs.axes) > 1
+    return name == "relax.nn.dropout"
+
+
+def _can_convert(mod: IRModule) -> bool:
+    """True if there is a convolution to convert, and nothing that forbids it."""
+    values = [
+        value
+        for func in mod.functions.values()
+        if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr)
+        for value in values_of(func)
+    ]
+    has_convolutions = any(operator_name(value) in CONVOLUTIONS for value in values)
+    return has_convolutions and not any(_forbids_conversion(value) for value in values)
+
+
+def convert_layout() -> tvm.transform.Pass:
+    """Make a pass that computes 2-D convolutions in NHWC with HWIO weights, and 1-D ones in NWC.
+
+    Output channels are innermost in both, so that every kernel can vectorise over them. The
+    weights are transposed by NumPy. Activations are transposed where the network enters and leaves
+    its convolutional part, and at each operation for which ``ConvertLayout``
+    (``src/relax/transform/convert_layout.cc``) has no rule. The function's parameters and results
+    keep their layouts.
+
+    Transposes and reshapes that follow each other are merged, in a module without convolutions
+    too. A module with a dropout, at which ``ConvertLayout`` stops, or a layer norm over several
+    axes, of which it makes a wrong one, keeps its layout.
+
+    Returns
+    -------
+    ret : tvm.transform.Pass
+        The pass.
+    """
+    canonicalize = relax.transform.CanonicalizeBindings
+    conversion = tvm.transform.Sequential(
+        [
+            make_axes_positive(),
+            relax.transform.ConvertLayout(LAYOUTS),
+            canonicalize(),
+            fold_constants(),
+            canonicalize(),
+            sink_transposes(),
+        ]
+    )
+    clean_up = tvm.transform.Sequential([merge_transposes(), canonicalize()])
+
+    def convert(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
+        return clean_up(conversion(mod) if _can_convert(mod) else mod)
+
+    return tvm.transform.module_pass(convert, opt_level=0, name="ConvertToNHWC")

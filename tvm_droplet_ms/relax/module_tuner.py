@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning of all kernels of a module, as the pass and the pipeline do it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from tvm.ir import IRModule
+from tvm.runtime import Tensor
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from ..compat import fast_tune_contexts
+from ..search_strategy import DropletStrategy
+
+
+def check_trials(name: str, value: int, minimum: int) -> None:
+    """Refuse a number of trials that is less than a minimum."""
+    if value < minimum:
+        raise ValueError(f"{name}={value!r} is out of range: expected an int of at least {minimum}")
+
+
+def make_tuner(
+    target: Target,
+    *,
+    params: Mapping[str, Tensor],
+    work_dir: str,
+    max_trials_per_task: int | None,
+    num_trials_per_iter: int,
+    op_names: Sequence[str] | None,
+    builder: ms.Builder.BuilderType | None,
+    runner: ms.Runner.RunnerType | None,
+    cost_model: ms.CostModel.CostModelType | None,
+    strategy_options: Mapping[str, Any],
+    **tuning: Any,
+) -> Callable[..., ms.Database]:
+    """Check the arguments, and make a function that tunes a module into a database with them."""
+    if max_trials_per_task is not None:
+        check_trials("max_trials_per_task", max_trials_per_task, 1)
+    check_trials("num_trials_per_iter", num_trials_per_iter, 1)
+    if cost_model is None:
+        cost_model = "none" if strategy_options.get("explorer", "random") == "random" else "xgb"
+    tune = partial(
+        ms.relax_integration.tune_relax,
+        target=target,
+        params=dict(params),
+        work_dir=work_dir,
+        max_trials_per_task=max_trials_per_task,
+        num_trials_per_iter=num_trials_per_iter,
+        op_names=None if op_names is None else list(op_names),
+        strategy=DropletStrategy(**strategy_options),
+        cost_model=cost_model,
+        **tuning,
+    )
+
+    def tune_and_close(mod: IRModule, database: ms.Database) -> ms.Database:
+        with fast_tune_contexts(), _measuring(target, builder, runner) as measure:
+            return tune(mod, database=database, **measure)
+
+    return tune_and_close
+
+
+@contextmanager
+def _measuring(
+    target: Target,
+    builder: ms.Builder.BuilderType | None,
+    runner: ms.Runner.RunnerType | None,
+) -> Iterator[dict[str, Any]]:
+    """The builder and the runner to tune with. Closes those that it makes, not those given."""
+    given = {"builder": builder, "runner": runner}
+    made = _make_missing(target, given)
+    try:
+        yield {**given, **made}
+    finally:
+        for part in made.values():
+            part.close()
+
+
+def _make_missing(target: Target, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the builder, the runner, or both, if they are not given."""
+    missing = [name for name, value in given.items() if value is None]
+    if not missing:
+        return {}
+    # Imported here because measure/ needs Linux, which tuning with TVM's own builder does not.
+    from ..measure import PromptRunner, WarmBuilder, fast_measure
+
+    if len(missing) == 2:
+        return fast_measure(target, process_wide=False)
+    return {"builder": WarmBuilder()} if missing == ["builder"] else {"runner": PromptRunner()}

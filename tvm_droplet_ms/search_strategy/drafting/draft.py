@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of a draft: scores of schedules that nothing has replayed."""
+
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import tvm_ffi
+
+from tvm.target import Target
+
+from ..candidates import Replayer
+from ..design_spaces import DesignSpaces
+
+FIND_DRAFT = "tvm_droplet_ms.find_draft"
+"""The global function that finds the draft for a target: ``(target) -> Draft | None``. This package
+registers it; where nothing does, ``"auto"`` means no draft."""
+
+
+class TaskDraft(Protocol):
+    """A draft of one task."""
+
+    random_share: float
+    """Share of the schedules that are drawn as TVM draws them, from 0 to 1: what the draft is blind
+    to stays visible."""
+
+    def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
+        """The expected throughput of points, relative to the best.
+
+        Parameters
+        ----------
+        sketch : int
+            The index of their sketch.
+        points : np.ndarray
+            Their decisions, of shape ``(points, integers)``.
+
+        Returns
+        -------
+        scores : np.ndarray
+            Of shape ``(points,)``; NaN where nothing is known, negative infinity for points that
+            are not valid.
+        """
+
+    def summary(self) -> str:
+        """One line on the task, for the log."""
+
+
+class Draft(Protocol):
+    """Scores schedules by their decisions alone, before anything is measured."""
+
+    def begin(self, spaces: DesignSpaces, replayer: Replayer) -> TaskDraft:
+        """Make the draft of a task."""
+
+
+DraftLike: TypeAlias = Literal["auto"] | Draft | None
+
+
+def check_draft(draft: Any) -> None:
+    """Refuse what cannot be a draft.
+
+    Raises
+    ------
+    ValueError
+        Names the argument, its value and what was expected.
+    """
+    is_name = isinstance(draft, str) and draft == "auto"
+    if draft is not None and not is_name and not callable(getattr(draft, "begin", None)):
+        raise ValueError(
+            f'draft is {draft!r}, expected "auto", None or an object with `begin`, such as '
+            "tvm_droplet_ms.draft.SymbolDraft.from_file()"
+        )
+
+
+def find_draft(draft: DraftLike, target: Target) -> Draft | None:
+    """Resolve the ``draft`` argument of ``DropletStrategy``.
+
+    Parameters
+    ----------
+    draft : Literal["auto"] | Draft | None
+        ``"auto"`` for the draft that comes with the package for the target.
+    target : Target
+        The target of the task.
+    """
+    if draft != "auto":
+        return draft
+    find = tvm_ffi.get_global_func(FIND_DRAFT, allow_missing=True)
+    found: Draft | None = None if find is None else find(target)
+    return found

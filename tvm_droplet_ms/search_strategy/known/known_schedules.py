@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions that were measured on other tasks: candidates for the first measurements of any task.
+
+A task's best schedule is often that of a similar task with other loop extents, so the nearest
+known ones, refitted, are candidates beside random schedules: what TopHub is to AutoTVM, for loops
+of any extent.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import tvm_ffi
+
+from ..published.decision_kinds import DECISION_KINDS
+from .tuned_task import TunedTask
+
+FIND_FILE = "tvm_droplet_ms.known_schedules"
+"""The global function that gives the path of the file that ``"auto"`` stands for. This package
+registers it; where nothing does, ``"auto"`` means no known schedules."""
+
+KnownLike: TypeAlias = str | os.PathLike[str] | None
+"""``"auto"`` for what the package ships, the path of a file, or None for nothing."""
+
+
+def find_schedules(known: KnownLike) -> tuple[TunedTask, ...]:
+    """The decisions of a file, read once.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, or it holds something else; see ``read_schedules``.
+    """
+    if known is None:
+        return ()
+    if known == "auto":
+        find = tvm_ffi.get_global_func(FIND_FILE, allow_missing=True)
+        return () if find is None else _read_once(Path(str(find())))
+    if not os.path.isfile(known):
+        raise ValueError(
+            f"known is {os.fspath(known)!r}, and there is no such file; expected 'auto', the path "
+            "of a file of known schedules, or None"
+        )
+    return _read_once(Path(known))
+
+
+@cache
+def _read_once(path: Path) -> tuple[TunedTask, ...]:
+    return read_schedules(path)
+
+
+def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
+    """Write decisions, a line of JSON each, sorted, so that equal sets make equal files."""
+    lines = sorted(
+        json.dumps([task.sketch, [[k, *v] for k, v in zip(task.kinds, task.values, strict=True)]])
+        for task in tuned
+    )
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def read_schedules(path: Path) -> tuple[TunedTask, ...]:
+    """Read a file of ``write_schedules``.
+
+    Raises
+    ------
+    ValueError
+        Names the file and the line that is none.
+    """
+    tuned = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            tuned.append(_parse(json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"line {number} of {path} holds no schedule ({error}); expected what "
+                "write_schedules writes: make the file anew"
+            ) from None
+    return tuple(tuned)
+
+
+def _parse(line: Any) -> TunedTask:
+    sketch, decisions = line
+    kinds = tuple(kind for kind, *_ in decisions)
+    values = tuple(tuple(value) for _, *value in decisions)
+    if not isinstance(sketch, str) or not set(kinds) <= set(DECISION_KINDS):
+        raise ValueError("its sketch is no text, or a decision's kind is unknown")
+    if not all(isinstance(number, int) for value in values for number in value):
+        raise TypeError("a decision's value is no integer")
+    return TunedTask(sketch, kinds, values)

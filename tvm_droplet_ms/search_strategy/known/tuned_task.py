@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best decisions of a tuned task, and what they become for a task of other extents."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from tvm.s_tir import Trace
+
+from ..decisions import Sketch
+from ..design_spaces import DesignSpaces, SpacePoint
+from ..neighbourhood import Point
+from ..published.decision_kinds import PERFECT_TILE
+from ..refit import extent_distance, refit_tile
+
+OTHER_SKETCH = 4.0
+"""The doublings that another operation in the kernel, such as another activation, counts for."""
+
+
+@dataclass(frozen=True)
+class TunedTask:
+    """The best decisions of a task.
+
+    Parameters
+    ----------
+    sketch : str
+        Identifies the sketch of its best schedule; see ``sketch_id``.
+    kinds : tuple[str, ...]
+        The kind of each decision.
+    values : tuple[Point, ...]
+        The values of each decision.
+    """
+
+    sketch: str
+    kinds: tuple[str, ...]
+    values: tuple[Point, ...]
+
+    @staticmethod
+    def from_trace(trace: Trace) -> "TunedTask":
+        """Read the decisions of a recorded trace."""
+        simple = trace.simplified(remove_postproc=True)
+        sketch = Sketch.from_trace(simple)
+        point = sketch.read(simple)
+        return TunedTask(
+            sketch_id(sketch),
+            tuple(decision.kind.name for decision in sketch.decisions),
+            tuple(decision.value(point) for decision in sketch.decisions),
+        )
+
+    @property
+    def extents(self) -> list[int]:
+        """The extents of the tiled loops."""
+        pairs = zip(self.kinds, self.values, strict=True)
+        return [prod(value) for kind, value in pairs if kind == PERFECT_TILE.name]
+
+    @property
+    def shape(self) -> tuple[tuple[str, int], ...]:
+        """The kind and the number of values of each decision: those of neighbours are equal."""
+        pairs = zip(self.kinds, self.values, strict=True)
+        return tuple((kind, len(value)) for kind, value in pairs)
+
+
+def sketch_id(sketch: Sketch) -> str:
+    """A short text that is the same for the same instructions, in any process."""
+    return hashlib.sha256("\n".join(sketch.key).encode()).hexdigest()[:16]
+
+
+def nearest_points(
+    tuned: Iterable[TunedTask], spaces: DesignSpaces, count: int
+) -> list[SpacePoint]:
+    """The decisions of the nearest tuned tasks, refitted to the design spaces of another one.
+
+    Parameters
+    ----------
+    tuned : Iterable[TunedTask]
+        The tuned tasks.
+    spaces : DesignSpaces
+        Those of the task.
+    count : int
+        The most points.
+
+    Returns
+    -------
+    points : list[SpacePoint]
+        The nearest first, each once. A task is a neighbour where it makes the same kinds of
+        decisions.
+    """
+    fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
+    found = [
+        (fit.distance(task), fit, task)
+        for task in dict.fromkeys(tuned)
+        for fit in fits
+        if fit.task.shape == task.shape
+    ]
+    found.sort(key=lambda entry: entry[0])
+    points: dict[SpacePoint, None] = {}
+    for _, fit, task in found:
+        if len(points) >= count:
+            break
+        points[fit.refit(task)] = None
+    return list(points)
+
+
+def points_of_same_loops(
+    tuned: Iterable[TunedTask], spaces: DesignSpaces, preferred: int
+) -> list[SpacePoint]:
+    """The decisions of the tuned tasks that tile loops of the same extents.
+
+    Parameters
+    ----------
+    tuned : Iterable[TunedTask]
+        The tuned tasks.
+    spaces : DesignSpaces
+        Those of the task.
+    preferred : int
+        The index of the sketch for decisions that were made in a sketch that the task has not.
+
+    Returns
+    -------
+    points : list[SpacePoint]
+        In the order of the tasks, each once.
+    """
+    fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
+    fits.sort(key=lambda fit: fit.index != preferred)
+    points: dict[SpacePoint, None] = {}
+    for task in tuned:
+        alike = [
+            fit for fit in fits if fit.task.shape == task.shape and fit.task.extents == task.extents
+        ]
+        same = [fit for fit in alike if fit.task.sketch == task.sketch]
+        points |= dict.fromkeys(fit.refit(task) for fit in (same or alike)[:1])
+    return list(points)
+
+
+class _Fit:
+    """Fits tuned tasks to a design space."""
+
+    def __init__(self, spaces: DesignSpaces, index: int) -> None:
+        self.index = index
+        start = (index, spaces.start(index))
+        trace = spaces.trace(start)
+        self.task = TunedTask.from_trace(trace)
+        self._extents = self.task.extents
+        self._limits = [
+            PERFECT_TILE.max_innermost_factor(trace.insts[decision.inst])
+            if decision.kind == PERFECT_TILE
+            else -1
+            for decision in spaces.sketches[index].decisions
+        ]
+
+    def distance(self, tuned: TunedTask) -> float:
+        """The distance of a tuned task from this one."""
+        other = 0.0 if tuned.sketch == self.task.sketch else OTHER_SKETCH
+        return extent_distance(tuned.extents, self._extents) + other
+
+    def refit(self, tuned: TunedTask) -> SpacePoint:
+        """The decisions of a tuned task in this design space."""
+        point: Point = ()
+        values = zip(tuned.kinds, tuned.values, self.task.values, self._limits, strict=True)
+        for kind, value, start, limit in values:
+            is_tile = kind == PERFECT_TILE.name
+            point += refit_tile(value, prod(start), limit) if is_tile else value
+        return self.index, point

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many operations a kernel executes, recomputation included.
+
+A step that is computed inside a loop which it does not depend on is computed again each time. The
+last step of a split reduction (``RFactor``) inside the loop over the outputs made a group norm of
+512 groups and 3,199 positions execute 512 * 3199 * 457 additions instead of 512 * 457.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tvm_ffi.structural import WalkResult, structural_walk
+
+from tvm import s_tir, tirx
+from tvm.ir import Call, IRModule
+from tvm.ir.expr import TensorLoad
+from tvm.ir.prim.expr import Add, Cast, Div, Max, Min, Mul, Select, Sub
+from tvm.s_tir import Schedule
+
+FEW_OPERATIONS = 10_000
+"""Operations that are never refused: a vectorized loop over a few elements may execute 64 of them
+for each, most of them masked, in no time at all."""
+
+MOST_TIMES = 4.0
+"""The operations that a schedule may execute, in times of the unscheduled kernel's. Padded tiles
+and halos of a convolution at most double them."""
+
+_OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
+_PACKING = "meta_schedule.layout_rewrite_preproc"
+"""Marks a block that packs a constant weight: it runs once, when a model is compiled."""
+
+
+def executed_operations(mod: IRModule) -> float:
+    """Count what one run of a kernel executes.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A module whose one function is ``main``, scheduled or not.
+
+    Returns
+    -------
+    count : float
+        For each store, itself and the operations of the stored value, times the extents of the
+        loops around it. Conditions are taken to hold, the first values of reductions are left out,
+        and so is the packing of weights. A loop of unknown extent counts once, and so does
+        what an intrinsic computes.
+    """
+    return _executed(mod["main"].body)
+
+
+class WorkLimit:
+    """Refuses schedules that execute many times the operations of the unscheduled kernel.
+
+    It is applied to a schedule as a postprocessor is.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The workload.
+    samples : Iterable[IRModule]
+        A schedule of each design space. Where all of them execute more than the workload, the limit
+        goes by the least of them, so that something is left.
+    """
+
+    def __init__(self, mod: IRModule, samples: Iterable[IRModule] = ()) -> None:
+        least = min(map(executed_operations, samples), default=0.0)
+        self._most = max(FEW_OPERATIONS, MOST_TIMES * max(executed_operations(mod), least))
+
+    def apply(self, schedule: Schedule) -> bool:
+        """True if a schedule is within the limit."""
+        return executed_operations(schedule.mod) <= self._most
+
+    def __str__(self) -> str:
+        return "WorkLimit"
+
+
+def _executed(stmt: Any) -> float:
+    if isinstance(stmt, tirx.For):
+        extent = stmt.extent
+        times = float(extent.value) if isinstance(extent, tirx.IntImm) else 1.0
+        return times * _executed(stmt.body) if times else 0.0
+    if isinstance(stmt, s_tir.SBlockRealize):
+        return _executed(stmt.block)
+    if isinstance(stmt, s_tir.SBlock):
+        return 0.0 if _PACKING in stmt.annotations else _executed(stmt.body)
+    if isinstance(stmt, tirx.SeqStmt):
+        return sum(map(_executed, stmt.seq))
+    if isinstance(stmt, tirx.IfThenElse):
+        parts = [_executed(stmt.then_case)]
+        if stmt.else_case is not None:
+            parts.append(_executed(stmt.else_case))
+        return max(parts)
+    if isinstance(stmt, tirx.BufferStore):
+        return 1.0 + _operations(stmt.value)
+    body = getattr(stmt, "body", None)
+    return _executed(body) if isinstance(body, tirx.Stmt) else 1.0
+
+
+def _operations(value: Any) -> int:
+    """The operations of an expression, without those of the indices that it reads at."""
+    count = 0
+
+    def add(_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    def skip(_: Any) -> Any:
+        return WalkResult.SKIP
+
+    structural_walk(value, [(TensorLoad, skip), (_OPERATIONS, add)], order="pre")
+    return count

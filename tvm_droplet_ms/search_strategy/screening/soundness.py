@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a schedule still computes its workload, where TVM's postprocessors do not see to it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from tvm.ir import IRModule
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.tirx import For, IntImm, IterVar, PrimFunc, Var
+
+
+def repeated_sum(mod: IRModule) -> str | None:
+    """Find a reduction that is added to its own earlier result.
+
+    A producer may be computed again in each iteration of a loop that it does not depend on.
+    ``RewriteReductionBlock`` (``rewrite_reduction_block.cc``) moves its initialisation out of that
+    loop, so that the second iteration adds to the sum of the first.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A scheduled workload, its postprocessors applied.
+
+    Returns
+    -------
+    name : str or None
+        The name of the block; None where there is none.
+    """
+    for function in mod.functions.values():
+        if isinstance(function, PrimFunc):
+            for realize, loops in _realizations(function.body):
+                if _is_update(realize.block) and _is_repeated(realize, loops):
+                    return str(realize.block.name_hint)
+    return None
+
+
+def _realizations(body: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """The blocks of a statement, each with the loops around it in the block around that."""
+    found: list[tuple[Any, list[Any]]] = []
+    waiting: list[tuple[Any, list[Any]]] = [(body, [])]
+    while waiting:
+        statement, loops = waiting.pop()
+        if isinstance(statement, For):
+            waiting.append((statement.body, [*loops, statement]))
+        elif isinstance(statement, SBlockRealize):
+            found.append((statement, loops))
+            waiting.append((statement.block.body, []))
+        else:
+            for name in ("seq", "body", "then_case", "else_case"):
+                inner = getattr(statement, name, None)
+                if name == "seq":
+                    waiting += [(each, loops) for each in inner or ()]
+                elif inner is not None:
+                    waiting.append((inner, loops))
+    yield from found
+
+
+def _is_update(block: Any) -> bool:
+    """True if a block adds to what another one has initialised."""
+    if block.init is not None or len(block.writes) == 0:
+        return False
+    if not any(int(axis.iter_type) == IterVar.CommReduce for axis in block.iter_vars):
+        return False
+    written = block.writes[0].source
+    return any(read.source.same_as(written) for read in block.reads)
+
+
+def _is_repeated(realize: Any, loops: list[Any]) -> bool:
+    used: list[Any] = []
+    for value in realize.iter_values:
+        structural_walk(value, (Var, used.append))
+    written = realize.block.writes[0].source
+    for loop in loops:
+        is_one = isinstance(loop.extent, IntImm) and int(loop.extent) == 1
+        if is_one or any(loop.loop_var.same_as(variable) for variable in used):
+            continue
+        if not _is_initialised_in(loop, written):
+            return True
+    return False
+
+
+def _is_initialised_in(loop: Any, buffer: Any) -> bool:
+    """True if a block in a loop writes a buffer and does not read it."""
+    blocks: list[Any] = []
+    structural_walk(loop.body, (SBlock, blocks.append))
+    return any(
+        any(write.source.same_as(buffer) for write in block.writes)
+        and not any(read.source.same_as(buffer) for read in block.reads)
+        for block in blocks
+    )

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens the database of a work directory, and names the faulty lines if TVM cannot."""
+
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
+
+from ..compat import fast_tune_contexts
+from .archive import replacing
+from .one_writer import only_writer
+from .torn_database import mend_torn_end
+
+logger = logging.getLogger(__name__)
+
+
+def open_database(
+    work_dir: str | os.PathLike[str], module_equality: str = "structural"
+) -> JSONDatabase:
+    """Open the JSON database of a work directory, or create one.
+
+    ``JSONDatabase`` replays every record when it opens. One record that is torn, does not replay or
+    has NaN as a time makes all others unreadable.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        Directory of ``database_workload.json`` and ``database_tuning_record.json``. Created if
+        missing.
+    module_equality : str
+        How workloads are compared, as in ``JSONDatabase``.
+
+    Returns
+    -------
+    database : JSONDatabase
+        The database, as for ``ms.tune_tir(..., database=database)``.
+
+    Raises
+    ------
+    ValueError
+        If a line cannot be read. Names the file and the lines, the number of intact lines, and
+        what to do.
+    """
+    directory = Path(work_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    # Records may name tensor intrinsics that TVM has not imported yet.
+    with fast_tune_contexts():
+        try:
+            return JSONDatabase(work_dir=str(directory), module_equality=module_equality)
+        # TVM raises errors of several types here. All are explained or raised again.
+        except Exception as error:
+            explanation = _explain(directory)
+            if explanation is None:
+                raise
+            raise ValueError(explanation) from error
+
+
+@contextmanager
+def writing_database(work_dir: str | os.PathLike[str]) -> Iterator[JSONDatabase]:
+    """Open the database of a work directory to go on writing it, and keep others from doing so.
+
+    A torn last line, which a killed writer or a full disk leaves, is cut off first; the log says
+    so.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        Its directory. Created if missing.
+
+    Yields
+    ------
+    database : JSONDatabase
+        As of ``open_database``.
+
+    Raises
+    ------
+    SecondWriterError
+        If another process tunes in the directory.
+    ValueError
+        If a line cannot be read; as of ``open_database``.
+    OSError
+        If the directory cannot be written.
+    """
+    Path(work_dir).mkdir(parents=True, exist_ok=True)
+    with only_writer(work_dir):
+        for torn in mend_torn_end(work_dir):
+            logger.warning("%s: the torn last line of %s was cut off", work_dir, torn)
+        yield open_database(work_dir)
+
+
+_WORKLOADS = "database_workload.json"
+_RECORDS = "database_tuning_record.json"
+
+_LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
+"""Errors of JSON, Python and TVM for a faulty line. Any other error is a fault of this check."""
+
+
+def _explain(directory: Path) -> str | None:
+    """Why a database does not open. None if no line is faulty."""
+    workload_path = directory / _WORKLOADS
+    workloads, faults = _read_workloads(directory)
+    if faults:
+        # A record names its workload by line number, so deleting a line would shift the others.
+        advice = (
+            "Records refer to workloads by line number, so delete only a torn last line; otherwise "
+            "restore the lines named, or move both files away, and run again."
+        )
+        return _message(workload_path, faults, len(workloads), advice)
+    lines = _lines(directory / _RECORDS)
+    faults = _faulty_records(lines, workloads)
+    advice = (
+        "Move the lines named to another file with droplet-ms doctor --repair, or delete them, or "
+        "move the file away, and run again."
+    )
+    intact = len(lines) - len(faults)
+    return _message(directory / _RECORDS, faults, intact, advice) if faults else None
+
+
+def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
+    """Move the lines of records that cannot be read to a file of their own.
+
+    Only while no other process writes the database. The lines are added to
+    ``database_tuning_record.json.damaged``. Nothing is changed where a workload cannot be read,
+    because records name workloads by line.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        Directory of the database.
+
+    Returns
+    -------
+    moved : int
+        How many lines were moved.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read or written.
+    """
+    directory = Path(work_dir)
+    with fast_tune_contexts():
+        workloads, damaged = _read_workloads(directory)
+        lines = _lines(directory / _RECORDS)
+        faults = {} if damaged else _faulty_records(lines, workloads)
+    if not faults:
+        return 0
+    with (directory / f"{_RECORDS}.damaged").open("ab") as aside:
+        aside.writelines(lines[number - 1] + b"\n" for number in faults)
+    with replacing(directory / _RECORDS) as partial:
+        partial.write_bytes(
+            b"".join(line + b"\n" for number, line in enumerate(lines, 1) if number not in faults)
+        )
+    return len(faults)
+
+
+def _read_workloads(directory: Path) -> tuple[dict[int, Workload], dict[int, str]]:
+    """The workloads by their position, and why lines, from 1, are none."""
+    workloads: dict[int, Workload] = {}
+    faults: dict[int, str] = {}
+    for number, line in enumerate(_lines(directory / _WORKLOADS)):
+        try:
+            workloads[number] = Workload.from_json(_parse(line))
+        except _LINE_ERRORS as error:
+            faults[number + 1] = _reason(error)
+    return workloads, faults
+
+
+def _faulty_records(lines: Sequence[bytes], workloads: dict[int, Workload]) -> dict[int, str]:
+    """Why lines, from 1, are no records."""
+    faults: dict[int, str] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            _check_record(line, workloads)
+        except _LINE_ERRORS as error:
+            faults[number] = _reason(error)
+    return faults
+
+
+def _check_record(line: bytes, workloads: dict[int, Workload]) -> None:
+    workload, record = _parse(line)
+    if workload not in workloads:
+        raise ValueError(f"workload {workload} is not in database_workload.json")
+    for sec in record[1] or []:
+        if not math.isfinite(sec):
+            raise ValueError(f"a time of {sec} seconds")
+    TuningRecord.from_json(record, workloads[workload])
+
+
+def _lines(path: Path) -> list[bytes]:
+    """The lines, undecoded: bytes that are not text are then the fault of their own line only."""
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def _parse(line: bytes) -> Any:
+    return json.loads(line.decode("utf-8"))
+
+
+def _reason(error: Exception) -> str:
+    # TVM prints the whole record first, which is long.
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    reasons = [line for line in lines if line.startswith("The error is:")]
+    return (reasons or lines)[-1][:300]
+
+
+def _message(path: Path, faults: dict[int, str], intact: int, advice: str) -> str:
+    listed = "; ".join(f"line {number}: {reason}" for number, reason in list(faults.items())[:5])
+    more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+    return f"{path} cannot be opened: {listed}{more}. The other {intact} lines are intact. {advice}"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that a user gives for the inputs of a model, or the arguments of a kernel."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+
+def given_values(
+    given: Mapping[str, np.ndarray], wanted: Mapping[str, tuple[tuple[int, ...], "np.dtype"]]
+) -> dict[str, np.ndarray]:
+    """The values in the types that are wanted.
+
+    Parameters
+    ----------
+    given : Mapping[str, np.ndarray]
+        Values by name.
+    wanted : Mapping[str, tuple[tuple[int, ...], np.dtype]]
+        The shape and the type of every input, by its name.
+
+    Returns
+    -------
+    values : dict[str, np.ndarray]
+        By name, only what is given.
+
+    Raises
+    ------
+    ValueError
+        If a name is of no input, or a value has another shape, is of another kind of type, as
+        floating-point numbers for integers are, or is an integer out of range.
+    """
+    if unknown := sorted(str(name) for name in set(given) - set(wanted)):
+        raise ValueError(f"inputs has {unknown}, expected names of {list(wanted)}")
+    return {name: _value(name, value, *wanted[name]) for name, value in given.items()}
+
+
+def _value(name: str, value: np.ndarray, shape: tuple[int, ...], dtype: "np.dtype") -> np.ndarray:
+    try:
+        value = np.asarray(value)
+    except ValueError as error:  # Such as lists of different lengths.
+        raise ValueError(f"inputs[{name!r}] is no array: {error}") from error
+    if value.shape != tuple(shape):
+        raise ValueError(f"inputs[{name!r}] has the shape {value.shape}, expected {tuple(shape)}")
+    if not _fits(value.dtype, dtype):
+        raise ValueError(f"inputs[{name!r}] has the type {value.dtype}, expected {dtype}")
+    if dtype.kind in "iu" and value.size:
+        limits = np.iinfo(dtype)
+        low, high = int(value.min()), int(value.max())
+        if low < limits.min or high > limits.max:
+            raise ValueError(
+                f"inputs[{name!r}] has numbers from {low} to {high}, which {dtype} does not hold"
+            )
+    return value.astype(dtype, order="C")
+
+
+def _fits(given: "np.dtype", wanted: "np.dtype") -> bool:
+    """True if values of a type may be converted: signs and sizes may differ, kinds may not."""
+    rank = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2}  # V: the types that NumPy lacks, of bfloat16.
+    return given.names is None and rank.get(given.kind, 9) <= rank.get(wanted.kind, 2)

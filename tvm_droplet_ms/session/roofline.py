@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline of a kernel: the time below which this machine cannot run it.
+
+After "Roofline: An Insightful Visual Performance Model" (Williams et al., 2009): a kernel needs at
+least the time of its floating-point operations at the peak rate, and at least the time of its bytes
+at the bandwidth. The bounds rank kernels and say when to stop; they are estimates, not proofs.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+from ..host import blas_gflops, copy_bandwidth
+
+BLAS_SHARE = 0.94
+"""The share of the peak that NumPy's BLAS reaches in one matrix product of a kilobyte a row: 103 of
+110 GFLOP/s on a Zen 4 core, where tuned kernels reach 110."""
+
+WORKING_SETS = tuple(2**power for power in (17, 20, 23, 26))
+"""Bytes of the working sets that the bandwidth is measured with, ascending: 128 KiB to 64 MiB, so
+that each level of a cache has one."""
+
+NAIVE_RATE = 2e9
+"""Operations in a second of kernels without schedules, at best: 0.3e9 to 2e9 were seen."""
+
+LEAST_BOUND = 1e-9
+"""The least roofline of a task in seconds, for one that neither computes nor moves anything."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of one run of a kernel.
+
+    Parameters
+    ----------
+    flops : float
+        Floating-point operations.
+    bytes : float
+        Bytes of its inputs and outputs.
+    """
+
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class MachineRates:
+    """The rates of the machine.
+
+    Parameters
+    ----------
+    flops_per_sec : float
+        The peak rate of float32 operations.
+    working_sets : tuple[int, ...]
+        Sizes in bytes, ascending.
+    bytes_per_sec : tuple[float, ...]
+        The bandwidth with each working set, read and written bytes together.
+
+    Raises
+    ------
+    ValueError
+        If a rate is not positive, or the sizes do not ascend or do not match the bandwidths.
+    """
+
+    flops_per_sec: float
+    working_sets: tuple[int, ...]
+    bytes_per_sec: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        rates = (self.flops_per_sec, *self.bytes_per_sec)
+        if not all(rate > 0 for rate in rates):
+            raise ValueError(f"the machine's rates are {rates}, expected positive numbers")
+        sizes = self.working_sets
+        if not sizes or len(sizes) != len(self.bytes_per_sec) or list(sizes) != sorted(set(sizes)):
+            raise ValueError(
+                f"working_sets is {sizes} for {len(self.bytes_per_sec)} bandwidths, expected one "
+                "ascending size for each"
+            )
+
+    def bandwidth(self, working_set: float) -> float:
+        """The bandwidth in bytes per second for a kernel that touches so many bytes.
+
+        It is that of the largest measured working set that is not larger: a kernel of 8 MiB may
+        still keep a part of them in the caches that 4 MiB fit.
+        """
+        place = bisect_left(self.working_sets, working_set)
+        fits = place < len(self.working_sets) and self.working_sets[place] == working_set
+        return self.bytes_per_sec[max(place if fits else place - 1, 0)]
+
+    def lower_bound(self, work: Work) -> float:
+        """The roofline of a kernel in seconds: the longer of computing and moving."""
+        return max(work.flops / self.flops_per_sec, work.bytes / self.bandwidth(work.bytes))
+
+
+def task_work(mod: Any) -> Work:
+    """Count the work of a task before it is scheduled.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The workload: one function ``main`` of static shapes.
+
+    Returns
+    -------
+    work : Work
+        The operations as ``tvm.s_tir.analysis.estimate_tir_flops`` counts them, but those of the
+        products alone for a Winograd convolution, of whose transforms it counts every branch; and
+        the bytes of the function's buffers.
+
+    Raises
+    ------
+    ValueError
+        If a buffer's shape is not constant.
+    """
+    from tvm.s_tir.analysis import estimate_tir_flops
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    from ..model.kernels.winograd.convolution_kernels import implementation_of
+
+    sizes = []
+    for argument in ArgInfo.from_entry_func(mod, remove_preproc=True):
+        try:
+            extents = [int(extent) for extent in argument.shape]
+        except TypeError as error:
+            raise ValueError(
+                f"an argument of the task has the shape {list(argument.shape)}, expected constants"
+            ) from error
+        sizes.append(prod(extents) * _itemsize(str(argument.dtype)))
+    flops = max(0.0, float(estimate_tir_flops(mod)))
+    what = implementation_of(mod)
+    if what is not None and what.tile is not None:
+        flops = min(flops, what.flops)
+    return Work(flops, float(sum(sizes)))
+
+
+def task_bound(mod: Any, rates: MachineRates) -> float | None:
+    """The roofline of a task in seconds; None where its work cannot be counted.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The workload.
+    rates : MachineRates
+        The machine's rates.
+    """
+    # TVM raises errors of many types for a statement that it cannot count.
+    try:
+        return max(rates.lower_bound(task_work(mod)), LEAST_BOUND)
+    except Exception:
+        return None
+
+
+def _itemsize(dtype: str) -> int:
+    """The bytes of an element of a TVM type, such as "float32", "bool" or "bfloat16"."""
+    from tvm_ffi import dtype as parse
+
+    parsed = parse(dtype)
+    return -(-int(parsed.bits) * int(parsed.lanes) // 8)
+
+
+@cache
+def measure_machine(threads: int = 1) -> MachineRates:
+    """Measure the machine's rates, once in a process; it takes less than half a second.
+
+    Parameters
+    ----------
+    threads : int
+        The threads that kernels run on. At least 1.
+
+    Returns
+    -------
+    rates : MachineRates
+        The peak rate is that of NumPy's BLAS over ``BLAS_SHARE``. The bandwidths are those of a
+        copy on one thread times `threads`, which errs on the side of a bound that is too low.
+
+    Raises
+    ------
+    ValueError
+        If `threads` is less than 1.
+    RuntimeError
+        If the threads of NumPy's BLAS cannot be limited.
+    """
+    if threads < 1:
+        raise ValueError(f"threads is {threads!r}, expected an integer of at least 1")
+    peak = blas_gflops(threads, size=512, repeats=40) * 1e9 / BLAS_SHARE
+    bandwidths = [threads * copy_bandwidth(size) for size in WORKING_SETS]
+    # What fits in a small cache moves no slower than what does not: noise apart.
+    for place in range(len(bandwidths) - 2, -1, -1):
+        bandwidths[place] = max(bandwidths[place], bandwidths[place + 1])
+    return MachineRates(peak, WORKING_SETS, tuple(bandwidths))
+
+
+def naive_secs(tasks: Iterable[Any]) -> float:
+    """The least seconds that a run of kernels without schedules takes.
+
+    Parameters
+    ----------
+    tasks : Iterable[ExtractedTask]
+        The tasks of the kernels. Those whose work cannot be counted are left out.
+    """
+    total = 0.0
+    for task in tasks:
+        # TVM raises errors of many types for a statement that it cannot count.
+        try:
+            total += int(task.weight) * task_work(task.dispatched[0]).flops
+        except Exception:
+            continue
+    return total / NAIVE_RATE

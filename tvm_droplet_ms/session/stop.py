@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals and the clock: what ends a run before its trials do."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import isfinite
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The signals that ask for the end."""
+
+
+class StopRequest:
+    """Whether a run should end: at a deadline, or because it was asked to.
+
+    Parameters
+    ----------
+    deadline : float
+        The moment of ``clock`` to end at, in seconds; infinity for none.
+    clock : Callable[[], float]
+        Counts seconds.
+    """
+
+    def __init__(
+        self, deadline: float = float("inf"), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.deadline = deadline
+        self._clock = clock
+        self._asked = threading.Event()
+
+    @property
+    def is_asked(self) -> bool:
+        """True if a signal asked for the end."""
+        return self._asked.is_set()
+
+    @property
+    def left(self) -> float:
+        """The seconds to the deadline; at least 0."""
+        return max(0.0, self.deadline - self._clock())
+
+    @property
+    def is_due(self) -> bool:
+        """True if the run should end now."""
+        return self.is_asked or self._clock() >= self.deadline
+
+    def earlier(self, secs: float) -> "StopRequest":
+        """A request that ends so many seconds before this one, and is asked when this one is."""
+        # Without a deadline, a share of the time that is left is infinite too.
+        deadline = self.deadline - secs if isfinite(self.deadline) else self.deadline
+        other = StopRequest(deadline, self._clock)
+        other._asked = self._asked
+        return other
+
+    @contextmanager
+    def on_interrupt(self) -> Iterator[None]:
+        """Within it, a first Ctrl-C or SIGTERM asks for the end. A second one acts as ever.
+
+        Signals are left alone where they are ignored, and outside the main thread.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask(_number: int, _frame: FrameType | None) -> Any:
+            self._asked.set()
+            restore()
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, ask) for number in handled}
+        try:
+            yield
+        finally:
+            restore()

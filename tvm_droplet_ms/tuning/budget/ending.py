@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time for the steps after the first executable. Imports no TVM."""
+
+import math
+from dataclasses import dataclass
+
+from .batch_size import SECS_PER_TRIAL, batch_size
+
+TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
+"""Runs of the final model that its latency is the median of: fewer of a slow one, to take no more
+than some seconds."""
+
+QUICK_SECS = 0.3
+"""What the fewest runs may take where no time is left: a single run is often twice too long."""
+
+SPARE_BUILDS = 0.3
+"""What the last executable may take longer than the share of the first one that is built again."""
+
+EXPORTS = 5
+"""What writing and loading the last executable may take, in times of writing the first one: TVM
+copies the constants several times when it loads them."""
+
+CHECKS = 10
+"""Runs of the last executable that are not its latency: checks, and the times of its kernels."""
+
+MEASURED_SHARE, MEASURED_SHARE_ALONE = 0.25, 0.5
+"""The share of the time in which first picks are measured: before a search, and without one."""
+
+LEAST_BUILD_SECS = 0.05
+"""The least seconds that a kernel is taken to compile in: objects may have been there already."""
+
+CHOICE_SHARE = 0.15
+"""The share of the time that near-best schedules may take to be told apart inside the model."""
+
+
+@dataclass(frozen=True)
+class FirstCosts:
+    """The costs of the first executable.
+
+    Parameters
+    ----------
+    kernels : int
+        Its kernels.
+    build_secs, export_secs : float
+        The seconds of compiling and of writing it.
+    run_secs : float
+        The seconds of a run of it.
+    """
+
+    kernels: int
+    build_secs: float
+    export_secs: float
+    run_secs: float
+
+    def ending_secs(self, left: float) -> float:
+        """The seconds for building, checking and timing the last executable.
+
+        Parameters
+        ----------
+        left : float
+            The seconds that are left. Only kernels that get a batch in them are compiled again.
+        """
+        count = max(1, self.kernels)
+        batch_secs = SECS_PER_TRIAL * batch_size(left, count)
+        rebuilt = min(1.0, left / (batch_secs * count))
+        secs = (SPARE_BUILDS + rebuilt) * self.build_secs + EXPORTS * self.export_secs
+        return secs + (timed_runs(self.run_secs) + CHECKS) * self.run_secs
+
+    def choosing_secs(self, variants: int, rounds: int) -> float:
+        """The seconds to build some variants of the model and to time them in turns."""
+        return variants * (self.build_secs + 2 * rounds * self.run_secs)
+
+
+def timed_runs(secs: float, left: float = math.inf) -> int:
+    """The number of times to time a model.
+
+    Parameters
+    ----------
+    secs : float
+        The seconds of a run.
+    left : float
+        The seconds that are left: half of them may be spent on it, and ``QUICK_SECS`` in any case.
+
+    Returns
+    -------
+    runs : int
+        At least 1.
+    """
+    runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
+    if runs * secs > left / 2:
+        quick = min(FEWEST_TIMED_RUNS, int(QUICK_SECS / secs))
+        runs = max(1, quick, int(left / 2 / secs))
+    return runs

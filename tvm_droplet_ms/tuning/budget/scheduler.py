@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ClockScheduler: a MetaSchedule task scheduler that knows how much time is left."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderResult
+from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.s_tir.meta_schedule.task_scheduler import PyTaskScheduler, TaskScheduler
+
+from ...search_strategy.history import mean, valid_secs
+from .priorities import Priorities
+
+END = -1
+"""The result of ``next_task_id`` that ends the run (``task_scheduler.cc``)."""
+
+
+@dataclass
+class TaskEffort:
+    """The trials and seconds spent on one task in a run.
+
+    Parameters
+    ----------
+    trials : int
+        The candidates that were measured, failures included.
+    batches : int
+        The batches that they came in.
+    secs : float
+        The seconds of wall clock that proposing, building and measuring them took.
+    """
+
+    trials: int = 0
+    batches: int = 0
+    secs: float = 0.0
+
+
+class TuningClock:
+    """Times the batches of a run, and says when it ends.
+
+    Parameters
+    ----------
+    priorities : Priorities
+        The rule that chooses the task of each batch; it is told the results.
+    tasks : int
+        The number of tasks.
+    deadline : float
+        When to end, by `clock`. A batch that is expected to take longer than what is left is not
+        begun.
+    should_stop : Callable[[], bool]
+        Asked before each batch; once it says True, the run ends.
+    clock : Callable[[], float]
+        Tells the time in seconds.
+
+    Attributes
+    ----------
+    efforts : list[TaskEffort]
+        What was spent on each task.
+    why_ended : str
+        Why the run ended: "time", "stopped", or "converged" where no task was left to measure;
+        empty while it goes on, and where the trials were spent.
+    """
+
+    def __init__(
+        self,
+        priorities: Priorities,
+        tasks: int,
+        *,
+        deadline: float = math.inf,
+        should_stop: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.efforts = [TaskEffort() for _ in range(tasks)]
+        self.why_ended = ""
+        self._priorities = priorities
+        self._deadline = deadline
+        self._should_stop = should_stop
+        self._clock = clock
+        self._began: dict[int, float] = {}
+        self._sent: dict[int, float] = {}
+        self._joining = math.nan
+
+    def next(self, busy: Collection[int] = ()) -> int | None:
+        """The task of the next batch, whose time begins to run; None at the end of the run.
+
+        Parameters
+        ----------
+        busy : Collection[int]
+            Tasks that are being measured. None then says only that no other task is to be measured.
+        """
+        left = self._deadline - self._clock()
+        if self._should_stop():
+            self.why_ended = "stopped"
+            return None
+        if left <= 0:
+            self.why_ended = "time"
+            return None
+        task = self._priorities.next(left, busy)
+        if task is None and busy:
+            return None
+        if task is None:
+            is_out_of_time = self._priorities.next() is not None
+            self.why_ended = "time" if is_out_of_time else "converged"
+            return None
+        self._began[task] = self._clock()
+        return task
+
+    def send(self, task: int) -> None:
+        """A task's batch is proposed and built, and begins to be measured.
+
+        What follows costs the task nothing until ``join``: other batches are proposed meanwhile.
+        """
+        self._sent[task] = self._clock()
+
+    def join(self) -> None:
+        """From now on nothing is done but to wait for results."""
+        self._joining = self._clock()
+
+    def finish(self, task: int, results: Sequence[RunnerResult]) -> None:
+        """Take the results of a task's batch."""
+        now = self._clock()
+        cost = now - self._began.pop(task)
+        if task in self._sent:
+            cost -= self._joining - self._sent.pop(task)
+        effort = self.efforts[task]
+        effort.trials += len(results)
+        effort.batches += 1
+        effort.secs += cost
+        times = [secs for result in results if (secs := valid_secs(result.run_secs))]
+        self._priorities.tell(task, min(map(mean, times), default=math.inf), cost)
+
+    def end(self, task: int) -> None:
+        """Leave out a task whose search has ended."""
+        self._priorities.end(task)
+
+
+@derived_object
+class ClockScheduler(PyTaskScheduler):
+    """Measures the kernels of a model in the order that a ``TuningClock`` says.
+
+    The loop is TVM's own: only the choice of the next task is overridden. (A ``tune`` or a
+    ``join_running_task`` in Python would not work in TVM 0.27: the first is not given the size of
+    a batch, and the second calls itself.) The results come in through ``callback``, which must be
+    among the callbacks of the run.
+
+    One batch may be measured while the next one, of another task, is proposed: where the runner
+    returns before it has measured (``measure.background``). The task of a batch is then chosen
+    without the results of the one before.
+
+    Parameters
+    ----------
+    clock : TuningClock
+        Chooses the tasks.
+    """
+
+    def __init__(self, clock: TuningClock) -> None:
+        """Constructor"""
+        super().__init__()
+        self._timing = clock
+        self._sent: int | None = None
+        self._measuring: int | None = None
+
+    def next_task_id(self) -> int:
+        """Choose the task of the next batch, while the one before is measured.
+
+        Returns
+        -------
+        task : int
+            The index of the task; -1 ends the run.
+        """
+        sent, self._sent = self._sent, None
+        # TVM terminates a task whose strategy has nothing more to propose.
+        if sent is not None and self._outer().tasks_[sent].is_terminated:
+            self._timing.end(sent)
+            sent = None
+        if sent is not None:
+            self._timing.send(sent)
+        self._join()
+        self._measuring = sent
+        following = self._timing.next(() if sent is None else (sent,))
+        if following is None:
+            # No other task is worth a batch: perhaps this one is, once its results are known.
+            self._join()
+            following = self._timing.next()
+        self._sent = following
+        return END if following is None else following
+
+    def _join(self) -> None:
+        """Wait for the batch that is measured."""
+        if self._measuring is not None:
+            self._timing.join()
+            scheduler: TaskScheduler = self._outer()
+            scheduler.join_running_task(self._measuring)
+            self._measuring = None
+
+
+@derived_object
+class TellClock(PyMeasureCallback):
+    """Tells a ``TuningClock`` the results of each batch.
+
+    Parameters
+    ----------
+    clock : TuningClock
+        The clock.
+    """
+
+    def __init__(self, clock: TuningClock) -> None:
+        """Constructor"""
+        super().__init__()
+        self._timing = clock
+
+    def apply(
+        self,
+        task_scheduler: Any,
+        task_id: int,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
+    ) -> None:
+        """Take the results of a batch; see ``MeasureCallback.apply``."""
+        self._timing.finish(int(task_id), list(runner_results))

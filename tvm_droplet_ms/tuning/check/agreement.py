@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executables whose outputs agree with the reference, without what changes them."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import tvm
+from tvm.ir import IRModule
+from tvm.ir.transform import Pass
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
+from ...session.errors import ModelError, TooLateError
+from ...session.roofline import naive_secs
+from ...session.stop import StopRequest
+from ..compile.compiled_model import CompiledModel
+from ..compile.lowering import lower
+from ..frontends.imported import Locate
+from ..model_kernels import ModelKernels
+from ..parts import Parts
+from ..schedules.application import by_workload
+from .diagnosis import SearchClock, TooLate, first_change
+from .judgement import Judgement, remarks
+from .output_check import OutputCheck
+from .wrong_schedules import without_wrong_schedules
+
+logger = logging.getLogger(__name__)
+
+NamedPass = tuple[str, Pass]
+
+Prepare = Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
+"""Prepares the imported module with some passes: the graph, and its kernels with schedules."""
+
+SEARCH_SHARE = 0.5
+"""The share of the time that is left in which what changes the outputs is looked for."""
+
+
+GRACE_SECS = 7.0
+"""What a run without schedules may take beyond the deadline: nothing else can be handed over."""
+
+
+@dataclass(frozen=True)
+class Executable:
+    """An executable whose outputs agree.
+
+    Parameters
+    ----------
+    graph : IRModule
+        The prepared graph.
+    kernels : ModelKernels
+        Its kernels.
+    compiled : CompiledModel
+        The executable.
+    build_secs : float
+        What compiling it took, in seconds.
+    """
+
+    graph: IRModule
+    kernels: ModelKernels
+    compiled: CompiledModel
+    build_secs: float
+
+
+class Agreement:
+    """Makes executables of a model that agree with its reference.
+
+    Where the outputs differ, this is the order of the questions. Is it rounding, by a float64 run
+    (``Judgement``)? Is TVM's import another function already? Do the kernels agree without
+    schedules? Then schedules are at fault, and bisection finds which; otherwise graph passes are.
+    Where the time is too short for an answer, all schedules or all passes are left out.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The imported module.
+    passes : Sequence[tuple[str, Pass]]
+        What prepares the graph, by name, in order.
+    check : OutputCheck
+        What the outputs are compared with.
+    parts : Parts
+        Where the time goes.
+    note : Callable[[str], None]
+        Is told what was left out.
+    locate : Locate | None
+        Finds what the import computes otherwise than the reference.
+    """
+
+    def __init__(
+        self,
+        mod: IRModule,
+        passes: Sequence[NamedPass],
+        check: OutputCheck,
+        parts: Parts,
+        note: Callable[[str], None],
+        *,
+        locate: Locate | None = None,
+    ) -> None:
+        self._mod = mod
+        self._passes = passes
+        self._check = check
+        self._parts = parts
+        self._note = note
+        self._judgement = Judgement(mod, check, locate)
+        self._right: dict[int, TuningRecord] = {}
+
+    def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
+        """Prepare and build, without what makes the outputs differ.
+
+        Parameters
+        ----------
+        prepare : Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
+            Prepares the graph with some passes, and gives its kernels schedules.
+        stop : StopRequest
+            When the run ends.
+
+        Returns
+        -------
+        executable : Executable
+            One whose outputs agree.
+
+        Raises
+        ------
+        ModelError
+            If TVM's import computes something else than the reference, or the time is too short to
+            find an executable whose outputs agree.
+        """
+        skipped: list[str] = []
+        made = self._make(prepare, skipped)
+        while not (self.agrees(made.compiled) or self._is_rounding(made, stop)):
+            late = stop.earlier((1 - SEARCH_SHARE) * stop.left)
+            with self._parts("search for what changes the outputs"):
+                found, name = self._search(made, prepare, skipped, SearchClock(late))
+            if found is not None:
+                made = found
+                break
+            skipped.append(name)
+            self._note(f"the graph pass {name} changed the outputs and was left out")
+            made = self._make_or_leave(made, prepare, skipped)
+        self._right = by_workload(made.kernels.schedules())
+        for text in remarks(self._check):
+            self._note(text)
+        return made
+
+    def last(
+        self,
+        chosen: ModelKernels,
+        direct: ModelKernels,
+        first: CompiledModel,
+        stop: StopRequest,
+    ) -> tuple[ModelKernels, CompiledModel]:
+        """The model with what was measured, without what gives other outputs.
+
+        Parameters
+        ----------
+        chosen : ModelKernels
+            The kernels to compile, with Winograd convolutions where they are faster.
+        direct : ModelKernels
+            Those without any; may be `chosen`.
+        first : CompiledModel
+            The first executable, of `direct`.
+        stop : StopRequest
+            When the run ends.
+
+        Returns
+        -------
+        kernels : ModelKernels
+            Those of the executable.
+        compiled : CompiledModel
+            The executable; `first` where no other one agrees.
+        """
+        for kernels in dict.fromkeys((chosen, direct)):
+            last = self._compile(kernels)
+            if self.agrees(last):
+                return kernels, last
+            if kernels is not direct:
+                self._note(
+                    "the model with Winograd convolutions gave other outputs than the tolerance "
+                    f"{self._check.tolerance:.1e} allows: they are computed directly"
+                )
+        with self._parts("search for what changes the outputs"):
+            found = without_wrong_schedules(
+                direct, self._check, SearchClock(stop), self._note, self._right
+            )
+        if found is not None:
+            return direct, found
+        self._note("the tuned model gave other outputs: the first executable is kept")
+        direct.chosen = dict(self._right)
+        return direct, first
+
+    def agrees(self, compiled: CompiledModel) -> bool:
+        """True if the outputs are those of the reference."""
+        with self._parts("check"):
+            return self._check.agrees(compiled)
+
+    def _compile(self, kernels: ModelKernels) -> CompiledModel:
+        with self._parts("compile"):
+            return kernels.compile()
+
+    def _make(self, prepare: Prepare, skipped: Collection[str]) -> Executable:
+        graph, kernels = prepare([step for name, step in self._passes if name not in skipped])
+        start = time.monotonic()
+        compiled = self._compile(kernels)
+        return Executable(graph, kernels, compiled, time.monotonic() - start)
+
+    def _is_rounding(self, made: Executable, stop: StopRequest) -> bool:
+        """True if the import agrees, and a float64 run says that the difference is rounding."""
+        if naive_secs(made.kernels.tasks) > stop.left + GRACE_SECS:
+            raise self._too_late(made.compiled)
+        if stop.is_due:
+            return False
+        with self._parts("check"):
+            try:
+                self._judgement.ask(made.kernels, made.compiled, stop)
+            except TooLateError:
+                raise self._too_late(made.compiled) from None
+            return self._check.agrees(made.compiled)
+
+    def _search(
+        self, made: Executable, prepare: Prepare, skipped: Sequence[str], clock: SearchClock
+    ) -> tuple[Executable | None, str]:
+        """An executable that agrees, or the name of a pass that changes the outputs."""
+        found = without_wrong_schedules(made.kernels, self._check, clock, self._note)
+        if found is not None:
+            return Executable(made.graph, made.kernels, found, made.build_secs), ""
+        try:
+            name = self._wrong_pass(made.kernels, skipped, clock)
+        except TooLate:
+            self._note(
+                "the graph passes gave other outputs: all are left out, because the time was too "
+                "short to find which"
+            )
+            return self._without_passes(made, prepare), ""
+        if name:
+            return None, name
+        self._note("the kernels gave other outputs: those of TVM are taken, without schedules")
+        return self._untouched(made), ""
+
+    def _without_passes(self, made: Executable, prepare: Prepare) -> Executable:
+        """The import with schedules where that agrees, or without any."""
+        plain = self._make_or_leave(made, prepare, [name for name, _ in self._passes])
+        return plain if self.agrees(plain.compiled) else self._untouched(made)
+
+    def _make_or_leave(
+        self, before: Executable, prepare: Prepare, skipped: Collection[str]
+    ) -> Executable:
+        """The model without some passes; the untouched import where the time is too short."""
+        try:
+            return self._make(prepare, skipped)
+        except ModelError as error:
+            logger.info("%s", error)
+            return self._untouched(before)
+
+    def _untouched(self, made: Executable) -> Executable:
+        kernels = made.kernels.variant(self._mod, partial(lower, is_reference=True))
+        start = time.monotonic()
+        compiled = self._compile(kernels)
+        if not self.agrees(compiled):
+            raise self._too_late(compiled)
+        return Executable(self._mod, kernels, compiled, time.monotonic() - start)
+
+    def _too_late(self, compiled: CompiledModel) -> ModelError:
+        return ModelError(
+            f"the outputs differ from those of {self._check.reference.name} by "
+            f"{self._check.deviation(compiled):.1e} of the scale of their row, and the time is too "
+            "short to find out why: pass a larger time_budget_s (--minutes)"
+        )
+
+    def _wrong_pass(
+        self, kernels: ModelKernels, skipped: Collection[str], clock: SearchClock
+    ) -> str:
+        """The pass that makes the outputs differ; empty where none does."""
+        passes = [(name, step) for name, step in self._passes if name not in skipped]
+
+        def agrees(count: int) -> bool:
+            with clock.step():
+                steps = [step for _, step in passes[:count]]
+                graph = tvm.transform.Sequential(steps)(self._mod)
+                plain = kernels.variant(graph, partial(lower, is_reference=True))
+                return self._check.agrees(plain.compile())
+
+        if agrees(len(passes)):
+            return ""
+        return passes[first_change(len(passes), agrees)][0]

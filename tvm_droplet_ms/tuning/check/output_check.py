@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a compiled model still computes what the imported one does."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.target import Target
+
+from ...deviation import element_scales, largest_deviation, noise
+from ...session.errors import ModelError
+from ...session.given_inputs import given_values
+from ..compile.compiled_model import CompiledModel
+from ..compile.lowering import build, lower
+from ..frontends.imported import Arrays, ImportedModel, InputSpec, Reference
+from .output_bounds import output_bounds
+
+INPUT_SETS = 3
+"""Random inputs that outputs are compared on."""
+
+EXACT_TOLERANCE = 1e-4
+"""The rounding of float32 sums that are added up in another order, relative to the scale of the
+row; a hundred times what was seen on the models of the tests."""
+
+WINOGRAD_TOLERANCE = 1e-3
+"""The same where Winograd convolutions are allowed: one with 4x4 tiles has an error of 1e-5."""
+
+MOVED_RUNS = 3
+"""Runs of the reference with moved inputs, for each set."""
+
+ROUNDINGS = 4
+"""Units of the last place of float32, at its bound, that an output may be off by: ONNX Runtime's
+sigmoid of -12 is 3e-8 from the true one, half of a unit at 1, and 5e-3 of its value."""
+
+_UNIT = ROUNDINGS * float(np.finfo(np.float32).eps)
+
+FAINT = 1e-30
+"""The least of the largest output: with a smaller one, nothing was checked."""
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """Outputs to compare with.
+
+    Parameters
+    ----------
+    reference : Reference
+        What made them.
+    inputs : tuple[tuple[np.ndarray, ...], ...]
+        Sets of inputs.
+    expected : tuple[list[np.ndarray], ...]
+        The outputs of each set.
+    tolerance : float
+        The largest deviation that passes.
+    bounds : tuple[float | None, ...]
+        What no output can exceed by its making, such as 1 for a sigmoid; None where there is no
+        bound. Empty for none at all.
+    """
+
+    reference: Reference
+    inputs: tuple[tuple[np.ndarray, ...], ...]
+    expected: tuple[Arrays, ...]
+    tolerance: float
+    bounds: tuple[float | None, ...] = ()
+    _noise: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False, compare=False)
+
+    def deviation(
+        self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
+    ) -> float:
+        """The deviation of a model's outputs.
+
+        They are compared at the scales of ``element_scales``. Where that refuses them, the
+        reference is run on inputs that are moved by a rounding error: what it moves itself is no
+        deviation (``noise``).
+
+        Parameters
+        ----------
+        run : Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+            The model.
+        sets : Sequence[int] | None
+            The sets of inputs to compare on; None for all.
+
+        Returns
+        -------
+        deviation : float
+            The largest of all sets, in times of what has a deviation of 1.
+        """
+        numbers = range(len(self.inputs)) if sets is None else sets
+        return max(self._deviation(number, run(self.inputs[number])) for number in numbers)
+
+    def agrees(
+        self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
+    ) -> bool:
+        """True if the deviation is within the tolerance; see ``deviation``."""
+        return self.deviation(run, sets) <= self.tolerance
+
+    def excuse(self, number: int, others: Sequence[Arrays]) -> None:
+        """Take how other runs of the same function on a set of inputs differ for rounding.
+
+        What moves by less than ``EXACT_TOLERANCE`` of its scale is not ill-conditioned: there the
+        tolerance decides, however tight it is.
+
+        Parameters
+        ----------
+        number : int
+            The set of inputs.
+        others : Sequence[list[np.ndarray]]
+            The outputs of each run.
+        """
+        scales, before = self._scales[number], self._noise.get(number)
+        found = [
+            _of_ill_conditioned(noise(expected, each, scale), scale)
+            for expected, scale, *each in zip(self.expected[number], scales, *others, strict=True)
+        ]
+        if before is not None:
+            found = [np.maximum(*pair) for pair in zip(found, before, strict=True)]
+        self._noise[number] = found
+
+    @property
+    def is_noisy(self) -> bool:
+        """True if the reference itself moves more than the tolerance, where that was looked at."""
+        return any(
+            bool((moved > self.tolerance * scale).any())
+            for number, each in self._noise.items()
+            for moved, scale in zip(each, self._scales[number], strict=True)
+        )
+
+    @property
+    def unchecked(self) -> list[int]:
+        """The outputs that are (almost) 0 for all inputs, so that nothing was checked there.
+
+        They are below ``FAINT``, or below the rounding at their bound.
+        """
+        faint = []
+        for output, bound in enumerate(self._bounds):
+            arrays = [each[output].astype(np.float64) for each in self.expected]
+            largest = max(np.abs(a[np.isfinite(a)]).max(initial=0.0) for a in arrays)
+            if arrays[0].size and largest <= max(FAINT, _UNIT * (bound or 0.0)):
+                faint.append(output)
+        return faint
+
+    @property
+    def _bounds(self) -> Sequence[float | None]:
+        return self.bounds or (None,) * len(self.expected[0])
+
+    @cached_property
+    def _scales(self) -> list[list[np.ndarray]]:
+        """The scale of each element, at least that of the rounding at the output's bound."""
+        return [
+            [
+                np.maximum(element_scales(array), _UNIT * (bound or 0.0) / self.tolerance)
+                for array, bound in zip(arrays, self._bounds, strict=True)
+            ]
+            for arrays in self.expected
+        ]
+
+    def _deviation(self, number: int, outputs: Arrays) -> float:
+        expected = self.expected[number]
+        off = largest_deviation(outputs, expected, self._allowed(number))
+        if off <= self.tolerance or number in self._noise:
+            return off
+        moved = moved_runs(self.reference, self.inputs[number])
+        self.excuse(number, moved)
+        return largest_deviation(outputs, expected, self._allowed(number))
+
+    def _allowed(self, number: int) -> list[np.ndarray]:
+        """The difference that is a deviation of 1, for each element."""
+        scales, rounding = self._scales[number], self._noise.get(number)
+        if rounding is None:
+            return scales
+        pairs = zip(scales, rounding, strict=True)
+        return [np.maximum(scale, moved / self.tolerance) for scale, moved in pairs]
+
+
+def moved_runs(
+    reference: Reference, inputs: Sequence[np.ndarray], runs: int = MOVED_RUNS
+) -> list[Arrays]:
+    """Run the reference on inputs that are moved by a rounding error.
+
+    Each number of a floating-point input becomes one of its neighbours, by chance. All that is
+    computed of them is rounded otherwise. Inside a quantized model a difference in the last place
+    may become a whole step of the quantization: there an input is moved by half a step.
+
+    Parameters
+    ----------
+    reference : Reference
+        The reference.
+    inputs : Sequence[np.ndarray]
+        The inputs.
+    runs : int
+        How many times.
+
+    Returns
+    -------
+    outputs : list[list[np.ndarray]]
+        Of each run. Empty where no input is of floating-point numbers.
+    """
+    if not any(array.dtype.kind == "f" for array in inputs):
+        return []
+    generator = np.random.default_rng(0)
+    return [
+        reference.run([_moved(array, generator, reference.rounding) for array in inputs])
+        for _ in range(runs)
+    ]
+
+
+def _of_ill_conditioned(moved: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    return np.where(moved > EXACT_TOLERANCE * scales, moved, 0.0)
+
+
+def _moved(array: np.ndarray, generator: np.random.Generator, rounding: float = 0.0) -> np.ndarray:
+    if array.dtype.kind != "f":
+        return array
+    if rounding:
+        signs = np.where(generator.random(array.shape) < 0.5, -rounding, rounding)
+        return np.asarray(array + array * signs.astype(array.dtype))
+    towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
+    # The neighbours of 0 are denormals.
+    moved = np.nextafter(array, towards.astype(array.dtype))
+    return np.where(array == 0, array, moved)
+
+
+def make_check(
+    imported: ImportedModel,
+    target: Target,
+    tolerance: float,
+    seed: int,
+    given: Mapping[str, np.ndarray] | None = None,
+) -> OutputCheck:
+    """Run the reference on random inputs.
+
+    Parameters
+    ----------
+    imported : ImportedModel
+        The model. Where it has no reference, the module itself is compiled as it was imported, and
+        run on one set of inputs only: it is slow without schedules.
+    target : Target
+        The target to compile that for.
+    tolerance : float
+        The largest deviation that passes.
+    seed : int
+        Seed of the inputs.
+    given : Mapping[str, np.ndarray] | None
+        Values of inputs by name, which are the same in every set. The others are random.
+
+    Returns
+    -------
+    check : OutputCheck
+        The check.
+
+    Raises
+    ------
+    ModelError
+        If a given value is of no input, of another shape, or of another kind of type.
+    """
+    values = _checked(given or {}, imported.inputs)
+    generator = np.random.default_rng(seed)
+    count = INPUT_SETS if imported.reference else 1
+    inputs = tuple(
+        tuple(values.get(spec.name, spec.random(generator)) for spec in imported.inputs)
+        for _ in range(count)
+    )
+    reference = imported.reference or untouched(imported, target)
+    return OutputCheck(
+        reference,
+        inputs,
+        tuple(reference.run(arrays) for arrays in inputs),
+        tolerance,
+        output_bounds(imported.mod),
+    )
+
+
+def _checked(given: Mapping[str, np.ndarray], inputs: Sequence[InputSpec]) -> dict[str, np.ndarray]:
+    try:
+        return given_values(
+            given, {spec.name: (tuple(spec.shape), np.dtype(spec.dtype)) for spec in inputs}
+        )
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+
+
+def untouched(imported: ImportedModel, target: Target) -> Reference:
+    """The imported module, compiled without any pass of ours and without schedules."""
+    mod = imported.original or imported.mod
+    executable = build(lower(mod, target, is_reference=True), MemoryDatabase(), target)
+    return Reference("the untouched model", CompiledModel(executable))

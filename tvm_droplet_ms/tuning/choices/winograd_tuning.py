@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures both implementations of each convolution, and takes the faster ones."""
+
+from math import inf
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.target import Target
+
+from ...model.kernels.winograd.convolution_kernels import implementation
+from ...model.kernels.winograd.winograd import WinogradConvolutions
+from ...model.kernels.winograd.winograd_choice import TILES, TileChoice, fastest_tiles
+from ...session.stop import StopRequest
+from ..kernel_tuner import KernelTuner
+from ..model_kernels import ModelKernels
+
+SHARE = 0.4
+"""The share of the tuning in which direct and Winograd convolutions are compared."""
+
+TRIALS = 24
+"""Trials of each convolution before the faster implementation of a layer is chosen."""
+
+
+def with_winograd(
+    tuner: KernelTuner,
+    graph: IRModule,
+    direct: ModelKernels,
+    target: Target,
+    stop: StopRequest,
+    trials: int | None,
+) -> tuple[ModelKernels, str]:
+    """Measure both implementations of each layer.
+
+    Without trials, the times that the database has are compared.
+
+    Parameters
+    ----------
+    tuner : KernelTuner
+        Picks and measures.
+    graph : IRModule
+        The prepared graph.
+    direct : ModelKernels
+        Its kernels.
+    target : Target
+        The target.
+    stop : StopRequest
+        When the tuning ends.
+    trials : int | None
+        The most schedules to measure; None for no limit.
+
+    Returns
+    -------
+    kernels : ModelKernels
+        Those of the graph with Winograd's algorithm where it is faster; `direct` where it is
+        nowhere.
+    choice : str
+        What was chosen, in words; empty where there is nothing to choose.
+    """
+    others = []
+    for tile in TILES:
+        others.append(tuner.kernels(WinogradConvolutions(TileChoice(tile))(graph)))
+        if trials != 0:
+            tuner.pick(others[-1], stop)
+    found = [(task, implementation(task)) for k in (direct, *others) for task in k.tasks]
+    layers = {what.layer for _, what in found if what is not None and what.tile is not None}
+    if not layers:
+        return direct, ""
+    rivals: dict[object, ExtractedTask] = {}
+    for task, what in found:
+        if what is not None and what.layer in layers:
+            rivals.setdefault((what, str(task.task_name)), task)
+    comparing = stop.earlier((1 - SHARE) * stop.left)
+    most = TRIALS * len(rivals)
+    limit = most if trials is None else min(most, trials)
+    for kernels in (direct, *others):
+        for pick in kernels.picks:
+            direct.picks.keep(pick, target)
+        # A task whose design space raises would end TVM's loop for all of them.
+        direct.picks.unscheduled.update(kernels.picks.unscheduled)
+    if limit:
+        tuner.tune(list(rivals.values()), direct, comparing, limit)
+    timed = []
+    for task in rivals.values():
+        what = implementation(task)
+        if what is not None:
+            timed.append((what, float(task.weight), tuner.best_secs(task)))
+    tiles = fastest_tiles(timed)
+    if not tiles:
+        was_timed = any(secs < inf for *_, secs in timed)
+        return direct, (
+            "no Winograd convolution was faster"
+            if was_timed
+            else "no convolution was measured, so that all are computed directly"
+        )
+    chosen = tuner.kernels(WinogradConvolutions(TileChoice(tiles))(graph))
+    tuner.pick(chosen, stop)
+    return chosen, f"{len(tiles)} of {len(layers)} layers are computed by Winograd's algorithm"

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model: runs it, and times its kernels inside it."""
+
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+import tvm
+from tvm import relax
+
+from ...compat.quiet import without_lines
+from ...session.library_file import LibraryFile
+from ..frontends.imported import Arrays
+from .linked_model import LinkedModel
+
+
+class CompiledModel:
+    """A model that runs on this machine's CPU.
+
+    Parameters
+    ----------
+    model : LinkedModel | VMExecutable
+        With the function ``main``. A ``LinkedModel`` runs from memory. An executable is written as
+        a library, and that is loaded: one that was just compiled has no machine code yet. TVM makes
+        it for the library, and would make it a second time to run the executable from memory.
+
+    Attributes
+    ----------
+    executable : VMExecutable
+        The executable, for ``relax.VirtualMachine``.
+    """
+
+    def __init__(self, model: LinkedModel | relax.VMExecutable) -> None:
+        self._linked = model if isinstance(model, LinkedModel) else None
+        if isinstance(model, LinkedModel):
+            self.executable = relax.VMExecutable(model.module)
+            self._start()
+            return
+        with tempfile.TemporaryDirectory(prefix="droplet_model_") as folder:
+            library = Path(folder) / "model.so"
+            # TVM prints a line for each constant that lies on a virtual device (``executable.cc``).
+            with without_lines("Scope Saving"):
+                model.export_library(str(library), workspace_dir=folder)
+            self._open(library)
+
+    @classmethod
+    def load(cls, library: Path) -> "CompiledModel":
+        """Load a library that ``export`` has written."""
+        model = cls.__new__(cls)
+        model._linked = None
+        model._open(library)
+        return model
+
+    def _open(self, library: Path) -> None:
+        self._library = LibraryFile(library)
+        with without_lines("Scope Loaded"):
+            self.executable = relax.VMExecutable(self._library.module)
+        self._start()
+
+    def _start(self) -> None:
+        self._machine = relax.VirtualMachine(self.executable.mod, tvm.cpu())
+        self._main = self._machine["main"]
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
+        """Run the model.
+
+        Parameters
+        ----------
+        inputs : Sequence[np.ndarray]
+            The inputs in the order of ``main``'s parameters.
+
+        Returns
+        -------
+        outputs : list[np.ndarray]
+            The outputs; those of nested tuples one after the other.
+        """
+        return _arrays(self._main(*_tensors(inputs)))
+
+    def timer(self, inputs: Sequence[np.ndarray]) -> Callable[[], float]:
+        """A function that runs the model once and returns the seconds.
+
+        The inputs are copied to the device before.
+        """
+        tensors = _tensors(inputs)
+
+        def run() -> float:
+            start = time.perf_counter()
+            self._main(*tensors)
+            return time.perf_counter() - start
+
+        return run
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the executable as a shared library. The file appears when it is complete."""
+        final = Path(path)
+        partial = final.with_name(f".{final.name}.part")
+        try:
+            if self._linked is not None:
+                self._linked.write(partial)
+            else:
+                self._library.copy(partial)
+            partial.replace(final)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def kernel_secs(self, inputs: Sequence[np.ndarray], runs: int) -> dict[str, list[float]]:
+        """The seconds of each kernel inside the model.
+
+        Parameters
+        ----------
+        inputs : Sequence[np.ndarray]
+            The inputs.
+        runs : int
+            Runs of the model, after one that is not counted.
+
+        Returns
+        -------
+        secs : dict[str, list[float]]
+            By the name of the function: the seconds of all its calls, added up, in each run.
+        """
+        tensors = _tensors(inputs)
+        totals: list[dict[str, float]] = []
+        started = 0.0
+
+        def instrument(_function: Any, symbol: Any, before: Any, _result: Any, *_args: Any) -> None:
+            nonlocal started
+            if before:
+                started = time.perf_counter()
+            else:
+                totals[-1][str(symbol)] += time.perf_counter() - started
+
+        self._main(*tensors)
+        self._machine.set_instrument(instrument)
+        try:
+            for _ in range(runs):
+                totals.append(defaultdict(float))
+                self._main(*tensors)
+        finally:
+            # A machine keeps its instrument for good.
+            self._start()
+        return _by_name(totals)
+
+
+def _by_name(totals: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    names = {name for run in totals for name in run if not name.startswith("vm.builtin.")}
+    return {name: [run.get(name, 0.0) for run in totals] for name in sorted(names)}
+
+
+def _tensors(inputs: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
+    # ``np.ascontiguousarray`` would make a scalar an array of one element.
+    return [tvm.runtime.tensor(np.asarray(array, order="C")) for array in inputs]
+
+
+def _arrays(output: Any) -> Arrays:
+    if isinstance(output, tvm_ffi.Array | tuple | list):
+        return [array for part in output for array in _arrays(part)]
+    return [output.numpy()]

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packs weights while a model compiles.
+
+``SplitLayoutRewritePreproc`` splits a kernel whose schedule wants another layout of a weight into a
+function that packs the weight and one that uses it. TVM's ``FoldConstant`` would compile each
+packing function by itself, again for every build of the model.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tvm_ffi import structural_hash
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst, IRModule
+from tvm.support import cc
+from tvm.tirx import PrimFunc
+
+from ...model.bindings import Bindings, Expr, Var, operator_name, values_of
+from ...model.rewriting import Emit, Rewrite, binding_pass
+from .kernel_objects import KernelObjects
+
+Constants = tuple[GenericConst, ...]
+
+
+class WeightPacker:
+    """Runs functions whose arguments are constants, and keeps the results of the last module.
+
+    Parameters
+    ----------
+    objects : KernelObjects
+        Compiles the functions.
+    """
+
+    def __init__(self, objects: KernelObjects) -> None:
+        self._objects = objects
+        self._libraries = 0
+        # A weight that two kernels use may be packed in two ways.
+        self._packed: dict[tuple[int, Constants], Constants] = {}
+
+    def __call__(self, mod: IRModule) -> IRModule:
+        """Replace calls whose arguments are constants by their results.
+
+        Parameters
+        ----------
+        mod : IRModule
+            The result of ``SplitLayoutRewritePreproc``.
+
+        Returns
+        -------
+        mod : IRModule
+            Without functions that only packed constants.
+        """
+        functions = {
+            variable.name_hint: function
+            for variable, function in mod.functions_items()
+            if isinstance(function, PrimFunc)
+        }
+        calls = [(call, name) for call, name in _constant_calls(mod) if name in functions]
+        hashes = {name: structural_hash(functions[name]) for _, name in calls}
+        keys = {call: (hashes[name], _constants(call)) for call, name in calls}
+        missing = [(call, name) for call, name in calls if keys[call] not in self._packed]
+        if missing:
+            library = self._load({name: functions[name] for _, name in missing})
+            for call, name in missing:
+                self._packed[keys[call]] = _run(library[name], call)
+        self._packed = {key: self._packed[key] for key in keys.values()}
+        return _use({call: self._packed[key] for call, key in keys.items()})(mod)
+
+    def _load(self, functions: Mapping[str, PrimFunc]) -> Any:
+        paths = self._objects.compile(functions)
+        library = self._objects.folder / f"packing{self._libraries}.so"
+        self._libraries += 1
+        cc.create_shared(str(library), [str(path) for path in paths.values()])
+        return tvm.runtime.load_module(str(library))
+
+
+def _constant_calls(mod: IRModule) -> Iterator[tuple[relax.Call, str]]:
+    """The calls of kernels in ``main`` whose arguments are constants, and the kernels' names."""
+    for value in values_of(mod["main"]):
+        if operator_name(value) == "relax.call_tir" and len(value.args) == 2:
+            constants = _constants(value)
+            if constants and all(isinstance(argument, GenericConst) for argument in constants):
+                yield value, value.args[0].name_hint
+
+
+def _constants(call: relax.Call) -> Constants:
+    arguments = call.args[1]
+    return tuple(arguments.fields) if isinstance(arguments, relax.Tuple) else (arguments,)
+
+
+def _run(function: Any, call: relax.Call) -> Constants:
+    kinds = call.ty_args
+    if len(kinds) == 1 and isinstance(kinds[0], relax.TupleType):
+        kinds = kinds[0].fields
+    tensors = [
+        tvm.runtime.empty([int(extent) for extent in kind.shape], str(kind.dtype)) for kind in kinds
+    ]
+    function(*(constant.value for constant in _constants(call)), *tensors)
+    return tuple(relax.const(tensor) for tensor in tensors)
+
+
+def _use(results: Mapping[relax.Call, Constants]) -> tvm.transform.Pass:
+    def make_rewrite(bindings: Bindings) -> Rewrite:
+        def rewrite(_var: Var, value: Expr, _emit: Emit) -> Expr | None:
+            if isinstance(value, relax.TupleGetItem):
+                found = results.get(bindings.values.get(value.tuple_value))
+                return None if found is None else found[value.index]
+            found = results.get(value)
+            return found[0] if found is not None and len(found) == 1 else None
+
+        return rewrite
+
+    passes = [
+        binding_pass("UsePackedWeights", make_rewrite, ["relax.call_tir"]),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    return tvm.transform.Sequential(passes)

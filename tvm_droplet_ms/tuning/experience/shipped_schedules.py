@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The known schedules that the package ships: the best ones of the models in ``training/``.
+
+The file is made of work directories:
+
+    python -m tvm_droplet_ms.tuning.experience.shipped_schedules DIRECTORY... --out FILE
+"""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi
+
+from tvm.s_tir.meta_schedule.database import Database
+
+from ...search_strategy.history import valid_secs
+from ...search_strategy.known.known_schedules import FIND_FILE, write_schedules
+from ...search_strategy.known.tuned_task import TunedTask
+from ...session.database import open_database
+
+SHIPPED = Path(__file__).parent / "known_schedules.jsonl"
+
+
+def best_schedules(databases: Iterable[Database]) -> list[TunedTask]:
+    """The best measured decisions of each workload.
+
+    Parameters
+    ----------
+    databases : Iterable[Database]
+        Measurements of one machine; of a workload in several of them the fastest counts.
+
+    Returns
+    -------
+    tuned : list[TunedTask]
+        Each once.
+    """
+    best: dict[Any, tuple[float, Any]] = {}
+    for database in databases:
+        for record in database.get_all_tuning_records():
+            secs = valid_secs(record.run_secs)
+            if not secs:
+                continue
+            key = str(record.workload.mod)
+            time = sum(secs) / len(secs)
+            if key not in best or time < best[key][0]:
+                best[key] = (time, record.trace)
+    tuned = (TunedTask.from_trace(trace) for _, trace in best.values())
+    return [task for task in dict.fromkeys(tuned) if task.kinds]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the best schedules of some work directories."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("directories", nargs="+", type=Path, help="work directories of one machine")
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="the file (default: the shipped)")
+    options = parser.parse_args(arguments)
+    tuned = best_schedules(open_database(directory) for directory in options.directories)
+    write_schedules(options.out, tuned)
+    print(f"{len(tuned)} schedules in {options.out}")
+
+
+tvm_ffi.register_global_func(FIND_FILE, lambda: str(SHIPPED), override=True)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The start of a task: its first picks, and the decisions of the nearest tuned tasks."""
+
+from collections.abc import Sequence
+
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.database import Database, TuningRecord
+from tvm.target import Target
+
+from ...search_strategy.design_spaces import DesignSpaces, SpacePoint
+from ...search_strategy.explorers import SearchContext
+from ...search_strategy.known.tuned_task import TunedTask, nearest_points, points_of_same_loops
+from ..picks.picks import FirstPicks
+from ..schedules.application import best_records
+
+NEIGHBOURS = 3
+"""The nearest tuned tasks, of this model or another, whose best decisions a task starts with."""
+
+SIBLINGS = 4
+"""The most schedules of other tasks with the same loops that a resumed task tries."""
+
+PICKED = 4
+"""The best predicted schedules of its own that a task starts with."""
+
+
+class TaskSeeds:
+    """The points that the tasks of a model start with: ``seeds`` of a ``SeededExplorer``.
+
+    The best predicted point comes first, then those of the nearest tuned tasks, refitted to the
+    extents of this one, and then more of the best predicted ones. A task with as many measurements
+    has only the best of its siblings: tasks with the same loops, as a convolution has with and
+    without what follows it.
+
+    Parameters
+    ----------
+    mods : Sequence[IRModule]
+        The workloads of the model's tasks.
+    database : Database
+        Their measurements so far.
+    target : Target
+        The target of the run.
+    picks : FirstPicks | None
+        The first picks; None for none.
+    known : Sequence[TunedTask]
+        Schedules of other models' tasks.
+    """
+
+    def __init__(
+        self,
+        mods: Sequence[IRModule],
+        database: Database,
+        target: Target,
+        picks: FirstPicks | None = None,
+        known: Sequence[TunedTask] = (),
+    ) -> None:
+        self._workloads = list(dict.fromkeys(map(structural_hash, mods)))
+        self._database = database
+        self._target = target
+        self._picks = picks
+        self._known = list(known)
+        self._tuned: dict[TuningRecord, TunedTask] = {}
+
+    def __call__(self, search: SearchContext) -> list[SpacePoint]:
+        """The points to start a task with, the most promising first."""
+        if len(search.history) >= PICKED + NEIGHBOURS:
+            return self.of_siblings(search)
+        pick = None if self._picks is None else self._picks.find(search.history.mod, self._target)
+        picked = [] if pick is None else list(pick.points[:PICKED])
+        points = [*picked[:1], *self.transferred(search.spaces), *picked[1:]]
+        return list(dict.fromkeys(points))
+
+    def transferred(self, spaces: DesignSpaces) -> list[SpacePoint]:
+        """The decisions of the nearest tuned tasks, refitted to these design spaces.
+
+        Parameters
+        ----------
+        spaces : DesignSpaces
+            Those of the task.
+
+        Returns
+        -------
+        points : list[SpacePoint]
+            At most ``NEIGHBOURS``, the nearest first; of equally near ones those of this model. A
+            task is a neighbour where it makes the same kinds of decisions.
+        """
+        tuned = [task for _, task in self._tuned_tasks()]
+        return nearest_points([*tuned, *self._known], spaces, NEIGHBOURS)
+
+    def of_siblings(self, search: SearchContext) -> list[SpacePoint]:
+        """The decisions of tuned tasks with the same loops that this task has not tried.
+
+        Parameters
+        ----------
+        search : SearchContext
+            The run of the task.
+
+        Returns
+        -------
+        points : list[SpacePoint]
+            At most ``SIBLINGS``, those of the fastest task first.
+        """
+        tried = {search.spaces.find(trace) for _, trace, _ in search.history.measurements()}
+        best = search.history.best()
+        own = None if best is None else search.spaces.find(best.trace)
+        tasks = [task for _, task in sorted(self._tuned_tasks(), key=lambda pair: pair[0])]
+        points = points_of_same_loops(tasks, search.spaces, own[0] if own else 0)
+        return [point for point in points if point not in tried][:SIBLINGS]
+
+    def _tuned_tasks(self) -> list[tuple[float, TunedTask]]:
+        """The least seconds of each task that was measured, and its best decisions."""
+        best = best_records(self._database, self._target)
+        tasks = []
+        for record, secs in (best[workload] for workload in self._workloads if workload in best):
+            if record not in self._tuned:
+                self._tuned[record] = TunedTask.from_trace(record.trace)
+            tasks.append((secs, self._tuned[record]))
+        return tasks

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A schedule for every kernel before any trial: the best predicted of some sampled ones.
+
+A kernel without a record runs as naive loops, orders of magnitude too slow.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
+
+from ...compat import fast_tune_contexts
+from ...measure.pool import TaskFailed
+from ...model.kernels.schedulable import why_not_schedulable
+from ...search_strategy.known.known_schedules import KnownLike
+from ...search_strategy.logger import logger
+from ...search_strategy.prior import PriorLike
+from ...session.roofline import MachineRates, measure_machine, task_bound
+from .pick_file import PickFile, StoredPick
+from .pick_sampling import PickRequest
+from .pick_workers import LocalSampler, Models, PickWorkers, Sampler
+from .picks import FirstPicks, last_line, restore, task_key
+from .sample_sizes import sample_sizes
+
+
+class Pace(Protocol):
+    """Says how much time each task may have; see ``PickPace``."""
+
+    def count(self, wish: int, *, is_heavy: bool = False) -> int:
+        """The samples of the next task; at most `wish`, and 0 where there is no time for one."""
+
+    def done(self, samples: int, secs: float) -> None:
+        """So many samples have been taken in so many seconds."""
+
+
+AHEAD = 4
+"""The tasks that are handed to the worker processes before the answer to the first is awaited."""
+
+
+def is_tunable(task: ExtractedTask) -> bool:
+    """True if a schedule may change a task; TVM refuses to tune one that has a schedule."""
+    return not _is_scheduled(task) and _why_not(task) is None
+
+
+def _is_scheduled(task: ExtractedTask) -> bool:
+    return bool((task.mod.attrs or {}).get("tirx.is_scheduled", False))
+
+
+def _why_not(task: ExtractedTask) -> str | None:
+    return why_not_schedulable(task.dispatched[0]["main"])
+
+
+def pick_schedules(
+    tasks: Sequence[ExtractedTask],
+    *,
+    work_dir: str | os.PathLike[str] | None = None,
+    prior: PriorLike = "auto",
+    known: KnownLike = "auto",
+    most: int = 64,
+    least: int = 16,
+    space: SpaceGenerator | str = "post-order-apply",
+    rates: MachineRates | None = None,
+    num_threads: int = 1,
+    seed: int = 0,
+    pace: Pace | None = None,
+    workers: PickWorkers | None = None,
+) -> FirstPicks:
+    """Pick a schedule for every task, the heaviest task first.
+
+    Parameters
+    ----------
+    tasks : Sequence[ExtractedTask]
+        The tasks of a model. Those that are scheduled already are left out.
+    work_dir : str | os.PathLike[str], optional
+        The directory of the file of picks. Picks in it are used again, and new ones are added.
+        None keeps none.
+    prior : str | os.PathLike[str] | CostModel | None
+        The cost model to ask, as ``DropletStrategy`` takes it. Where there is none for a target,
+        the first valid schedule is picked.
+    known : str | os.PathLike[str] | None
+        Schedules of other models' tasks, refitted ones of which the model is asked about too:
+        "auto" for those that the package ships, the path of a file, or None.
+    most, least : int
+        The schedules to sample of the heaviest tasks, and of the others; see ``sample_sizes``.
+        At least 1.
+    space : SpaceGenerator | str
+        The design space, as ``TuneContext`` takes it; the same as that of the tuning.
+    rates : MachineRates, optional
+        The machine's rates, which say which tasks are heavy. Defaults to those of this machine.
+    num_threads : int
+        The threads that may extract features.
+    seed : int
+        Seed of the sampling. Each task has a generator of its own, so that a task's pick does not
+        depend on the others.
+    pace : Pace | None
+        Says how many schedules of each task there is time for. None for as many as are of use.
+    workers : PickWorkers | None
+        The processes that sample and ask, with the same `prior`. None for this process. The picks
+        are the same.
+
+    Returns
+    -------
+    picks : FirstPicks
+        Names the tasks without any valid schedule, and why. They are left as they are.
+
+    Raises
+    ------
+    ValueError
+        If `most` or `least` is less than 1.
+    """
+    for name, value in (("most", most), ("least", least)):
+        if value < 1:
+            raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+    tasks = [task for task in tasks if not _is_scheduled(task)]
+    reasons = {str(task.task_name): _why_not(task) for task in tasks}
+    tasks = [task for task in tasks if is_tunable(task)]
+    rates = measure_machine() if rates is None else rates
+    bounds = [task_bound(task.dispatched[0], rates) or 0.0 for task in tasks]
+    stakes = [int(task.weight) * bound for task, bound in zip(tasks, bounds, strict=True)]
+    file = None if work_dir is None else PickFile(work_dir)
+    stored = {} if file is None else file.read()
+    models = Models(prior)
+    local = LocalSampler(models)
+    sizes = sample_sizes(stakes, most, least)
+    picks = FirstPicks({name: reason for name, reason in reasons.items() if reason is not None})
+    asked: set[str] = set()
+    running: deque[_Sampled] = deque()
+    settled: float | None = None
+
+    def settle() -> None:
+        nonlocal settled
+        sampled = running.popleft()
+        _settle(sampled, workers or local, local, picks, file)
+        before, settled = settled, time.monotonic()
+        # The first one has waited for the processes to start.
+        if pace is not None and before is not None:
+            pace.done(2 * sampled.request.count, settled - before)
+
+    with fast_tune_contexts():
+        for index in sorted(range(len(tasks)), key=lambda index: -stakes[index]):
+            task = tasks[index]
+            mod, target = task.dispatched[0], task.target
+            key = task_key(mod, target)
+            if key in asked:
+                continue
+            asked.add(key)
+            has_model = models.find(target) is not None
+            made = restore(mod, stored.get(key), has_model)
+            if made is not None:
+                picks.add(key, made)
+                continue
+            count = (
+                sizes[index]
+                if pace is None
+                else _paced(pace, sizes[index], is_heavy=sizes[index] > least)
+            )
+            if not count:
+                picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
+                continue
+            late = count == 1 < sizes[index]
+            request = PickRequest(mod, target, count, space, num_threads, seed, known)
+            future = (workers or local).submit(key, request, has_model)
+            running.append(_Sampled(task.task_name, key, request, has_model, late, future))
+            if len(running) >= (AHEAD if workers else 1):
+                settle()
+        while running:
+            settle()
+    for name, reason in picks.unscheduled.items():
+        logger.info("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
+    return picks
+
+
+def _paced(pace: Pace, wish: int, *, is_heavy: bool) -> int:
+    """The schedules to draw of a task: as many known ones are asked about on top."""
+    return -(-pace.count(2 * wish, is_heavy=is_heavy) // 2)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """A task that is being sampled."""
+
+    name: str
+    key: str
+    request: PickRequest
+    is_asked: bool
+    is_late: bool
+    future: "Future[StoredPick]"
+
+
+def _settle(
+    sampled: _Sampled,
+    sampler: Sampler,
+    local: LocalSampler,
+    picks: FirstPicks,
+    file: PickFile | None,
+) -> None:
+    """Wait for a pick, and keep it or the reason why there is none."""
+    try:
+        try:
+            line = sampled.future.result()
+        except TaskFailed as failure:
+            if failure.failure.is_machinery:
+                line = local.submit(sampled.key, sampled.request, sampled.is_asked).result()
+            elif failure.kind == "timeout" and sampled.request.count > 1:
+                # A kernel whose schedules take seconds each has time for its first valid one.
+                single = replace(sampled.request, count=1)
+                line = sampler.submit(sampled.key, single, False).result()
+            else:
+                raise
+    # A task whose space TVM cannot make, or whose features it cannot extract, raises errors of many
+    # types. The other tasks are not to suffer from it.
+    except Exception as error:
+        picks.unscheduled[sampled.name] = last_line(error)
+        return
+    pick = restore(sampled.request.mod, line, has_model=False)
+    if pick is None:
+        picks.unscheduled[sampled.name] = "its pick does not replay"
+        return
+    picks.add(sampled.key, pick)
+    # A pick that was made in a hurry is made again by the next run.
+    if file is not None and not sampled.is_late:
+        file.append([line])

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples the design spaces of one task, and asks a cost model which sample is best."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvm.ir import IRModule
+from tvm.s_tir import Trace
+from tvm.s_tir.meta_schedule import SpaceGenerator, TuneContext
+from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.target import Target
+
+from ...compat.design_space import sound_space
+from ...search_strategy.candidates import Candidate, Replayer
+from ...search_strategy.design_spaces import DesignSpaces, SpacePoint
+from ...search_strategy.explorers.random_sampling import RandomExploration
+from ...search_strategy.history import History
+from ...search_strategy.known.known_schedules import KnownLike, find_schedules
+from ...search_strategy.known.tuned_task import nearest_points
+from ...search_strategy.logger import logger
+from ...search_strategy.prior import CostModelPrior
+from ...search_strategy.screening.executed_work import WorkLimit
+from ...search_strategy.screening.native_vectors import with_native_vectors
+from ...search_strategy.screening.straight_code import CodeLimit
+from .diverse import choose_different
+from .picks import FirstPick, last_line
+from .plain_schedule import plain_schedule
+
+KEPT = 8
+"""The best predicted points of a task that are kept for the search to start with."""
+
+FINALS = 24
+"""The best predicted schedules that those to measure are chosen from."""
+
+KNOWN = 16
+"""The nearest known decisions of other models' tasks that are asked about. Where there are as many,
+no more random schedules are sampled than that: the model chose a random one of 64 for one kernel of
+a network in ten, and sampling takes most of the time."""
+
+
+class NoSchedule(RuntimeError):
+    """A task has no valid schedule; the message says why."""
+
+
+@dataclass(frozen=True)
+class PickRequest:
+    """A task to sample.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The workload.
+    target : Target
+        The target.
+    count : int
+        The schedules to sample, and the most known ones to ask about. At least 1.
+    space : SpaceGenerator | str
+        The design space, as ``TuneContext`` takes it.
+    num_threads : int
+        The threads that may extract features.
+    seed : int
+        Seed of the sampling.
+    known : str | os.PathLike[str] | None
+        Schedules of other models' tasks; see ``find_schedules``.
+    """
+
+    mod: IRModule
+    target: Target
+    count: int
+    space: SpaceGenerator | str
+    num_threads: int
+    seed: int
+    known: KnownLike = "auto"
+
+
+def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
+    """Pick the best predicted of some sampled schedules, and of the nearest known ones.
+
+    Parameters
+    ----------
+    request : PickRequest
+        The task.
+    model : CostModel | None
+        The cost model to ask. None for the nearest known schedule, or else a random one.
+
+    Returns
+    -------
+    pick : FirstPick
+        The pick: the plain schedule where no sample is valid.
+
+    Raises
+    ------
+    NoSchedule
+        If no sample is valid, and ``plain_schedule`` has none.
+    """
+    try:
+        ranked = _rank(request, model)
+    # A task whose space TVM cannot make raises errors of many types.
+    except Exception as error:
+        plain = plain_schedule(request.mod)
+        if plain is None:
+            raise
+        logger.info("no sampled schedule, so that a plain one is taken: %s", last_line(error))
+        return FirstPick(request.mod, plain.trace, (), ())
+    best = list(ranked.known_points(KEPT))
+    return FirstPick(
+        request.mod,
+        ranked.candidates[0].trace,
+        tuple(point for point, _ in best),
+        tuple(score for _, score in best) if ranked.predicted else (),
+    )
+
+
+def sample_finalists(request: PickRequest, model: CostModel | None, count: int) -> list[Trace]:
+    """The schedules of a task that are worth measuring before any search.
+
+    Parameters
+    ----------
+    request : PickRequest
+        The task.
+    model : CostModel | None
+        The cost model to ask; see ``sample_pick``.
+    count : int
+        The most sampled ones.
+
+    Returns
+    -------
+    traces : list[Trace]
+        The best predicted ones that are no near-twins, the best first; then the plain schedule.
+    """
+    traces: list[Trace] = []
+    try:
+        ranked = _rank(request, model)
+        places = choose_different([point for point, _ in ranked.points(FINALS)], count)
+        traces += [ranked.candidates[place].trace for place in places]
+    except Exception as error:
+        logger.info("no sampled schedule to measure: %s", last_line(error))
+    plain = plain_schedule(request.mod)
+    return traces if plain is None else [*traces, plain.trace]
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Schedules of a task, the best predicted first."""
+
+    candidates: list[Candidate]
+    predicted: list[float]
+    spaces: DesignSpaces
+
+    def points(self, count: int) -> list[tuple[SpacePoint | None, float]]:
+        """The points of the first candidates, and what is predicted of them."""
+        found = [self.spaces.find(candidate.trace) for candidate in self.candidates[:count]]
+        return list(zip(found, self.predicted or [0.0] * len(self.candidates)))
+
+    def known_points(self, count: int) -> Iterator[tuple[SpacePoint, float]]:
+        """Those of them that belong to the design spaces."""
+        for point, predicted in self.points(count):
+            if point is not None:
+                yield point, predicted
+
+
+def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
+    """Sample schedules, and sort them by what is predicted."""
+    context = TuneContext(
+        request.mod,
+        target=request.target,
+        space_generator=sound_space(request.space, request.mod, request.target),
+        rand_state=request.seed + 1,
+        num_threads=request.num_threads,
+    )
+    schedules = context.generate_design_space()
+    limit = WorkLimit(request.mod, (schedule.mod for schedule in schedules))
+    postprocs = with_native_vectors(context.space_generator.postprocs or [], request.target)
+    checks = [*postprocs, limit, CodeLimit()]
+    replayer = Replayer(request.mod, checks, random.Random(request.seed))
+    history = History(request.mod, request.target)
+    spaces = DesignSpaces([schedule.trace for schedule in schedules])
+    known = find_schedules(request.known)
+    near = nearest_points(known, spaces, 1 if model is None else min(KNOWN, max(1, request.count)))
+    count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
+    sampling = RandomExploration(replayer, schedules, history)
+    # Where there is no time for many, the nearest known one stands beside the plain one.
+    drawn = 0 if model is None or (near and count == 1) else count
+    candidates = sampling.ask(drawn) if drawn else []
+    replayed = replayer.replay_all(map(spaces.trace, near))
+    candidates.extend(candidate for candidate in replayed if candidate is not None)
+    candidates = candidates or sampling.ask(count)
+    # No rule of TVM's vectorizes a reduction over outer axes, such as a mean in NHWC.
+    plain = None if model is None else plain_schedule(request.mod)
+    if plain is not None and all(check.apply(plain) for check in (limit, CodeLimit())):
+        candidates.append(Candidate.from_schedule(plain))
+    candidates = list({candidate.module: candidate for candidate in candidates}.values())
+    if not candidates:
+        raise NoSchedule(_why_empty(replayer))
+    predicted: list[float] = []
+    # One schedule is picked whatever is predicted of it.
+    if model is not None and len(candidates) > 1:
+        scores = _predict(request, model, candidates)
+        order = np.argsort(-scores, kind="stable")
+        candidates = [candidates[index] for index in order]
+        predicted = [float(scores[index]) for index in order]
+    return _Ranked(candidates, predicted, spaces)
+
+
+def _predict(request: PickRequest, model: CostModel, candidates: Sequence[Candidate]) -> np.ndarray:
+    prior = CostModelPrior(model, request.mod, request.target, request.num_threads)
+    scores = prior.predict(candidates)
+    return np.where(np.isfinite(scores), scores, 0.0)
+
+
+def _why_empty(replayer: Replayer) -> str:
+    """The reasons why samples were dropped."""
+    reasons = ", ".join(f"{count} by {reason}" for reason, count in replayer.dropped.items())
+    return f"all samples were dropped: {reasons}" if reasons else "its design space is empty"

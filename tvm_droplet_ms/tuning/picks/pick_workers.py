@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples tasks in this process, or in worker processes."""
+
+from concurrent.futures import Future
+from typing import Protocol
+
+from tvm.ir import save_json
+from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.target import Target
+
+from ...compat import fast_tune_contexts
+from ...cost_model.training_data import target_text
+from ...measure.pool import WorkerPool
+from ...search_strategy.prior import PriorLike, find_prior
+from .pick_file import StoredPick
+from .pick_sampling import PickRequest, sample_finalists, sample_pick
+
+TIMEOUT_SECS = 120.0
+"""The seconds that a worker may take for one task."""
+
+
+class Models:
+    """The cost model of each target.
+
+    Parameters
+    ----------
+    prior : str | os.PathLike[str] | CostModel | None
+        As ``DropletStrategy`` takes it.
+    """
+
+    def __init__(self, prior: PriorLike) -> None:
+        self.prior = prior
+        self._models: dict[str, CostModel | None] = {}
+
+    def find(self, target: Target) -> CostModel | None:
+        """The cost model of a target; None where there is none."""
+        kind = target_text(target)
+        if kind not in self._models:
+            self._models[kind] = find_prior(self.prior, target)
+        return self._models[kind]
+
+
+class Sampler(Protocol):
+    """Makes picks."""
+
+    def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
+        """Make the pick of a task; `is_asked` is whether a cost model is to choose."""
+
+
+class LocalSampler:
+    """Makes each pick at once, in this process.
+
+    Parameters
+    ----------
+    models : Models
+        The cost models.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
+        """Make the pick of a task."""
+        future: Future[StoredPick] = Future()
+        # A task whose space TVM cannot make, or whose features it cannot extract, raises errors of
+        # many types. They belong to that task.
+        try:
+            future.set_result(_pick(self._models, key, request, is_asked))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class PickWorkers:
+    """Makes picks in worker processes.
+
+    Parameters
+    ----------
+    pool : WorkerPool
+        The processes; see ``start_workers``.
+    prior : str | os.PathLike[str] | None
+        As ``DropletStrategy`` takes it, but no object.
+    """
+
+    def __init__(self, pool: WorkerPool, prior: PriorLike = "auto") -> None:
+        self._pool = pool
+        self._prior = prior
+
+    def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
+        """Have a worker make the pick of a task."""
+        return self._pool.submit(TIMEOUT_SECS, _pick_in_worker, self._prior, key, request, is_asked)
+
+    def submit_finalists(self, request: PickRequest, count: int) -> "Future[list[str]]":
+        """Have a worker choose what to measure, as JSON; see ``sample_finalists``."""
+        return self._pool.submit(TIMEOUT_SECS, _finalists_in_worker, self._prior, request, count)
+
+
+def _pick(models: Models, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
+    model = models.find(request.target) if is_asked else None
+    return sample_pick(request, model).to_line(key)
+
+
+_worker_models: Models | None = None
+
+
+def _models_in_worker(prior: PriorLike) -> Models:
+    global _worker_models
+    if _worker_models is None or _worker_models.prior != prior:
+        _worker_models = Models(prior)
+    return _worker_models
+
+
+def _pick_in_worker(prior: PriorLike, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
+    with fast_tune_contexts():
+        return _pick(_models_in_worker(prior), key, request, is_asked)
+
+
+def _finalists_in_worker(prior: PriorLike, request: PickRequest, count: int) -> list[str]:
+    with fast_tune_contexts():
+        model = _models_in_worker(prior).find(request.target)
+        return [save_json(trace.as_json()) for trace in sample_finalists(request, model, count)]
