@@ -34,6 +34,19 @@ ARITHMETIC: dict[str, Callable[..., Array]] = {
     "relax.sqrt": np.sqrt,
 }
 
+COMPARISONS: dict[str, Callable[..., Array]] = {
+    "relax.less": np.less,
+    "relax.less_equal": np.less_equal,
+    "relax.greater": np.greater,
+    "relax.greater_equal": np.greater_equal,
+    "relax.equal": np.equal,
+    "relax.not_equal": np.not_equal,
+    "relax.where": np.where,
+}
+OF_INTEGERS = ("relax.add", "relax.subtract", "relax.multiply", "relax.maximum", "relax.minimum")
+"""The arithmetic that is the same for integers. Importers compute indices so: an LSTM that was
+written out had 1,024 such calls, which took TVM 168 s to compile."""
+
 
 def transposed(matrix: Array) -> Array:
     """Transpose a matrix into new memory, block by block, to keep to the cache.
@@ -68,6 +81,12 @@ def _evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> 
         if arrays[0].ndim == 2 and order in (None, [1, 0]):
             return transposed(arrays[0])
         return np.transpose(arrays[0], order)
+    if name == "relax.take":
+        return _taken(call, *arrays)
+    if name in COMPARISONS:
+        return COMPARISONS[name](*arrays)
+    if name in OF_INTEGERS and all(array.dtype.kind in "iu" for array in arrays):
+        return ARITHMETIC[name](*arrays)
     if name in ARITHMETIC and all(array.dtype == np.float32 for array in arrays):
         # A product of a row and a column would store more than it saves.
         if np.prod(shape) > max(1024, sum(array.size for array in arrays)):
@@ -75,6 +94,15 @@ def _evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> 
         with np.errstate(all="ignore"):
             return ARITHMETIC[name](*arrays)
     return moved(call, arrays)
+
+
+def _taken(call: relax.Call, data: Array, indices: Array) -> Array | None:
+    """Some elements of an array; None where an index is outside, or there are more than before."""
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    extent = data.size if axis is None else data.shape[axis]
+    if indices.size > max(1024, extent) or not ((indices >= 0) & (indices < extent)).all():
+        return None
+    return np.take(data, indices, axis)
 
 
 def _rewrite(bindings: Bindings) -> Rewrite:
@@ -85,6 +113,9 @@ def _rewrite(bindings: Bindings) -> Rewrite:
         shape = static_shape(value) if operator_name(value) else None
         if shape is None:
             return None
+        if operator_name(value) == "relax.shape_to_tensor":
+            extents = _extents(bindings, value.args[0])
+            return None if extents is None else constant(np.array(extents, np.int64))
         tensors = [a for a in tensor_operands(value) if not isinstance(a, relax.ShapeExpr)]
         arrays = [array(tensor) for tensor in tensors]
         known = [a for a in arrays if a is not None]
@@ -98,12 +129,26 @@ def _rewrite(bindings: Bindings) -> Rewrite:
     return rewrite
 
 
+def _extents(bindings: Bindings, shape: Expr) -> tuple[int, ...] | None:
+    """A shape as numbers; None where one is not known."""
+    value = bindings.value_of(shape)
+    if operator_name(value) == "relax.shape_of":
+        return static_shape(value.args[0])
+    values = getattr(value, "values", None)
+    if not isinstance(value, relax.ShapeExpr) or values is None:
+        return None
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in values):
+        return None
+    return tuple(int(extent) for extent in values)
+
+
 def fold_constants() -> tvm.transform.Pass:
     """Make a pass that evaluates operations on constants with NumPy.
 
-    It knows the operations that change only a shape, transposes, slices, concatenations, paddings
-    and float32 arithmetic. What it does not know it leaves as it is. Constants stay bound to
-    variables: ``relax.transform.CanonicalizeBindings`` puts them in place.
+    It knows the operations that change only a shape, transposes, slices, concatenations, paddings,
+    comparisons, known shapes as tensors, taking by index, and arithmetic of float32 and of
+    integers. What it does not know it leaves as it is. Constants stay bound to variables:
+    ``relax.transform.CanonicalizeBindings`` puts them in place.
 
     Returns
     -------
