@@ -133,7 +133,7 @@ def test_rounding_of_a_matmul_is_none():
         ([1.0, 2.0], [[1.0, 2.0]], np.inf),
         ([], [], 0.0),
         (3.0, 2.0, 0.5),
-        ([True, False], [True, True], 1.0),
+        ([True, False], [True, True], math.inf),
     ],
 )
 def test_deviations_by_hand(found, expected, differs):
@@ -176,3 +176,35 @@ class TestNoise:
 
     def test_of_zeros_is_what_they_move(self):
         assert noise(np.zeros(3), [np.array([0.0, 1e-3, 0.0])]).tolist() == [0.0, 16e-3, 0.0]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "bool"])
+def test_integers_are_compared_exactly(dtype):
+    expected = np.arange(20000, 50000).astype(dtype)
+    wrong = ~expected if dtype == "bool" else expected + np.ones((), dtype)
+    assert deviation(expected, expected) == 0.0
+    assert deviation(wrong, expected) == float("inf")
+
+
+def test_large_integers_are_not_rounded():
+    expected = np.array([2**60, 2**60 + 1])
+    assert deviation(expected + np.array([0, 1]), expected) == float("inf")
+
+
+def test_an_integer_of_another_type_is_no_match():
+    expected = np.arange(4, dtype="int32")
+    for other in ("int64", "float32", "bool"):
+        assert deviation(expected.astype(other), expected) == float("inf")
+    assert deviation(expected.astype("float64"), expected.astype("float32")) == 0.0
+
+
+def test_identifiers_that_the_reference_itself_moves_are_excused():
+    expected, moved = np.array([3, 7, 9]), np.array([3, 8, 9])
+    allowed = noise(expected, [moved])
+    assert np.isinf(allowed[1])
+    assert deviation(moved, expected, np.maximum(allowed, element_scales(expected))) == 0.0
+
+
+def test_quantized_numbers_have_a_scale():
+    expected = np.arange(100, 200, dtype="uint8")
+    assert deviation(expected + np.uint8(1), expected) < 0.011

@@ -80,11 +80,13 @@ def deviation(found: Array, expected: Array, scales: Array | None = None) -> flo
     Returns
     -------
     deviation : float
-        The largest of ``|found - expected| / scale``. Infinite where the shapes differ, only one is
-        finite somewhere, or they differ where the scale is 0.
+        The largest of ``|found - expected| / scale``. Infinite where the shapes differ, or the
+        types of integers, only one is finite somewhere, they differ where the scale is 0, or
+        booleans or integers of 32 or 64 bits differ: they are identifiers, indices and counts.
+        Integers of 8 bits are often quantized numbers, and have a scale.
     """
     found, expected = np.asarray(found), np.asarray(expected)
-    if found.shape != expected.shape:
+    if found.shape != expected.shape or _are_other_types(found.dtype, expected.dtype):
         return float("inf")
     if not expected.size:
         return 0.0
@@ -158,8 +160,19 @@ def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) 
     return np.maximum(result, NOISE * largest)
 
 
+def _are_other_types(found: "np.dtype[Any]", expected: "np.dtype[Any]") -> bool:
+    """Whether one is an integer or a boolean, and the other is not of that type."""
+    return (found.kind in "iub" or expected.kind in "iub") and found != expected
+
+
+def _is_exact(dtype: "np.dtype[Any]") -> bool:
+    return dtype.kind == "b" or (dtype.kind in "iu" and dtype.itemsize >= 4)
+
+
 def _difference(found: Array, expected: Array) -> Array:
     """The differences of two arrays of a shape, infinite where they are not finite alike."""
+    if _is_exact(found.dtype) and _is_exact(expected.dtype):
+        return np.where(found == expected, 0.0, np.inf)
     left = np.asarray(found, dtype=np.float64)
     right = np.asarray(expected, dtype=np.float64)
     same = (left == right) | (np.isnan(left) & np.isnan(right))

@@ -4,10 +4,11 @@
 import numpy as np
 import pytest
 
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm_droplet_ms.deviation import largest_deviation
-from tvm_droplet_ms.tuning.check.output_bounds import output_bounds
+from tvm_droplet_ms.tuning.check.output_bounds import Bound, output_bounds
 from tvm_droplet_ms.tuning.check.output_check import ROUNDINGS, OutputCheck, moved_runs
 from tvm_droplet_ms.tuning.frontends.imported import Reference
 
@@ -107,7 +108,9 @@ class TestUnchecked:
 
     def test_outputs_below_the_rounding_at_their_bound_are_named(self):
         for size, faint in ((1e-7, [0]), (1e-5, [])):
-            check = check_of(lambda inputs, size=size: [size * inputs[0]], bounds=(1.0,))
+            check = check_of(
+                lambda inputs, size=size: [size * inputs[0]], bounds=(Bound(np.array(1.0)),)
+            )
             assert check.unchecked == faint
 
     def test_denormals_may_be_taken_for_zero(self):
@@ -135,7 +138,70 @@ class Heads:
 
 
 def test_bounds_come_from_functions_of_a_bounded_range():
-    assert output_bounds(Heads) == (1.0, 1.0, 4.0, 1.0, None, None)
+    shaped, both, scaled, half, clipped, product = output_bounds(Heads)
+    assert (clipped, product) == (None, None)
+    assert [float(bound.magnitude) for bound in (shaped, scaled, half)] == [1.0, 4.0, 1.0]
+    # Boxes, which have no bound, and scores.
+    np.testing.assert_array_equal(both.magnitude, [[0.0] * 4 + [1.0] * 4])
+
+
+def graph(body, shape):
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType(shape, "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            out = builder.emit_output(body(builder.emit, data))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def masked_logits(fill):
+    mask = np.triu(np.full((16, 16), fill, "float32"), 1)
+
+    def body(emit, x):
+        return relax.op.add(emit(relax.op.tanh(x)), relax.const(mask[None]))
+
+    return graph(body, (1, 16, 16)), lambda inputs: [np.tanh(inputs[0]) + mask[None]]
+
+
+@pytest.mark.parametrize("fill", [-1e9, -np.inf])
+def test_a_mask_hides_no_logits(fill):
+    mod, run = masked_logits(fill)
+    data = np.random.default_rng(0).standard_normal((1, 16, 16)).astype("float32")
+    check = check_of(run, (data,), output_bounds(mod))
+    right = run((data,))[0]
+    assert check.agrees(lambda _: [right * np.float32(1 + 1e-6)])
+    assert not check.agrees(lambda _: [np.where(right > -1e8, np.float32(0), right)])
+
+
+def test_small_confidences_beside_large_boxes_are_checked():
+    def body(emit, x):
+        boxes = emit(relax.op.multiply(emit(relax.op.sigmoid(x)), relax.const(np.float32(640))))
+        return relax.op.concat([boxes, emit(relax.op.sigmoid(x))], 2)
+
+    data = np.random.default_rng(0).standard_normal((1, 40, 12)).astype("float32") - 11
+
+    def run(inputs):
+        score = 1 / (1 + np.exp(-inputs[0]))
+        return [np.concatenate([640 * score, score], 2)]
+
+    check = check_of(run, (data,), output_bounds(graph(body, (1, 40, 12))))
+    right = run((data,))[0]
+    assert not check.agrees(lambda _: [np.concatenate([right[..., :12], right[..., 12:] / 2], 2)])
+
+
+def test_a_flat_softmax_is_checked():
+    data = 0.1 * np.random.default_rng(0).standard_normal((1, 20000)).astype("float32")
+    mod = graph(lambda emit, x: relax.op.nn.softmax(x, 1), (1, 20000))
+
+    def run(inputs):
+        power = np.exp(inputs[0].astype("f8"))
+        return [(power / power.sum()).astype("f4")]
+
+    check = check_of(run, (data,), output_bounds(mod))
+    right = run((data,))[0]
+    assert check.agrees(lambda _: [right * np.float32(1 + 1e-6)])
+    assert not check.agrees(lambda _: [right * np.float32(1.05)])
 
 
 def test_a_bound_allows_the_roundings_there():
@@ -147,6 +213,8 @@ def test_a_bound_allows_the_roundings_there():
     far = (X - 14,)
     unit = np.finfo(np.float32).eps
     almost = [sigmoid(far)[0] + 0.9 * ROUNDINGS * unit]
-    assert check_of(sigmoid, far, (1.0,)).agrees(lambda _: almost)
+    assert check_of(sigmoid, far, (Bound(np.array(1.0)),)).agrees(lambda _: almost)
     assert not check_of(sigmoid, far).agrees(lambda _: almost)
-    assert not check_of(sigmoid, far, (1.0,)).agrees(lambda _: [almost[0] + 10 * unit])
+    assert not check_of(sigmoid, far, (Bound(np.array(1.0)),)).agrees(
+        lambda _: [almost[0] + 10 * unit]
+    )

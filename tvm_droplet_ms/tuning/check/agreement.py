@@ -212,10 +212,10 @@ class Agreement:
             return False
         with self._parts("check"):
             try:
-                self._judgement.ask(made.kernels, made.compiled, stop)
+                may_agree = self._judgement.ask(made.kernels, made.compiled, stop)
             except TooLateError:
                 raise self._too_late(made.compiled) from None
-            return self._check.agrees(made.compiled)
+            return may_agree and self._check.agrees(made.compiled)
 
     def _search(
         self, made: Executable, prepare: Prepare, skipped: Sequence[str], clock: SearchClock

@@ -47,7 +47,7 @@ class Judgement:
         self._locate = locate
         self._was_asked = False
 
-    def ask(self, kernels: ModelKernels, compiled: Run, stop: StopRequest) -> None:
+    def ask(self, kernels: ModelKernels, compiled: Run, stop: StopRequest) -> bool:
         """Run both on the inputs for which the outputs differ, and excuse rounding.
 
         Parameters
@@ -60,25 +60,32 @@ class Judgement:
             When the run ends. There is no float64 run after it. Where less time is left than that
             took, there is no float32 run, and nothing is said of the import.
 
+        Returns
+        -------
+        may_agree : bool
+            False where the outputs no longer differ: what is wrong now and then is wrong.
+
         Raises
         ------
         ModelError
             If the import computes something else than the reference.
         """
         if self._was_asked:
-            return
+            return True
         self._was_asked = True
         check = self._check
         numbers = [n for n in range(len(check.inputs)) if not check.agrees(compiled, [n])]
+        if not numbers:
+            return False
         start = time.monotonic()
         truths = {} if stop.is_due else self._in_float64(kernels, numbers)
         if all(number in truths and self._is_right(number, truths[number]) for number in numbers):
             for number in numbers:
                 check.excuse(number, [truths[number]])
             if check.agrees(compiled, numbers):
-                return
+                return True
         if truths and stop.left < time.monotonic() - start:
-            return
+            return True
         plain = partial(lower, is_reference=True)
         untouched: Run = kernels.variant(self._mod, plain).compile()
         single = {number: untouched(check.inputs[number]) for number in numbers}
@@ -93,6 +100,7 @@ class Judgement:
                     f"{off:.1e} of the scale of their row before anything is tuned, so that the "
                     "model cannot be tuned rightly"
                 )
+        return True
 
     def _is_right(self, number: int, outputs: Arrays) -> bool:
         return self._check.agrees(lambda _: outputs, [number])

@@ -6,6 +6,7 @@ library may make 0.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...model.bindings import array_of, operator_name
+from ...deviation import ROW
+from ...model.bindings import array_of, operator_name, static_shape
 
 BOUNDED = {
     "relax.sigmoid": 1.0,
@@ -34,10 +36,42 @@ _MOVES = {
 }
 """Operators whose values are no larger than those of their first argument."""
 
-Bound = float | None
+_ELEMENTWISE = {"relax.astype", "relax.abs", "relax.negative", "relax.clip"}
+"""Those of them that keep each element in its place."""
 
 
-def output_bounds(mod: IRModule) -> tuple[Bound, ...]:
+@dataclass(frozen=True)
+class Bound:
+    """The largest magnitude that the elements of an output can have by its making.
+
+    Parameters
+    ----------
+    magnitude : np.ndarray
+        Broadcasts with the output; 0 where no function of a bounded range made an element.
+    of_row : bool
+        Whether it counts in times of the row's largest element: the error of a softmax is relative
+        to that.
+    """
+
+    magnitude: "np.ndarray[Any, Any]"
+    of_row: bool = False
+
+    def floor(self, expected: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+        """The magnitude whose rounding an output may have in any case; broadcasts with it."""
+        if not self.of_row:
+            return self.magnitude
+        wide = np.asarray(expected, dtype=np.float64)
+        sizes = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+        long = [axis for axis, extent in enumerate(sizes.shape) if extent >= ROW]
+        top = sizes.max(axis=long[-1] if long else None, keepdims=True, initial=0.0)
+        return np.asarray(self.magnitude * top)
+
+    def moved(self) -> "Bound":
+        """The bound where elements have changed places."""
+        return Bound(self.magnitude.min(initial=np.inf, keepdims=False), self.of_row)
+
+
+def output_bounds(mod: IRModule) -> tuple[Bound | None, ...]:
     """The largest magnitude that each output of ``main`` can have by its making.
 
     Parameters
@@ -47,9 +81,9 @@ def output_bounds(mod: IRModule) -> tuple[Bound, ...]:
 
     Returns
     -------
-    bounds : tuple[float | None, ...]
-        For each output, those of nested tuples one after the other. A concatenation has that of its
-        bounded parts. None where no function of a bounded range made it.
+    bounds : tuple[Bound | None, ...]
+        For each output, those of nested tuples one after the other. None where no function of a
+        bounded range made it.
     """
     function = mod["main"]
     values: dict[Any, Any] = {}
@@ -83,35 +117,66 @@ def _leaves_of(value: Any, number: int, kind: Any) -> list[Any]:
     return [value] * (len(field.fields) if isinstance(field, relax.TupleType) else 1)
 
 
-def _bound(expr: Any, value_of: Callable[[Any], Any]) -> Bound:
+def _bound(expr: Any, value_of: Callable[[Any], Any]) -> Bound | None:
     value = value_of(expr)
     if isinstance(value, relax.TupleGetItem):
         return _bound(value.tuple_value, value_of)
     name = operator_name(value)
     if name in BOUNDED:
-        return BOUNDED[name]
+        return Bound(np.array(BOUNDED[name]), of_row=name == "relax.nn.softmax")
     if name in _MOVES:
-        return _bound(value.args[0], value_of)
+        source = _bound(value.args[0], value_of)
+        return source if source is None or name in _ELEMENTWISE else source.moved()
     if name == "relax.concat":
-        parts = value_of(value.args[0])
-        fields = parts.fields if isinstance(parts, relax.Tuple) else ()
-        return max(
-            (bound for field in fields if (bound := _bound(field, value_of)) is not None),
-            default=None,
-        )
+        return _concatenated(value, value_of)
     if name in ("relax.multiply", "relax.add", "relax.subtract"):
-        made = [_bound(argument, value_of) for argument in value.args]
-        both = [
-            _largest(value_of(argument)) if bound is None else bound
-            for bound, argument in zip(made, value.args, strict=True)
-        ]
-        if made == [None, None] or both[0] is None or both[1] is None:
-            return None
-        return both[0] * both[1] if name == "relax.multiply" else both[0] + both[1]
+        return _combined(name, value, value_of)
     return None
 
 
-def _largest(value: Any) -> Bound:
-    """The largest magnitude of a constant; None for anything else."""
+def _concatenated(value: Any, value_of: Callable[[Any], Any]) -> Bound | None:
+    """Each part keeps its own bound."""
+    parts = value_of(value.args[0])
+    shape = static_shape(value)
+    fields = parts.fields if isinstance(parts, relax.Tuple) else ()
+    bounds = [_bound(field, value_of) for field in fields]
+    shapes = [static_shape(field) for field in fields]
+    if all(bound is None for bound in bounds) or shape is None or None in shapes:
+        return None
+    axis = int(value.attrs.axis) % len(shape)
+    of_row = all(bound is not None and bound.of_row for bound in bounds)
+    magnitudes = [
+        0.0 if bound is None or bound.of_row != of_row else float(bound.moved().magnitude)
+        for bound in bounds
+    ]
+    extents = [each[axis] for each in shapes if each is not None]
+    along = [1] * len(shape)
+    along[axis] = shape[axis]
+    return Bound(np.repeat(magnitudes, extents).reshape(along), of_row)
+
+
+def _combined(name: str, value: Any, value_of: Callable[[Any], Any]) -> Bound | None:
+    """A sum or a product of what is bounded, or of that and a constant, element by element."""
+    made = [_bound(argument, value_of) for argument in value.args]
+    both = [
+        _magnitudes(value_of(argument)) if bound is None else bound.magnitude
+        for bound, argument in zip(made, value.args, strict=True)
+    ]
+    of_row = any(bound is not None and bound.of_row for bound in made)
+    is_product = name == "relax.multiply"
+    if made == [None, None] or both[0] is None or both[1] is None or (of_row and not is_product):
+        return None
+    if is_product:
+        return Bound(both[0] * both[1], of_row)
+    # Where a part has no bound, the sum has none.
+    has_bound = [np.ones(()) if bound is None else bound.magnitude > 0 for bound in made]
+    return Bound(np.where(has_bound[0] * has_bound[1], both[0] + both[1], 0.0))
+
+
+def _magnitudes(value: Any) -> "np.ndarray[Any, Any] | None":
+    """Those of a constant, 0 for what is not finite; None for anything else."""
     array = array_of(value)
-    return None if array is None else float(np.abs(array.astype(np.float64)).max(initial=0.0))
+    if array is None:
+        return None
+    wide = np.abs(array.astype(np.float64))
+    return np.where(np.isfinite(wide), wide, 0.0)

@@ -16,7 +16,7 @@ from ...session.given_inputs import given_values
 from ..compile.compiled_model import CompiledModel
 from ..compile.lowering import build, lower
 from ..frontends.imported import Arrays, ImportedModel, InputSpec, Reference
-from .output_bounds import output_bounds
+from .output_bounds import Bound, output_bounds
 
 INPUT_SETS = 3
 """Random inputs that outputs are compared on."""
@@ -55,7 +55,7 @@ class OutputCheck:
         The outputs of each set.
     tolerance : float
         The largest deviation that passes.
-    bounds : tuple[float | None, ...]
+    bounds : tuple[Bound | None, ...]
         What no output can exceed by its making, such as 1 for a sigmoid; None where there is no
         bound. Empty for none at all.
     """
@@ -64,7 +64,7 @@ class OutputCheck:
     inputs: tuple[tuple[np.ndarray, ...], ...]
     expected: tuple[Arrays, ...]
     tolerance: float
-    bounds: tuple[float | None, ...] = ()
+    bounds: tuple[Bound | None, ...] = ()
     _noise: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False, compare=False)
 
     def deviation(
@@ -137,13 +137,12 @@ class OutputCheck:
         faint = []
         for output, bound in enumerate(self._bounds):
             arrays = [each[output].astype(np.float64) for each in self.expected]
-            largest = max(np.abs(a[np.isfinite(a)]).max(initial=0.0) for a in arrays)
-            if arrays[0].size and largest <= max(FAINT, _UNIT * (bound or 0.0)):
+            if arrays[0].size and all(_is_faint(array, bound) for array in arrays):
                 faint.append(output)
         return faint
 
     @property
-    def _bounds(self) -> Sequence[float | None]:
+    def _bounds(self) -> Sequence[Bound | None]:
         return self.bounds or (None,) * len(self.expected[0])
 
     @cached_property
@@ -151,7 +150,7 @@ class OutputCheck:
         """The scale of each element, at least that of the rounding at the output's bound."""
         return [
             [
-                np.maximum(element_scales(array), _UNIT * (bound or 0.0) / self.tolerance)
+                np.maximum(element_scales(array), _UNIT * _floor(bound, array) / self.tolerance)
                 for array, bound in zip(arrays, self._bounds, strict=True)
             ]
             for arrays in self.expected
@@ -173,6 +172,16 @@ class OutputCheck:
             return scales
         pairs = zip(scales, rounding, strict=True)
         return [np.maximum(scale, moved / self.tolerance) for scale, moved in pairs]
+
+
+def _floor(bound: Bound | None, expected: np.ndarray) -> np.ndarray:
+    return np.zeros(()) if bound is None else bound.floor(expected)
+
+
+def _is_faint(array: np.ndarray, bound: Bound | None) -> bool:
+    """Whether an output is 0, but for what is below ``FAINT`` or the rounding at its bound."""
+    floor = np.maximum(FAINT, _UNIT * _floor(bound, array))
+    return bool(((np.abs(array) <= floor) | ~np.isfinite(array)).all())
 
 
 def moved_runs(
