@@ -133,7 +133,7 @@ def test_rounding_of_a_matmul_is_none():
         ([1.0, 2.0], [[1.0, 2.0]], np.inf),
         ([], [], 0.0),
         (3.0, 2.0, 0.5),
-        ([True, False], [True, True], math.inf),
+        ([True, False], [True, True], np.inf),
     ],
 )
 def test_deviations_by_hand(found, expected, differs):

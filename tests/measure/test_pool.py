@@ -690,6 +690,15 @@ def test_no_worker_starts_while_the_interpreter_ends(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def prepare_with_scipy() -> None:
+    import scipy.stats  # noqa: F401
+
+
+def test_scipy_is_imported_while_pytorch_is_kept_out(make_pool):
+    pool = make_pool(1, prepare=prepare_with_scipy)
+    assert outcome(pool.submit(PATIENCE_SECS, os.getpid))[0] == "value"
+
+
 def test_pytorch_is_imported_only_by_tasks_that_need_it(tmp_path_factory, monkeypatch, make_pool):
     folder = tmp_path_factory.mktemp("pytorch")
     (folder / "torch.py").write_text("name = 'PyTorch'\n")
