@@ -18,6 +18,7 @@ CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d")
 LAYOUTS = {
     "relax.nn.conv1d": ["NWC", "WIO"],
     "relax.nn.conv2d": ["NHWC", "HWIO"],
+    "relax.nn.conv1d_transpose": ["NCW", "IOW"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
 }
 
@@ -28,7 +29,8 @@ def _forbids_conversion(value: Expr) -> bool:
     if name == "relax.nn.layer_norm":
         # It permutes the axes, but not the scale and the shift of several axes.
         return len(value.attrs.axes) > 1
-    return name == "relax.nn.dropout"
+    # The scale of an RMS norm it does not permute either.
+    return name in ("relax.nn.dropout", "relax.nn.rms_norm")
 
 
 def _can_convert(mod: IRModule) -> bool:
@@ -53,8 +55,8 @@ def convert_layout() -> tvm.transform.Pass:
     keep their layouts.
 
     Transposes and reshapes that follow each other are merged, in a module without convolutions
-    too. A module with a dropout, at which ``ConvertLayout`` stops, or a layer norm over several
-    axes, of which it makes a wrong one, keeps its layout.
+    too. A module with a dropout, at which ``ConvertLayout`` stops, or an RMS norm or a layer norm
+    over several axes, of which it makes wrong ones, keeps its layout.
 
     Returns
     -------
