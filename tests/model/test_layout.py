@@ -357,3 +357,15 @@ def test_three_axes_are_broadcast_to_four():
 
     before = build((1, 4, 6, 6), body)
     assert_same(before, apply(convert_layout(), before))
+
+
+def test_a_constant_of_five_axes_behind_a_convolution():
+    """Its sum has five axes, for which there is no order of channels."""
+    values = Values()
+
+    def body(emit, x):
+        y = emit(op.nn.leakyrelu(convolution(emit, values, x, 8)))
+        return emit(op.add(y, values.normal(3, 1, 8, 1, 1)))
+
+    before = build((1, 4, 6, 6), body)
+    assert_same(before, apply(convert_layout(), before))
