@@ -217,6 +217,20 @@ def test_subtraction_from_a_constant_becomes_an_addition():
     assert_same(before, after, tolerance=0)
 
 
+def test_subtraction_of_unsigned_integers_stays():
+    """TVM cannot negate them; they wrap around, as in NumPy."""
+
+    def body(emit, x):
+        small = emit(op.astype(x, "uint8"))
+        return emit(op.subtract(relax.const(np.array([1, 2, 200], "uint8")), small))
+
+    after = apply(place_constants(), build((2, 3), body))
+    machine = relax.VirtualMachine(tvm.compile(after, "llvm"), tvm.cpu())
+    x = np.array([[0, 1, 2], [3, 4, 5]], "float32")
+    found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_array_equal(found, np.array([1, 2, 200], "uint8") - x.astype("uint8"))
+
+
 def test_right_constant_of_a_division_gets_full_rank():
     before = build((1, 3, 2, 2), lambda emit, x: emit(op.divide(x, Values().positive(2))))
     after = apply(place_constants(), before)
@@ -277,6 +291,17 @@ def test_products_larger_than_their_factors_and_unknown_operations_stay():
 
     before = build((2, 40), body)
     assert operators(apply(fold_constants(), before)) == operators(before)
+
+
+def test_a_constant_padded_by_negative_widths_stays():
+    """They take elements away, which NumPy does not."""
+
+    def body(emit, x):
+        cut = emit(op.nn.pad(Values().normal(2, 5), [0, 0, -1, -1]))
+        return emit(op.add(x, cut))
+
+    before = build((2, 3), body)
+    assert operators(apply(fold_constants(), before)) == {"relax.nn.pad": 1, "relax.add": 1}
 
 
 def test_folded_transpose_is_contiguous():

@@ -3,8 +3,9 @@
 
 import numpy as np
 import pytest
-from graphs import Values, apply, assert_same, batch_norm, build, operators
+from graphs import Values, apply, assert_same, batch_norm, build, inputs_of, operators
 
+import tvm
 from tvm import relax
 from tvm_droplet_ms.model.layout.channel_shuffle import shuffle_innermost
 from tvm_droplet_ms.model.layout.layout import convert_layout
@@ -198,6 +199,32 @@ def test_transposed_convolution_stays_in_the_layout_that_can_be_legalised():
     assert set(operators(legal)) == {"relax.call_tir"}
 
 
+def transposed_1d(emit, y):
+    return emit(op.nn.conv1d_transpose(y, Values(1).normal(8, 6, 4), strides=2, padding=1))
+
+
+def rms_norm(emit, y):
+    return emit(op.nn.rms_norm(y, Values(1).positive(10), axes=[-1]))
+
+
+@pytest.mark.parametrize("last", [transposed_1d, rms_norm], ids=lambda each: each.__name__)
+def test_what_follows_a_convolution_of_one_axis_computes_what_tvm_does(last):
+    def body(emit, x):
+        y = emit(op.nn.conv1d(x, Values().normal(8, 4, 3), padding=1))
+        return last(emit, emit(op.nn.relu(y)))
+
+    before = build((1, 4, 10), body)
+    after = apply(prepare_graph(), before)
+    (x,) = inputs_of(before)
+    expected, found = compiled(before, x), compiled(after, x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def compiled(mod, x):
+    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    return machine["main"](tvm.runtime.tensor(x)).numpy()
+
+
 def normalised(emit, y, axes, *shape):
     values = Values(1)
     return emit(op.nn.layer_norm(y, values.normal(*shape), values.normal(*shape), axes=axes))
@@ -327,6 +354,18 @@ def test_three_axes_are_broadcast_to_four():
         row = emit(op.reshape(y, (4, 6, 6)))
         row = emit(op.nn.leakyrelu(emit(op.nn.conv1d(row, values.normal(6, 6, 1)))))
         return convolution(emit, values, emit(op.nn.leakyrelu(emit(op.add(row, y)))), 4)
+
+    before = build((1, 4, 6, 6), body)
+    assert_same(before, apply(convert_layout(), before))
+
+
+def test_a_constant_of_five_axes_behind_a_convolution():
+    """Its sum has five axes, for which there is no order of channels."""
+    values = Values()
+
+    def body(emit, x):
+        y = emit(op.nn.leakyrelu(convolution(emit, values, x, 8)))
+        return emit(op.add(y, values.normal(3, 1, 8, 1, 1)))
 
     before = build((1, 4, 6, 6), body)
     assert_same(before, apply(convert_layout(), before))

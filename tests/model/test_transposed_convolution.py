@@ -78,6 +78,24 @@ def test_blocks_compute_the_transposed_convolution(case, make_pass):
     np.testing.assert_allclose(run(mod, data), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_halves_are_summed_in_the_type_that_is_asked_for():
+    generator = np.random.default_rng(2)
+    x = generator.normal(size=(1, 3, 4, 4)).astype("float16")
+    weights = generator.normal(size=(3, 4, 2, 2)).astype("float16")
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType(x.shape, "float16"))
+    with builder.function("main", [data]):
+        out = relax.op.nn.conv2d_transpose(
+            data, relax.const(weights), strides=2, out_dtype="float32"
+        )
+        builder.emit_func_output(builder.emit(relax.op.nn.relu(builder.emit(out))))
+    mod = split_transposed()(builder.get())
+    assert TRANSPOSED not in names(mod)
+    found, expected = run(mod, x), by_definition(x, weights, (2, 2), (0, 0), (0, 0))
+    assert found.dtype == "float32"
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
 def test_a_stride_of_1_stays():
     weights = np.ones((2, 3, 3, 3), "float32")
     mod = model(weights, (1, 2, 4, 4), (1, 1), (1, 1), (0, 0))

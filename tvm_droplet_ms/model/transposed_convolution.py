@@ -91,8 +91,10 @@ class _Splitter:
         if end[0] > high * rows or end[1] > wide * columns:
             return None
         padding = [taps[0] - 1, taps[1] - 1] * 2
-        found = emit(relax.op.nn.conv2d(value.args[0], constant(blocks), padding=padding))
-        found = emit(relax.op.permute_dims(found, _TO_NHWC))
+        found = relax.op.nn.conv2d(
+            value.args[0], constant(blocks), padding=padding, out_dtype=attrs.out_dtype
+        )
+        found = emit(relax.op.permute_dims(emit(found), _TO_NHWC))
         found = emit(relax.op.reshape(found, (shape[0], high, wide, rows, columns, result[1])))
         found = emit(relax.op.permute_dims(found, [0, 1, 3, 2, 4, 5]))
         found = emit(relax.op.reshape(found, (shape[0], high * rows, wide * columns, result[1])))

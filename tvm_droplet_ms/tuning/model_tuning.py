@@ -25,7 +25,8 @@ from .budget.ending import (
     FirstCosts,
     timed_runs,
 )
-from .check.agreement import Agreement, Executable, NamedPass
+from .check.agreement import Agreement, Executable
+from .check.guarded_passes import NamedPass
 from .check.output_check import OutputCheck
 from .choices.inside_model import ROUNDS, faster_inside
 from .choices.winograd_tuning import with_winograd

@@ -134,27 +134,90 @@ def turned(emit, x):
     return emit(relax.op.nn.conv1d_transpose(x, weight, strides=2))
 
 
-def wrong_schedules(function, draws=24):
-    """How many random schedules of the turned kernel, by their postprocessors, are wrong."""
+def wrong_schedules(function, arrays, expected, draws=24):
+    """How many random schedules of a kernel, by their postprocessors, are wrong."""
     mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     with fast_tune_contexts():
         context = TuneContext(mod, target=TARGET, space_generator="post-order-apply", rand_state=1)
         schedules = list(context.generate_design_space())
         replayer = Replayer(mod, list(context.space_generator.postprocs), random.Random(0))
     found = RandomExploration(replayer, schedules, History(mod, TARGET)).ask(draws)
-    arrays = [np.array([[[2.0]]], "float32"), np.array([[[-1.5], [2.5]]], "float32")]
+    assert found
     wrong = 0
     for candidate in found:
-        result = tvm.runtime.tensor(np.zeros((1, 2, 1), "float32"))
+        result = tvm.runtime.tensor(np.zeros_like(expected))
         run = tvm.compile(candidate.schedule.mod, TARGET)["main"]
         run(*map(tvm.runtime.tensor, arrays), result)
-        wrong += not np.allclose(result.numpy().ravel(), [-3.0, 5.0])
+        wrong += not np.allclose(result.numpy(), expected, rtol=1e-4, atol=1e-5)
     return wrong
+
+
+def only_kernel(lowered):
+    (kernel,) = (f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    return kernel
 
 
 def test_a_weight_that_a_block_turns_is_not_packed_by_the_turned_index():
     lowered = lower(module((1, 1, 1), turned), TARGET)
     assert free_weights(lowered) == [[]]
-    (kernel,) = (f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
-    assert wrong_schedules(kernel) == 0
-    assert wrong_schedules(kernel.with_attr(FREE, [1])) > 0
+    kernel = only_kernel(lowered)
+    arrays = [np.array([[[2.0]]], "float32"), np.array([[[-1.5], [2.5]]], "float32")]
+    expected = np.array([[[-3.0], [5.0]]], "float32")
+    assert wrong_schedules(kernel, arrays, expected) == 0
+    assert wrong_schedules(kernel.with_attr(FREE, [1]), arrays, expected) > 0
+
+
+IMAGE = GENERATOR.standard_normal((1, 2, 6, 6)).astype("float32")
+PIXELS = GENERATOR.integers(0, 6, (1, 4, 3, 2))
+"""The columns and rows of the pixels that a grid takes."""
+
+
+def sampled():
+    """The pixels of a constant grid: a GridSample reads its two halves."""
+    grid = (PIXELS * 2 / 5 - 1).astype("float32")
+
+    def body(emit, x):
+        return emit(
+            relax.op.image.grid_sample(x, relax.const(np.moveaxis(grid, -1, 1)), align_corners=True)
+        )
+
+    expected = IMAGE[:, :, PIXELS[0, ..., 1], PIXELS[0, ..., 0]]
+    return body, np.ascontiguousarray(np.moveaxis(grid, -1, 1)), expected
+
+
+def pooled():
+    """The means of constant boxes: a RoiAlign reads their four corners."""
+    boxes = np.array([[0, 1, 0, 5, 4], [0, 0, 2, 4, 6]], "float32")
+
+    def body(emit, x):
+        return emit(
+            relax.op.vision.roi_align(
+                x, relax.const(boxes), (2, 2), spatial_scale=1.0, sample_ratio=2
+            )
+        )
+
+    expected = np.array([roi_align(IMAGE[0], *box[1:]) for box in boxes], "float32")
+    return body, boxes, expected
+
+
+def roi_align(image, left, top, right, bottom):
+    """The means of 2 by 2 bins, of 2 by 2 samples each."""
+    result = np.zeros((len(image), 2, 2))
+    for row, column in np.ndindex(4, 4):
+        y = top + (bottom - top) * (row + 0.5) / 4
+        x = left + (right - left) * (column + 0.5) / 4
+        low_y, low_x, high_y, high_x = int(y), int(x), min(int(y) + 1, 5), min(int(x) + 1, 5)
+        upper = image[:, low_y, low_x] * (1 - x % 1) + image[:, low_y, high_x] * (x % 1)
+        lower = image[:, high_y, low_x] * (1 - x % 1) + image[:, high_y, high_x] * (x % 1)
+        result[:, row // 2, column // 2] += (upper * (1 - y % 1) + lower * (y % 1)) / 4
+    return result
+
+
+@pytest.mark.parametrize("make", [sampled, pooled])
+def test_a_weight_that_is_read_at_several_indices_is_not_packed_by_one(make):
+    body, weight, expected = make()
+    lowered = lower(module(IMAGE.shape, body), TARGET)
+    assert free_weights(lowered) == [[]]
+    kernel = only_kernel(lowered)
+    assert wrong_schedules(kernel, [IMAGE, weight], expected, draws=6) == 0
+    assert wrong_schedules(kernel.with_attr(FREE, [1]), [IMAGE, weight], expected, draws=6) > 0

@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, shape_inference
 
 pytest.importorskip("onnxruntime")
 
@@ -321,3 +321,51 @@ def test_elements_are_written_to_computed_positions(reduction):
         opset=18,
     )
     assert_same(made, {"x": x, "i": rows, "u": updates})
+
+
+def detector(*after):
+    """A convolution, beside a selection of boxes and what is made of it."""
+    rng = np.random.default_rng(2)
+    arrays = {"x": normal(1, 4, 6, 6), "boxes": rng.uniform(0, 1, (1, 9, 4)).astype(np.float32)}
+    arrays["scores"] = rng.uniform(0, 1, (1, 2, 9)).astype(np.float32)
+    constants = {"w": normal(8, 4, 3, 3), "most": np.array([4]), "axis": np.array([1])}
+    constants |= {"overlap": np.array([0.3], np.float32), "score": np.array([0.2], np.float32)}
+    constants |= {"begin": np.array([2]), "end": np.array([3]), "table": normal(9, 4)}
+    selected = node("NonMaxSuppression", "boxes scores most overlap score", "selected")
+    made = model(
+        [node("Conv", "x w", "c", pads=[1] * 4), selected, *after],
+        [value(name, array.shape) for name, array in arrays.items()],
+        [helper.make_empty_tensor_value_info("y"), "c"],
+        opset=13,
+        **constants,
+    )
+    return shape_inference.infer_shapes(made), arrays
+
+
+def pixels(*after):
+    """The places of the positive outputs of a convolution."""
+    made = model(
+        [node("Conv", "x w", "c"), node("Relu", "c", "r"), node("NonZero", "r", "n"), *after],
+        [value("x", (1, 4, 6, 6))],
+        [helper.make_empty_tensor_value_info("y")],
+        w=normal(8, 4, 3, 3),
+    )
+    return shape_inference.infer_shapes(made), {"x": normal(1, 4, 6, 6)}
+
+
+@pytest.mark.parametrize(
+    "made, arrays",
+    [
+        detector(node("Cast", "selected", to=TensorProto.FLOAT)),
+        detector(node("Transpose", "selected", perm=[1, 0])),
+        detector(
+            node("Slice", "selected begin end axis", "column"),
+            node("Squeeze", "column axis", "numbers"),
+            node("Gather", "table numbers", axis=0),
+        ),
+        pixels(node("Transpose", "n", perm=[1, 0])),
+    ],
+    ids=["cast", "transpose", "gather", "nonzero"],
+)
+def test_tensors_of_unknown_shape_beside_a_convolution(made, arrays):
+    assert_same(made, arrays, rtol=1e-4)

@@ -276,6 +276,12 @@ def harmful(mod, _context):
     )
 
 
+@relax.transform.function_pass(opt_level=0, name="Broken")
+class Broken:
+    def transform_function(self, _function, _mod, _context):
+        raise ValueError("no order of 5 axes")
+
+
 class TestTune:
     x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
 
@@ -285,6 +291,16 @@ class TestTune:
         result = tune(Doubled, trials=0, work_dir=tmp_path)
         np.testing.assert_allclose(result(self.x), np.maximum(2 * self.x, 0), rtol=1e-6)
         assert result.notes == ("the graph pass Harmful changed the outputs and was left out",)
+
+    def test_a_pass_that_raises_is_left_out_and_named(self, monkeypatch, tmp_path):
+        passes = [("Broken", Broken()), ("Harmful", harmful), ("Broken", Broken())]
+        monkeypatch.setattr(model_tuning, "graph_passes", lambda: passes)
+        result = tune(Doubled, trials=0, work_dir=tmp_path)
+        np.testing.assert_allclose(result(self.x), np.maximum(2 * self.x, 0), rtol=1e-6)
+        assert result.notes == (
+            "the graph pass Broken raised ValueError (no order of 5 axes) and was left out",
+            "the graph pass Harmful changed the outputs and was left out",
+        )
 
     def test_a_kernel_whose_schedule_changes_the_outputs_is_left_untouched(
         self, monkeypatch, tmp_path

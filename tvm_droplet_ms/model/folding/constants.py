@@ -31,6 +31,11 @@ def _full_rank(expr: Expr, rank: int) -> Expr:
     return constant(values.reshape((1,) * (rank - values.ndim) + values.shape))
 
 
+def _has_negatives(expr: Expr) -> bool:
+    """True for floats and signed integers: TVM negates no others."""
+    return str(expr.ty.dtype).startswith(("float", "bfloat", "int"))
+
+
 def _rewrite(_bindings: Bindings) -> Rewrite:
     def rewrite(_var: Var, value: Expr, emit: Emit) -> Expr | None:
         name = operator_name(value)
@@ -41,7 +46,7 @@ def _rewrite(_bindings: Bindings) -> Rewrite:
         if (array_of(left) is None) == (array_of(right) is None):
             return None
         if array_of(left) is not None:
-            if name == "relax.subtract":
+            if name == "relax.subtract" and _has_negatives(left):
                 left, right, operator = emit(relax.op.negative(right)), left, relax.op.add
             elif name in COMMUTATIVE:
                 left, right = right, left
@@ -63,7 +68,7 @@ def place_constants() -> tvm.transform.Pass:
     operation is a constant, or where the constant has a lower rank than the activation
     (``src/relax/op/tensor/binary.cc``, ``InferLayoutBinaryEwise``). So ``c + x`` becomes ``x + c``,
     ``c - x`` becomes ``-x + c``, and a scale of shape (C, 1, 1) gets the shape (1, C, 1, 1).
-    Constants of rank 0 stay. ``c / x`` stays.
+    Constants of rank 0 stay. ``c / x`` stays, and so does ``c - x`` of unsigned integers.
 
     Returns
     -------

@@ -87,6 +87,8 @@ def _padded(call: Expr, arrays: Sequence[Array]) -> Array | None:
     if str(attrs.pad_mode) != "constant":
         return None
     widths = [int(width) for width in attrs.pad_width]
+    if min(widths, default=0) < 0:
+        return None
     pairs = list(zip(widths[::2], widths[1::2], strict=True))
     return np.pad(arrays[0], pairs, constant_values=float(attrs.pad_value))
 

@@ -10,12 +10,16 @@ A block that makes another tensor of one weight alone passes for its copy there,
 packed by the index that the other one is read by. Where a transposed convolution turns the axes of
 its kernel, that was a permutation of the turned shape and none of the weight's: of 2 output
 channels, the second one's weights were lost.
+
+Where an expression reads a weight several times, as the two columns of the grid of a GridSample or
+the four corners of a RoiAlign's boxes, each index reads a part, however often the block runs.
 """
 
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
+from tvm_ffi import structural_equal
 from tvm_ffi.structural import structural_walk
 
 import tvm
@@ -67,6 +71,8 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
         for load in loads:
             if load.source not in inlined:
                 continue
+            if not _is_one_index([each for each in loads if each.source.same_as(load.source)]):
+                return False
             if _is_taken_for_copy(block) and _shape(block.writes[0]) != _shape(block.reads[0]):
                 return False
             iterations = _product(axis.dom.extent for axis in block.iter_vars)
@@ -82,6 +88,15 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
             if all(axis.iter_type == IterVar.DataPar for axis in block.iter_vars):
                 inlined.add(block.writes[0].source)
     return True
+
+
+def _is_one_index(loads: Sequence[Any]) -> bool:
+    """True if some loads of one tensor have the same index, fixed along no extent above 1."""
+    first = loads[0]
+    return all(structural_equal(each.indices, first.indices) for each in loads[1:]) and not any(
+        isinstance(index, IntImm) and not (isinstance(extent, IntImm) and int(extent) == 1)
+        for index, extent in zip(first.indices, first.source.shape, strict=True)
+    )
 
 
 def _is_taken_for_copy(block: Any) -> bool:

@@ -18,6 +18,7 @@ CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d")
 LAYOUTS = {
     "relax.nn.conv1d": ["NWC", "WIO"],
     "relax.nn.conv2d": ["NHWC", "HWIO"],
+    "relax.nn.conv1d_transpose": ["NCW", "IOW"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
 }
 
@@ -28,19 +29,44 @@ def _forbids_conversion(value: Expr) -> bool:
     if name == "relax.nn.layer_norm":
         # It permutes the axes, but not the scale and the shift of several axes.
         return len(value.attrs.axes) > 1
-    return name == "relax.nn.dropout"
+    # The scale of an RMS norm it does not permute either.
+    return name in ("relax.nn.dropout", "relax.nn.rms_norm")
 
 
-def _can_convert(mod: IRModule) -> bool:
-    """True if there is a convolution to convert, and nothing that forbids it."""
-    values = [
+def _values(mod: IRModule) -> list[Expr]:
+    return [
         value
         for func in mod.functions.values()
         if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr)
         for value in values_of(func)
     ]
+
+
+def _can_convert(mod: IRModule) -> bool:
+    """True if there is a convolution to convert, and nothing that forbids it."""
+    values = _values(mod)
     has_convolutions = any(operator_name(value) in CONVOLUTIONS for value in values)
     return has_convolutions and not any(_forbids_conversion(value) for value in values)
+
+
+def _has_unknown_shapes(mod: IRModule) -> bool:
+    """True if there is a tensor whose shape is known at run time alone, as of a NonZero."""
+    return any(
+        isinstance(value.ty, relax.TensorType) and value.ty.shape is None for value in _values(mod)
+    )
+
+
+def _converted(mod: IRModule) -> IRModule | None:
+    """The module in NHWC; None where ``ConvertLayout`` stops at a tensor of unknown shape."""
+    conversion = tvm.transform.Sequential(
+        [make_axes_positive(), relax.transform.ConvertLayout(LAYOUTS)]
+    )
+    try:
+        return conversion(mod)
+    except tvm.error.InternalError:
+        if not _has_unknown_shapes(mod):
+            raise
+        return None
 
 
 def convert_layout() -> tvm.transform.Pass:
@@ -53,8 +79,9 @@ def convert_layout() -> tvm.transform.Pass:
     keep their layouts.
 
     Transposes and reshapes that follow each other are merged, in a module without convolutions
-    too. A module with a dropout, at which ``ConvertLayout`` stops, or a layer norm over several
-    axes, of which it makes a wrong one, keeps its layout.
+    too. A module with a dropout, at which ``ConvertLayout`` stops, or an RMS norm or a layer norm
+    over several axes, of which it makes wrong ones, keeps its layout, and so does one with a
+    tensor whose shape is known at run time alone where ``ConvertLayout`` stops at that.
 
     Returns
     -------
@@ -62,19 +89,13 @@ def convert_layout() -> tvm.transform.Pass:
         The pass.
     """
     canonicalize = relax.transform.CanonicalizeBindings
-    conversion = tvm.transform.Sequential(
-        [
-            make_axes_positive(),
-            relax.transform.ConvertLayout(LAYOUTS),
-            canonicalize(),
-            fold_constants(),
-            canonicalize(),
-            sink_transposes(),
-        ]
+    folding = tvm.transform.Sequential(
+        [canonicalize(), fold_constants(), canonicalize(), sink_transposes()]
     )
     clean_up = tvm.transform.Sequential([merge_transposes(), canonicalize()])
 
     def convert(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
-        return clean_up(conversion(mod) if _can_convert(mod) else mod)
+        converted = _converted(mod) if _can_convert(mod) else None
+        return clean_up(mod if converted is None else folding(converted))
 
     return tvm.transform.module_pass(convert, opt_level=0, name="ConvertToNHWC")

@@ -44,7 +44,7 @@ class _Sinking:
         None if it is not transposed from there, or if something else needs the transpose.
         """
         call = self._bindings.call_of(operand, NAME)
-        rank = 0 if call is None else len(call.ty.shape)
+        rank = 0 if call is None else call.ty.ndim
         if call is None or axes_of(call, rank) != CHANNELS_FIRST.get(rank):
             return None
         users = self._bindings.users.get(operand, [])
@@ -52,13 +52,16 @@ class _Sinking:
 
     def _operand(self, operand: Expr, rank: int) -> Expr | None:
         """Return an operand in NHWC. None if it cannot be had without a transpose at run time."""
-        if not isinstance(operand.ty, relax.TensorType) or len(operand.ty.shape or ()) == 0:
+        if not isinstance(operand.ty, relax.TensorType) or operand.ty.ndim == 0:
             return None if isinstance(operand, relax.Var) else operand
         values = array_of(operand)
         if values is None:
             # Of fewer axes than the result, it is broadcast along the first ones.
-            return self._source(operand) if len(operand.ty.shape) == rank else None
-        return constant(np.transpose(values, CHANNELS_LAST[rank])) if values.ndim == rank else None
+            return self._source(operand) if operand.ty.ndim == rank else None
+        axes = CHANNELS_LAST.get(rank)
+        if axes is None or values.ndim != rank:
+            return None
+        return constant(np.transpose(values, axes))
 
     def _operands(self, operands: list[Expr], rank: int) -> list[Expr] | None:
         if all(self._source(operand) is None for operand in operands):
@@ -77,7 +80,7 @@ class _Sinking:
             sections = split.attrs.indices_or_sections
             if isinstance(sections, tvm.tirx.IntImm):
                 sections = int(sections)
-            axes = CHANNELS_FIRST[len(source.ty.shape)]
+            axes = CHANNELS_FIRST[source.ty.ndim]
             moved = relax.op.split(source, sections, axis=axes[int(split.attrs.axis)])
             self._splits[part.tuple_value] = emit(moved)
         return emit(relax.TupleGetItem(self._splits[part.tuple_value], part.index))
@@ -89,21 +92,21 @@ class _Sinking:
             part = self._split_part(value, emit)
             if part is None:
                 return None
-            return relax.op.permute_dims(part, CHANNELS_FIRST[len(part.ty.shape)])
+            return relax.op.permute_dims(part, CHANNELS_FIRST[part.ty.ndim])
         if name in ELEMENTWISE:
-            operands = self._operands(list(value.args), len(value.ty.shape))
+            operands = self._operands(list(value.args), value.ty.ndim)
             if operands is None:
                 return None
             moved = relax.Call(value.op, operands, value.attrs)
         elif name == "relax.concat" and isinstance(value.args[0], relax.Tuple):
-            rank = len(value.ty.shape)
+            rank = value.ty.ndim
             operands = self._operands(list(value.args[0].fields), rank)
             if operands is None or value.attrs.axis is None:
                 return None
             moved = relax.op.concat(operands, axis=CHANNELS_FIRST[rank][int(value.attrs.axis)])
         else:
             return None
-        return relax.op.permute_dims(emit(moved), CHANNELS_FIRST[len(value.ty.shape)])
+        return relax.op.permute_dims(emit(moved), CHANNELS_FIRST[value.ty.ndim])
 
 
 def sink_transposes() -> tvm.transform.Pass:

@@ -63,7 +63,9 @@ def _rewrite(bindings: Bindings) -> Rewrite:
             return value.args[0] if same else None
         if operator_name(value) != NAME:
             return None
-        source, axes = value.args[0], axes_of(value, len(value.ty.shape))
+        if value.ty.ndim < 0:
+            return None
+        source, axes = value.args[0], axes_of(value, value.ty.ndim)
         inner = bindings.call_of(source, NAME)
         if inner is not None:
             inner_axes = axes_of(inner, len(axes))

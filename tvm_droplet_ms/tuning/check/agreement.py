@@ -22,13 +22,12 @@ from ..model_kernels import ModelKernels
 from ..parts import Parts
 from ..schedules.application import by_workload
 from .diagnosis import SearchClock, TooLate, first_change
+from .guarded_passes import NamedPass, guarded
 from .judgement import Judgement, remarks
 from .output_check import OutputCheck
 from .wrong_schedules import without_wrong_schedules
 
 logger = logging.getLogger(__name__)
-
-NamedPass = tuple[str, Pass]
 
 Prepare = Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
 """Prepares the imported module with some passes: the graph, and its kernels with schedules."""
@@ -69,7 +68,8 @@ class Agreement:
     Where the outputs differ, this is the order of the questions. Is it rounding, by a float64 run
     (``Judgement``)? Is TVM's import another function already? Do the kernels agree without
     schedules? Then schedules are at fault, and bisection finds which; otherwise graph passes are.
-    Where the time is too short for an answer, all schedules or all passes are left out.
+    Where the time is too short for an answer, all schedules or all passes are left out. A graph
+    pass that raises is left out at once (``guarded``).
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Agreement:
         locate: Locate | None = None,
     ) -> None:
         self._mod = mod
-        self._passes = passes
+        self._passes = guarded(passes, note)
         self._check = check
         self._parts = parts
         self._note = note
