@@ -321,3 +321,29 @@ def test_elements_are_written_to_computed_positions(reduction):
         opset=18,
     )
     assert_same(made, {"x": x, "i": rows, "u": updates})
+
+
+@pytest.mark.parametrize("kind, sign", [("ReduceMax", -1), ("ReduceMin", 1)])
+def test_an_extremum_of_the_largest_number_is_no_infinity(kind, sign):
+    most = np.float32(sign * np.finfo(np.float32).max)
+    infinite = np.float32(sign * np.inf)
+    x = np.array([[most] * 3, [infinite] * 3, [infinite, most, infinite], [1, most, 3]], np.float32)
+    x = np.concatenate([x, -x, np.full((1, 3), 1e-37, np.float32)])
+    made = model([node(kind, "x", axes=[1], keepdims=0)], [value("x", x.shape)], ["y"], opset=13)
+    assert_same(made, {"x": x}, rtol=0, atol=0)
+
+
+def test_a_softmax_by_hand_of_a_masked_row_is_no_nan():
+    x, least = normal(2, 3), np.finfo(np.float32).min
+    nodes = [
+        node("Add", "x mask", "s"),
+        node("ReduceMax", "s", "m", axes=[-1]),
+        node("Sub", "s m", "d"),
+        node("Exp", "d", "e"),
+        node("ReduceSum", "e axes", "t"),
+        node("Div", "e t"),
+    ]
+    mask = np.array([[0] * 3, [least] * 3], np.float32)
+    inputs = [value("x", x.shape)]
+    made = model(nodes, inputs, ["y"], opset=13, mask=mask, axes=np.array([-1]))
+    assert_same(made, {"x": x})

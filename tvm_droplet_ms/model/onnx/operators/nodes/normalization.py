@@ -58,7 +58,7 @@ class _Extremum:
                 found = bb.emit(converted(bb, inputs, attr, params))
                 return relax.op.astype(found, "bool")
             if 0 not in shape:
-                return cls._with_infinity(bb, bb.emit(convert(bb, inputs, attr, params)))
+                return cls._converted(bb, convert, inputs, attr, params)
             given = constant_input(inputs, 1, "axes")
             axes = attr.get("axes", range(len(shape))) if given is None else given.tolist()
             axes = {int(axis) % len(shape) for axis in axes}
@@ -75,14 +75,23 @@ class _Extremum:
         return converted
 
     @classmethod
-    def _with_infinity(cls, bb: Any, found: Any) -> Any:
-        """Where all elements are infinite, TVM finds the largest finite number it begins with."""
-        dtype = dtype_of(found)
+    def _converted(
+        cls, bb: Any, convert: Callable[..., Any], inputs: Any, attr: dict[str, Any], params: Any
+    ) -> Any:
+        """Where all elements are infinite, TVM finds the largest finite number it begins with.
+
+        So the elements are halved, and no finite one is that number. That is exact but for the
+        last bit of those below the smallest normal one.
+        """
+        dtype = dtype_of(inputs[0])
         if not dtype.startswith("float"):
-            return found
-        infinity = relax.const(cls.of_nothing, dtype)
+            return convert(bb, inputs, attr, params)
+        inputs[0] = bb.emit(relax.op.multiply(inputs[0], relax.const(0.5, dtype)))
+        found = bb.emit(convert(bb, inputs, attr, params))
         start = relax.const(np.copysign(np.finfo(dtype).max, cls.of_nothing), dtype)
-        return relax.op.where(relax.op.equal(found, start), infinity, found)
+        infinity = relax.const(cls.of_nothing, dtype)
+        doubled = bb.emit(relax.op.multiply(found, relax.const(2.0, dtype)))
+        return relax.op.where(relax.op.equal(found, start), infinity, doubled)
 
 
 class ReduceMax(_Extremum, onnx_frontend.ReduceMax):  # type: ignore[misc, name-defined, unused-ignore]
