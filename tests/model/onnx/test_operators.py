@@ -347,3 +347,19 @@ def test_a_softmax_by_hand_of_a_masked_row_is_no_nan():
     inputs = [value("x", x.shape)]
     made = model(nodes, inputs, ["y"], opset=13, mask=mask, axes=np.array([-1]))
     assert_same(made, {"x": x})
+
+
+@pytest.mark.parametrize(
+    "start, end, step", [(4, 2, 1), (9, 12, 1), (-1, -3, 2), (1, 4, -1), (0, 5, -2), (4, -9, -2)]
+)
+def test_a_slice_that_ends_before_it_starts_is_empty(start, end, step):
+    x = normal(6, 7)
+    bounds = {"s": np.array([start]), "e": np.array([end]), "t": np.array([step])}
+    made = model(
+        [node("Slice", "x s e a t", "z"), node("Concat", "z x", axis=1)],
+        [value("x", x.shape)],
+        ["z", "y"],
+        a=np.array([-1]),
+        **bounds,
+    )
+    assert_same(made, {"x": x})
