@@ -55,6 +55,7 @@ def converters() -> dict[str, Any]:
         "ReduceMin": normalization.ReduceMin,
         "Resize": resize.Resize,
         "ReverseSequence": shapes.ReverseSequence,
+        "RoiAlign": detection.RoiAlign,
         "STFT": signal.Stft,
         "Scatter": scatter.ScatterElements,
         "ScatterElements": scatter.ScatterElements,
