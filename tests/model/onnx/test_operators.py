@@ -363,3 +363,47 @@ def test_a_slice_that_ends_before_it_starts_is_empty(start, end, step):
         **bounds,
     )
     assert_same(made, {"x": x})
+
+
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("way", ["half_pixel", "output_half_pixel"])
+def test_regions_are_scaled_before_they_are_shifted(way, ratio):
+    attributes = {"coordinate_transformation_mode": way, "sampling_ratio": ratio}
+    attributes |= {"output_height": 3, "output_width": 2, "spatial_scale": 0.4}
+    regions = np.array([[0, 0, 12, 12], [2, 4, 17, 15]], np.float32)
+    x = normal(2, 2, 8, 8)
+    made = model(
+        [node("RoiAlign", "x r b", **attributes)],
+        [value("x", x.shape), value("r", regions.shape)],
+        ["y"],
+        b=np.array([0, 1]),
+    )
+    assert_same(made, {"x": x, "r": regions})
+
+
+def test_zeros_are_quantized_with_a_scale_of_one():
+    x = np.zeros((3, 4), np.float32)
+    made = model(
+        [node("DynamicQuantizeLinear", "x", "q s z")],
+        [value("x", x.shape)],
+        [value("q", None, UINT8), "s", value("z", None, UINT8)],
+    )
+    assert_same(made, {"x": x})
+
+
+@pytest.mark.parametrize(
+    "groups, kernel, is_constant", [(1, 3, True), (1, 3, False), (2, 3, True), (1, 17, True)]
+)
+def test_a_convolution_of_integers_is_exact_beyond_what_float32_is(groups, kernel, is_constant):
+    rng = np.random.default_rng(7)
+    x = rng.integers(250, 256, (1, 64 if kernel == 3 else 2, 18, 18)).astype(np.uint8)
+    shape = (2, x.shape[1] // groups, kernel, kernel)
+    fed = {"x": x, "w": rng.integers(250, 256, shape).astype(np.uint8)}
+    constants = {"z": np.uint8(1)} | ({"w": fed.pop("w")} if is_constant else {})
+    made = model(
+        [node("ConvInteger", "x w z", group=groups)],
+        [value(name, each.shape, UINT8) for name, each in fed.items()],
+        [value("y", None, TensorProto.INT32)],
+        **constants,
+    )
+    assert_same(made, fed, rtol=0, atol=0)
