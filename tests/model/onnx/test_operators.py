@@ -407,3 +407,14 @@ def test_a_convolution_of_integers_is_exact_beyond_what_float32_is(groups, kerne
         **constants,
     )
     assert_same(made, fed, rtol=0, atol=0)
+
+
+def test_the_one_largest_element_needs_no_order():
+    x = normal(3, 6)
+    made = model(
+        [node("TopK", "x k", "y i", sorted=0, axis=0)],
+        [value("x", x.shape)],
+        ["y", value("i", None, INT64)],
+        k=np.array([1]),
+    )
+    assert_same(made, {"x": x})

@@ -107,6 +107,17 @@ class Split(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         )
 
 
+class TopK(onnx_frontend.TopK):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``TopK``. One element needs no order; several in no order are refused."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        count = constant_input(inputs, 1, "K")
+        if count is not None and count.size == 1 and count.item() == 1:
+            attr = {**attr, "sorted": 1}
+        return super()._impl_v11(bb, inputs, attr, params)
+
+
 class EyeLike(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """Converts an ONNX ``EyeLike``: a constant, as the extents are known."""
 

@@ -65,5 +65,6 @@ def converters() -> dict[str, Any]:
         "Split": shapes.Split,
         "SplitToSequence": sequences.SplitToSequence,
         "TensorScatter": shapes.TensorScatter,
+        "TopK": shapes.TopK,
         "Upsample": resize.Upsample,
     }
