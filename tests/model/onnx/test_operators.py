@@ -418,3 +418,25 @@ def test_the_one_largest_element_needs_no_order():
         k=np.array([1]),
     )
     assert_same(made, {"x": x})
+
+
+@pytest.mark.parametrize("opset, count", [(18, 2), (21, 6)])
+def test_groups_far_from_zero_are_normalized(opset, count):
+    """ONNX Runtime loses the digits far from zero: NumPy's float64 is the judge there."""
+    x, s, b = normal(2, 6, 5, 4), normal(count), normal(count)
+    made = model(
+        [node("GroupNormalization", "x s b", num_groups=2)],
+        [value("x", x.shape)],
+        ["y"],
+        opset=opset,
+        s=s,
+        b=b,
+    )
+    made.ir_version = 10
+    assert_same(made, {"x": x}, atol=1e-5)
+    far = x + 1000
+    rows = far.astype(np.float64).reshape(2, 2, -1)
+    centred = rows - rows.mean(-1, keepdims=True)
+    unit = (centred / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+    scale, bias = (each.repeat(6 // count).reshape(6, 1, 1) for each in (s, b))
+    np.testing.assert_allclose(run_here(made, {"x": far})[0], unit * scale + bias, atol=2e-3)

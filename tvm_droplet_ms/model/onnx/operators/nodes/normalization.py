@@ -11,6 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..operands import constant_input, dtype_of, shape_of
+from ..refusal import UnsupportedNode
 
 
 class BatchNormalization(onnx_frontend.BatchNormalization):  # type: ignore[misc, name-defined, unused-ignore]
@@ -23,6 +24,53 @@ class BatchNormalization(onnx_frontend.BatchNormalization):  # type: ignore[misc
     def _impl_v15(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         attr = {**attr, "momentum": 1.0 - attr.get("momentum", 0.9)}
         return super()._impl_v15(bb, inputs, attr, params)
+
+
+class GroupNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``GroupNormalization``.
+
+    TVM's kernel subtracts the square of the mean from the mean of the squares, of which little is
+    left where the mean is large. Here the values are centred first.
+    """
+
+    @classmethod
+    def _impl_v18(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, groups = inputs[0], int(attr["num_groups"])
+        channels = shape_of(data)[1]
+        repeats = channels // groups
+        scale, bias = (bb.emit(relax.op.repeat(each, repeats, 0)) for each in inputs[1:3])
+        return _by_groups(bb, data, scale, bias, attr)
+
+    @classmethod
+    def _impl_v21(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        if attr.get("stash_type", 1) != 1:
+            raise UnsupportedNode(f"its stash_type is {attr['stash_type']}: expected 1")
+        return _by_groups(bb, inputs[0], inputs[1], inputs[2], attr)
+
+
+def _by_groups(bb: Any, data: Any, scale: Any, bias: Any, attr: dict[str, Any]) -> Any:
+    """Normalise each group of channels in float32; scale and bias are those of the channels."""
+    shape, groups = shape_of(data), int(attr["num_groups"])
+    if groups < 1 or shape[1] % groups:
+        raise UnsupportedNode(f"it has {groups} groups of {shape[1]} channels")
+    dtype = dtype_of(data)
+    if dtype != "float32":
+        data = bb.emit(relax.op.astype(data, "float32"))
+    rows = [shape[0], groups, int(np.prod(shape[1:])) // groups]
+    data = bb.emit(relax.op.reshape(data, rows))
+    mean = bb.emit(relax.op.mean(data, -1, keepdims=True))
+    centred = bb.emit(relax.op.subtract(data, mean))
+    squares = bb.emit(relax.op.multiply(centred, centred))
+    variance = bb.emit(relax.op.mean(squares, -1, keepdims=True))
+    epsilon = relax.const(attr.get("epsilon", 1e-05), "float32")
+    deviation = bb.emit(relax.op.sqrt(relax.op.add(variance, epsilon)))
+    result = bb.emit(relax.op.divide(centred, deviation))
+    result = bb.emit(relax.op.reshape(result, shape))
+    if dtype != "float32":
+        result = bb.emit(relax.op.astype(result, dtype))
+    column = [shape[1]] + [1] * (len(shape) - 2)
+    scale, bias = (bb.emit(relax.op.reshape(each, column)) for each in (scale, bias))
+    return relax.op.add(relax.op.multiply(result, scale), bias)
 
 
 class LpNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]

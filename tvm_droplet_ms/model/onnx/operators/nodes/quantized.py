@@ -123,11 +123,11 @@ class ConvInteger(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         total = None
         for start in range(0, channels, size):
             end = min(start + size, channels)
-            factors = (
+            first, second = (
                 bb.emit(relax.op.strided_slice(each, [1], [start], [end]))
                 for each in (data, weight)
             )
-            part = bb.emit(relax.op.astype(_conv(bb, *factors, attr, params), "int32"))
+            part = bb.emit(relax.op.astype(_conv(bb, first, second, attr, params), "int32"))
             total = part if total is None else bb.emit(relax.op.add(total, part))
         return total
 
@@ -215,11 +215,11 @@ def _convolution(
     In float32: sums of more than 2 ** 24 are within one part in ten million of the exact ones.
     """
     w_zero = _along_channels(bb, w, w_zero)
-    factors = [
-        bb.emit(relax.op.astype(_shifted(bb, data, zero), "float32"))
-        for data, zero in ((x, x_zero), (w, w_zero))
-    ]
-    return _conv(bb, *factors, attr, params)
+    data, weight = (
+        bb.emit(relax.op.astype(_shifted(bb, each, zero), "float32"))
+        for each, zero in ((x, x_zero), (w, w_zero))
+    )
+    return _conv(bb, data, weight, attr, params)
 
 
 def _conv(bb: Any, data: Any, weight: Any, attr: dict[str, Any], params: Any) -> Any:

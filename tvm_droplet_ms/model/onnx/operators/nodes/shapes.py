@@ -55,7 +55,7 @@ class Slice(onnx_frontend.Slice):  # type: ignore[misc, name-defined, unused-ign
         return super()._impl_v13(bb, _without_backward_bounds(inputs), attr, params)
 
 
-def _without_backward_bounds(inputs: Sequence[Any]) -> Sequence[Any]:
+def _without_backward_bounds(inputs: Any) -> Any:
     """The inputs of a ``Slice``, with bounds that select nothing as 0 and 0.
 
     TVM gives an extent below zero where the end is before the start.

@@ -38,6 +38,7 @@ def converters() -> dict[str, Any]:
         "Expand": shapes.Expand,
         "EyeLike": shapes.EyeLike,
         "GRU": Gru,
+        "GroupNormalization": normalization.GroupNormalization,
         "IsInf": elementwise.IsInf,
         "LSTM": Lstm,
         "LpNormalization": normalization.LpNormalization,
