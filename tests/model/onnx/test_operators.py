@@ -369,3 +369,122 @@ def pixels(*after):
 )
 def test_tensors_of_unknown_shape_beside_a_convolution(made, arrays):
     assert_same(made, arrays, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind, sign", [("ReduceMax", -1), ("ReduceMin", 1)])
+def test_an_extremum_of_the_largest_number_is_no_infinity(kind, sign):
+    most = np.float32(sign * np.finfo(np.float32).max)
+    infinite = np.float32(sign * np.inf)
+    x = np.array([[most] * 3, [infinite] * 3, [infinite, most, infinite], [1, most, 3]], np.float32)
+    x = np.concatenate([x, -x, np.full((1, 3), 1e-37, np.float32)])
+    made = model([node(kind, "x", axes=[1], keepdims=0)], [value("x", x.shape)], ["y"], opset=13)
+    assert_same(made, {"x": x}, rtol=0, atol=0)
+
+
+def test_a_softmax_by_hand_of_a_masked_row_is_no_nan():
+    x, least = normal(2, 3), np.finfo(np.float32).min
+    nodes = [
+        node("Add", "x mask", "s"),
+        node("ReduceMax", "s", "m", axes=[-1]),
+        node("Sub", "s m", "d"),
+        node("Exp", "d", "e"),
+        node("ReduceSum", "e axes", "t"),
+        node("Div", "e t"),
+    ]
+    mask = np.array([[0] * 3, [least] * 3], np.float32)
+    inputs = [value("x", x.shape)]
+    made = model(nodes, inputs, ["y"], opset=13, mask=mask, axes=np.array([-1]))
+    assert_same(made, {"x": x})
+
+
+@pytest.mark.parametrize(
+    "start, end, step", [(4, 2, 1), (9, 12, 1), (-1, -3, 2), (1, 4, -1), (0, 5, -2), (4, -9, -2)]
+)
+def test_a_slice_that_ends_before_it_starts_is_empty(start, end, step):
+    x = normal(6, 7)
+    bounds = {"s": np.array([start]), "e": np.array([end]), "t": np.array([step])}
+    made = model(
+        [node("Slice", "x s e a t", "z"), node("Concat", "z x", axis=1)],
+        [value("x", x.shape)],
+        ["z", "y"],
+        a=np.array([-1]),
+        **bounds,
+    )
+    assert_same(made, {"x": x})
+
+
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("way", ["half_pixel", "output_half_pixel"])
+def test_regions_are_scaled_before_they_are_shifted(way, ratio):
+    attributes = {"coordinate_transformation_mode": way, "sampling_ratio": ratio}
+    attributes |= {"output_height": 3, "output_width": 2, "spatial_scale": 0.4}
+    regions = np.array([[0, 0, 12, 12], [2, 4, 17, 15]], np.float32)
+    x = normal(2, 2, 8, 8)
+    made = model(
+        [node("RoiAlign", "x r b", **attributes)],
+        [value("x", x.shape), value("r", regions.shape)],
+        ["y"],
+        b=np.array([0, 1]),
+    )
+    assert_same(made, {"x": x, "r": regions})
+
+
+def test_zeros_are_quantized_with_a_scale_of_one():
+    x = np.zeros((3, 4), np.float32)
+    made = model(
+        [node("DynamicQuantizeLinear", "x", "q s z")],
+        [value("x", x.shape)],
+        [value("q", None, UINT8), "s", value("z", None, UINT8)],
+    )
+    assert_same(made, {"x": x})
+
+
+@pytest.mark.parametrize(
+    "groups, kernel, is_constant", [(1, 3, True), (1, 3, False), (2, 3, True), (1, 17, True)]
+)
+def test_a_convolution_of_integers_is_exact_beyond_what_float32_is(groups, kernel, is_constant):
+    rng = np.random.default_rng(7)
+    x = rng.integers(250, 256, (1, 64 if kernel == 3 else 2, 18, 18)).astype(np.uint8)
+    shape = (2, x.shape[1] // groups, kernel, kernel)
+    fed = {"x": x, "w": rng.integers(250, 256, shape).astype(np.uint8)}
+    constants = {"z": np.uint8(1)} | ({"w": fed.pop("w")} if is_constant else {})
+    made = model(
+        [node("ConvInteger", "x w z", group=groups)],
+        [value(name, each.shape, UINT8) for name, each in fed.items()],
+        [value("y", None, TensorProto.INT32)],
+        **constants,
+    )
+    assert_same(made, fed, rtol=0, atol=0)
+
+
+def test_the_one_largest_element_needs_no_order():
+    x = normal(3, 6)
+    made = model(
+        [node("TopK", "x k", "y i", sorted=0, axis=0)],
+        [value("x", x.shape)],
+        ["y", value("i", None, INT64)],
+        k=np.array([1]),
+    )
+    assert_same(made, {"x": x})
+
+
+@pytest.mark.parametrize("opset, count", [(18, 2), (21, 6)])
+def test_groups_far_from_zero_are_normalized(opset, count):
+    """ONNX Runtime loses the digits far from zero: NumPy's float64 is the judge there."""
+    x, s, b = normal(2, 6, 5, 4), normal(count), normal(count)
+    made = model(
+        [node("GroupNormalization", "x s b", num_groups=2)],
+        [value("x", x.shape)],
+        ["y"],
+        opset=opset,
+        s=s,
+        b=b,
+    )
+    made.ir_version = 10
+    assert_same(made, {"x": x}, atol=1e-5)
+    far = x + 1000
+    rows = far.astype(np.float64).reshape(2, 2, -1)
+    centred = rows - rows.mean(-1, keepdims=True)
+    unit = (centred / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+    scale, bias = (each.repeat(6 // count).reshape(6, 1, 1) for each in (s, b))
+    np.testing.assert_allclose(run_here(made, {"x": far})[0], unit * scale + bias, atol=2e-3)

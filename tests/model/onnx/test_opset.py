@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from onnx import numpy_helper
-from onnx_models import kinds, model, node, run, value
+from onnx import TensorProto, numpy_helper
+from onnx_models import branch, kinds, model, node, run, value
+from operator_runs import assert_same
 
 from tvm_droplet_ms.model.onnx.opset import opset_of, with_new_opset
 from tvm_droplet_ms.model.onnx.weights import put_weights_back, without_weights
@@ -46,6 +47,44 @@ def test_weights_that_are_no_inputs_are_fine_with_an_old_format():
     made = old_model()
     made.ir_version = 3
     assert opset_of(with_new_opset(made)) == 13
+
+
+@pytest.mark.parametrize(
+    "opset, mode, scales",
+    [
+        (9, "linear", [1, 1, 2, 3]),
+        (9, "nearest", [1, 1, 1.5, 2.7]),
+        (10, "linear", [1, 1, 0.6, 2.3]),
+        (10, "nearest", [1, 1, 0.6, 2.3]),
+    ],
+)
+def test_an_old_resize_places_coordinates_as_it_did(opset, mode, scales):
+    pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(2).standard_normal((1, 2, 9, 11)).astype("float32")
+    old = node("Upsample" if opset < 10 else "Resize", "x s", mode=mode)
+    made = model([old], [value("x", x.shape)], ["y"], opset=opset, s=np.float32(scales))
+    assert_same(made, {"x": x}, atol=1e-5)
+
+
+def test_an_old_resize_of_a_branch_and_one_of_a_constant_too():
+    pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(3).standard_normal((1, 1, 4, 5)).astype("float32")
+    scales = np.float32([1, 1, 0.7, 1.5])
+    nodes = [
+        node("Resize", "k s", "c", mode="nearest"),
+        node(
+            "If",
+            "z",
+            "b",
+            then_branch=branch("then", [node("Resize", "x s", "t", mode="nearest")], "t"),
+            else_branch=branch("else", [node("Resize", "x s", "e", mode="linear")], "e"),
+        ),
+        node("Add", "b c"),
+    ]
+    inputs = [value("x", x.shape), value("z", [], TensorProto.BOOL)]
+    made = model(nodes, inputs, ["y"], opset=10, k=x[:, :, ::-1], s=scales)
+    for is_first in (True, False):
+        assert_same(made, {"x": x, "z": np.array(is_first)})
 
 
 def test_a_new_model_is_left_as_it_is():

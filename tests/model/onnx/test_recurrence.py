@@ -84,6 +84,11 @@ def recurrent(
         ("GRU", {"linear_before_reset": 1, "clip": 0.5}),
         ("GRU", {"linear_before_reset": 1, "bias": False, "lengths": [4, 2]}),
         ("RNN", {"lengths": [5, 3]}),
+        ("LSTM", {"lengths": [0, 5]}),
+        ("LSTM", {"lengths": [0, 0], "direction": "reverse"}),
+        ("GRU", {"lengths": [5, 0]}),
+        ("GRU", {"lengths": [0, 2], "linear_before_reset": 1, "direction": "forward"}),
+        ("RNN", {"lengths": [0, 3]}),
         ("RNN", {"activations": ["Relu", "Sigmoid"]}),
         (
             "RNN",

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 from .weights import put_weights_back, without_weights
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto
 
 OLDEST = 13
 """The version from which on TVM's importer knows all forms of its operators."""
 
 OLDEST_SCAN = 9
 """The version from which on a ``Scan`` has no batch of its own."""
+
+LAST_PLAIN_RESIZE = 10
+"""The version up to which coordinates are asymmetric, and the nearest element is the lower one: in
+version 10 the upper one along an axis that shrinks, to ONNX Runtime."""
 
 FORMAT = 8
 """The version of the file format: from 4 on, initializers need not be inputs too."""
@@ -71,4 +75,22 @@ def with_new_opset(model: ModelProto) -> ModelProto:
     except Exception as error:
         raise RuntimeError(f"{error}") from error
     put_weights_back(converted, weights)
+    if opset_of(model) <= LAST_PLAIN_RESIZE:
+        _place_as_before(converted.graph, "floor" if opset_of(model) < 10 else "simple")
     return converted
+
+
+def _place_as_before(graph: GraphProto, nearest: str) -> None:
+    """Say how old nodes place and round coordinates, which ONNX's converter leaves to the defaults.
+
+    "simple" is no mode of ONNX, but the converter of ``Resize`` here knows it.
+    """
+    import onnx
+
+    for node in graph.node:
+        if node.op_type == "Resize" and node.domain in ("", "ai.onnx"):
+            modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+            node.attribute.extend(onnx.helper.make_attribute(*each) for each in modes.items())
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _place_as_before(inner, nearest)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converter for ``NonMaxSuppression``, the number of whose results depends on the values.
+"""Converters for ``NonMaxSuppression`` and ``RoiAlign``.
 
-TVM's (0.27) lists no box at all. The kernel here works as ONNX Runtime's
+TVM's ``NonMaxSuppression`` (0.27) lists no box at all: their number depends on the values. The
+kernel here works as ONNX Runtime's
 (``onnxruntime/core/providers/cpu/object_detection/non_max_suppression.cc``): the best box that is
 left is selected, and those that overlap it are dropped, class by class.
 """
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from tvm import relax, te, tirx
+from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ..operands import constant_input, shape_of
+from ..operands import constant_input, dtype_of, shape_of
 from ..scheduled import emit_scheduled
 
 
@@ -64,6 +66,19 @@ class NonMaxSuppression(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         begin, strides = (relax.const(np.full(2, value, np.int64), "int64") for value in (0, 1))
         end = bb.emit(relax.op.concat([count, relax.const(np.array([3]), "int64")], axis=0))
         return bb.emit(relax.op.dynamic_strided_slice(rows, begin, end, strides))
+
+
+class RoiAlign(onnx_frontend.RoiAlign):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``RoiAlign``: the scale is before the half pixel, and TVM has it behind."""
+
+    @classmethod
+    def _impl(
+        cls, bb: Any, inputs: Any, attr: dict[str, Any], params: Any, default_mode: bytes
+    ) -> Any:
+        scale = relax.const(attr.get("spatial_scale", 1.0), dtype_of(inputs[1]))
+        inputs[1] = bb.emit(relax.op.multiply(inputs[1], scale))
+        attr = {**attr, "spatial_scale": 1.0}
+        return super()._impl(bb, inputs, attr, params, default_mode)
 
 
 @dataclass(frozen=True)

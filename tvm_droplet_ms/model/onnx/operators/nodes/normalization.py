@@ -11,6 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..operands import constant_input, dtype_of, shape_of
+from ..refusal import UnsupportedNode
 
 
 class BatchNormalization(onnx_frontend.BatchNormalization):  # type: ignore[misc, name-defined, unused-ignore]
@@ -23,6 +24,53 @@ class BatchNormalization(onnx_frontend.BatchNormalization):  # type: ignore[misc
     def _impl_v15(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         attr = {**attr, "momentum": 1.0 - attr.get("momentum", 0.9)}
         return super()._impl_v15(bb, inputs, attr, params)
+
+
+class GroupNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``GroupNormalization``.
+
+    TVM's kernel subtracts the square of the mean from the mean of the squares, of which little is
+    left where the mean is large. Here the values are centred first.
+    """
+
+    @classmethod
+    def _impl_v18(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, groups = inputs[0], int(attr["num_groups"])
+        channels = shape_of(data)[1]
+        repeats = channels // groups
+        scale, bias = (bb.emit(relax.op.repeat(each, repeats, 0)) for each in inputs[1:3])
+        return _by_groups(bb, data, scale, bias, attr)
+
+    @classmethod
+    def _impl_v21(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        if attr.get("stash_type", 1) != 1:
+            raise UnsupportedNode(f"its stash_type is {attr['stash_type']}: expected 1")
+        return _by_groups(bb, inputs[0], inputs[1], inputs[2], attr)
+
+
+def _by_groups(bb: Any, data: Any, scale: Any, bias: Any, attr: dict[str, Any]) -> Any:
+    """Normalise each group of channels in float32; scale and bias are those of the channels."""
+    shape, groups = shape_of(data), int(attr["num_groups"])
+    if groups < 1 or shape[1] % groups:
+        raise UnsupportedNode(f"it has {groups} groups of {shape[1]} channels")
+    dtype = dtype_of(data)
+    if dtype != "float32":
+        data = bb.emit(relax.op.astype(data, "float32"))
+    rows = [shape[0], groups, int(np.prod(shape[1:])) // groups]
+    data = bb.emit(relax.op.reshape(data, rows))
+    mean = bb.emit(relax.op.mean(data, -1, keepdims=True))
+    centred = bb.emit(relax.op.subtract(data, mean))
+    squares = bb.emit(relax.op.multiply(centred, centred))
+    variance = bb.emit(relax.op.mean(squares, -1, keepdims=True))
+    epsilon = relax.const(attr.get("epsilon", 1e-05), "float32")
+    deviation = bb.emit(relax.op.sqrt(relax.op.add(variance, epsilon)))
+    result = bb.emit(relax.op.divide(centred, deviation))
+    result = bb.emit(relax.op.reshape(result, shape))
+    if dtype != "float32":
+        result = bb.emit(relax.op.astype(result, dtype))
+    column = [shape[1]] + [1] * (len(shape) - 2)
+    scale, bias = (bb.emit(relax.op.reshape(each, column)) for each in (scale, bias))
+    return relax.op.add(relax.op.multiply(result, scale), bias)
 
 
 class LpNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -58,7 +106,7 @@ class _Extremum:
                 found = bb.emit(converted(bb, inputs, attr, params))
                 return relax.op.astype(found, "bool")
             if 0 not in shape:
-                return cls._with_infinity(bb, bb.emit(convert(bb, inputs, attr, params)))
+                return cls._converted(bb, convert, inputs, attr, params)
             given = constant_input(inputs, 1, "axes")
             axes = attr.get("axes", range(len(shape))) if given is None else given.tolist()
             axes = {int(axis) % len(shape) for axis in axes}
@@ -75,14 +123,23 @@ class _Extremum:
         return converted
 
     @classmethod
-    def _with_infinity(cls, bb: Any, found: Any) -> Any:
-        """Where all elements are infinite, TVM finds the largest finite number it begins with."""
-        dtype = dtype_of(found)
+    def _converted(
+        cls, bb: Any, convert: Callable[..., Any], inputs: Any, attr: dict[str, Any], params: Any
+    ) -> Any:
+        """Where all elements are infinite, TVM finds the largest finite number it begins with.
+
+        So the elements are halved, and no finite one is that number. That is exact but for the
+        last bit of those below the smallest normal one.
+        """
+        dtype = dtype_of(inputs[0])
         if not dtype.startswith("float"):
-            return found
-        infinity = relax.const(cls.of_nothing, dtype)
+            return convert(bb, inputs, attr, params)
+        inputs[0] = bb.emit(relax.op.multiply(inputs[0], relax.const(0.5, dtype)))
+        found = bb.emit(convert(bb, inputs, attr, params))
         start = relax.const(np.copysign(np.finfo(dtype).max, cls.of_nothing), dtype)
-        return relax.op.where(relax.op.equal(found, start), infinity, found)
+        infinity = relax.const(cls.of_nothing, dtype)
+        doubled = bb.emit(relax.op.multiply(found, relax.const(2.0, dtype)))
+        return relax.op.where(relax.op.equal(found, start), infinity, doubled)
 
 
 class ReduceMax(_Extremum, onnx_frontend.ReduceMax):  # type: ignore[misc, name-defined, unused-ignore]

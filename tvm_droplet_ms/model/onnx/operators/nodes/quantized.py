@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
+from ..folding import as_array
 from ..operands import dtype_of, shape_of
 from ..refusal import UnsupportedNode
 
@@ -68,6 +69,8 @@ class DynamicQuantizeLinear(OnnxOpConverter):  # type: ignore[misc, unused-ignor
         high = bb.emit(relax.op.maximum(relax.op.max(data), zero))
         low = bb.emit(relax.op.minimum(relax.op.min(data), zero))
         scale = bb.emit(relax.op.divide(relax.op.subtract(high, low), relax.const(255.0)))
+        one = relax.const(1.0, "float32")
+        scale = bb.emit(relax.op.where(relax.op.equal(high, low), one, scale))
         start = bb.emit(relax.op.round(relax.op.divide(relax.op.negative(low), scale)))
         point = bb.emit(relax.op.astype(relax.op.clip(start, 0, 255), "uint8"))
         divided = bb.emit(relax.op.divide(data, scale))
@@ -107,9 +110,26 @@ class ConvInteger(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        return relax.op.astype(
-            _convolution(bb, inputs[0], inputs[1], inputs[2], inputs[3], attr, params), "int32"
-        )
+        w, w_zero = inputs[1], _along_channels(bb, inputs[1], inputs[3])
+        data = _shifted(bb, inputs[0], inputs[2])
+        weight = _shifted(bb, w, w_zero)
+        channels = shape_of(w)[1]
+        size = _exact_channels(w, inputs[3])
+        if size < channels and (size == 0 or attr.get("group", 1) > 1):
+            return _conv(bb, data, weight, attr, params)
+        data, weight = (bb.emit(relax.op.astype(each, "float32")) for each in (data, weight))
+        if size >= channels:
+            return relax.op.astype(_conv(bb, data, weight, attr, params), "int32")
+        total = None
+        for start in range(0, channels, size):
+            end = min(start + size, channels)
+            first, second = (
+                bb.emit(relax.op.strided_slice(each, [1], [start], [end]))
+                for each in (data, weight)
+            )
+            part = bb.emit(relax.op.astype(_conv(bb, first, second, attr, params), "int32"))
+            total = part if total is None else bb.emit(relax.op.add(total, part))
+        return total
 
 
 class QLinearConv(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -194,12 +214,35 @@ def _convolution(
 
     In float32: sums of more than 2 ** 24 are within one part in ten million of the exact ones.
     """
-    if w_zero is not None and len(shape_of(w_zero)) == 1 and shape_of(w_zero) != [1]:
-        w_zero = bb.emit(relax.op.reshape(w_zero, [-1] + [1] * (w.ty.ndim - 1)))
-    factors = [
-        bb.emit(relax.op.astype(_shifted(bb, data, zero), "float32"))
-        for data, zero in ((x, x_zero), (w, w_zero))
-    ]
+    w_zero = _along_channels(bb, w, w_zero)
+    data, weight = (
+        bb.emit(relax.op.astype(_shifted(bb, each, zero), "float32"))
+        for each, zero in ((x, x_zero), (w, w_zero))
+    )
+    return _conv(bb, data, weight, attr, params)
+
+
+def _conv(bb: Any, data: Any, weight: Any, attr: dict[str, Any], params: Any) -> Any:
     arguments = onnx_frontend.onnx_input()
-    arguments.extend([*factors, None])
+    arguments.extend([data, weight, None])
     return bb.emit(onnx_frontend.Conv.get_converter(11)(bb, arguments, attr, params))
+
+
+def _along_channels(bb: Any, w: Any, zero: Any) -> Any:
+    """The zero points of the weights of a convolution, in the shape of those."""
+    if zero is None or len(shape_of(zero)) != 1 or shape_of(zero) == [1]:
+        return zero
+    return bb.emit(relax.op.reshape(zero, [-1] + [1] * (w.ty.ndim - 1)))
+
+
+def _exact_channels(w: Any, zero: Any) -> int:
+    """The number of input channels that float32 sums exactly in a convolution."""
+    shape = shape_of(w)
+    values, shift = as_array(w), np.zeros(1, np.int64) if zero is None else as_array(zero)
+    if values is None or shift is None:
+        return _EXACT // (int(np.prod(shape[2:])) * 255 * 255 + 1)
+    shift = shift.astype(np.int64).reshape([-1] + [1] * (len(shape) - 1))
+    sums = np.abs(values.astype(np.int64) - shift).reshape(*shape[:2], -1).sum(axis=-1)
+    if int(sums.sum(axis=1).max(initial=0)) * 255 < _EXACT:
+        return shape[1]
+    return (_EXACT - 1) // (int(sums.max()) * 255)

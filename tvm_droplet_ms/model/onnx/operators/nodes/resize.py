@@ -126,9 +126,19 @@ def _resize(bb: Any, data: Any, axes: Sequence[Axis], method: Method, outside: f
         same = _tvms(data, axes, method, found)
         if same is not None:
             return bb.emit(same)
-    result = data
-    for number, each in found.items():
+    result, dtype = data, dtype_of(data)
+    is_whole = not dtype.startswith("float") and method.mode != "nearest"
+    if is_whole:
+        result = bb.emit(relax.op.astype(result, "float32"))
+    # With antialias ONNX Runtime takes the last axis first, and makes integers after each.
+    is_antialias = is_whole and method.antialias
+    for number, each in reversed(found.items()) if is_antialias else found.items():
         result = _along(bb, result, number, each)
+        if is_antialias:
+            result = _whole(bb, result, dtype, method)
+    if is_whole:
+        result = _whole(bb, result, dtype, method)
+        result = bb.emit(relax.op.astype(result, dtype))
     if method.coordinates == "tf_crop_and_resize":
         result = _with_outside(bb, result, found, outside)
     return result
@@ -187,6 +197,18 @@ def _along(bb: Any, data: Any, axis: int, found: Taps) -> Any:
         relax.const(found.weights.astype(dtype), dtype),
     ]
     return bb.emit_te(interpolate, data, *constants, primfunc_name_hint="interpolate")
+
+
+def _whole(bb: Any, data: Any, dtype: str, method: Method) -> Any:
+    """The integers of interpolated ones. ONNX Runtime cuts off fractions in the linear mode."""
+    if method.mode != "linear" or method.antialias:
+        half = relax.const(0.5, "float32")
+        up = bb.emit(relax.op.floor(relax.op.add(relax.op.abs(data), half)))
+        data = bb.emit(relax.op.multiply(relax.op.sign(data), up))
+    limits = np.iinfo(dtype)
+    if limits.bits < 32:
+        data = bb.emit(relax.op.clip(data, limits.min, limits.max))
+    return data
 
 
 def _matrix_along(bb: Any, data: Any, axis: int, found: Taps) -> Any:

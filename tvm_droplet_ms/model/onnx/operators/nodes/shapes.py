@@ -10,6 +10,7 @@ from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
+from ..folding import as_array
 from ..operands import constant_input, dtype_of, shape_of, text
 from ..refusal import UnsupportedNode
 
@@ -49,6 +50,35 @@ class Slice(onnx_frontend.Slice):  # type: ignore[misc, name-defined, unused-ign
     def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         return cls._impl_v13(bb, inputs, attr, params)
 
+    @classmethod
+    def _impl_v13(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        return super()._impl_v13(bb, _without_backward_bounds(inputs), attr, params)
+
+
+def _without_backward_bounds(inputs: Any) -> Any:
+    """The inputs of a ``Slice``, with bounds that select nothing as 0 and 0.
+
+    TVM gives an extent below zero where the end is before the start.
+    """
+    given = [*inputs, None, None][1:5]
+    known = [None if each is None else as_array(each) for each in given]
+    starts, ends, axes, steps = known
+    if starts is None or ends is None or isinstance(inputs[0], relax.ShapeExpr):
+        return inputs
+    if any(found is None and each is not None for found, each in zip(known, given, strict=True)):
+        return inputs
+    axes = np.arange(starts.size) if axes is None else axes
+    steps = np.ones_like(starts) if steps is None else steps.copy()
+    starts, ends, shape = starts.copy(), ends.copy(), shape_of(inputs[0])
+    for n, axis in enumerate(axes.tolist()):
+        start, end, step = (int(each[n]) for each in (starts, ends, steps))
+        if step and not range(*slice(start, end, step).indices(shape[axis])):
+            starts[n], ends[n], steps[n] = 0, 0, 1
+    bounds = [relax.const(each.astype(np.int64), "int64") for each in (starts, ends, axes, steps)]
+    changed = onnx_frontend.onnx_input()
+    changed.extend([inputs[0], *bounds])
+    return changed
+
 
 class Split(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """Converts an ONNX ``Split``, parts without elements and a shorter last part included."""
@@ -75,6 +105,17 @@ class Split(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
                 for size, end in zip(sizes, ends, strict=True)
             ]
         )
+
+
+class TopK(onnx_frontend.TopK):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``TopK``. One element needs no order; several in no order are refused."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        count = constant_input(inputs, 1, "K")
+        if count is not None and count.size == 1 and count.item() == 1:
+            attr = {**attr, "sorted": 1}
+        return super()._impl_v11(bb, inputs, attr, params)
 
 
 class EyeLike(OnnxOpConverter):  # type: ignore[misc, unused-ignore]

@@ -38,6 +38,7 @@ def converters() -> dict[str, Any]:
         "Expand": shapes.Expand,
         "EyeLike": shapes.EyeLike,
         "GRU": Gru,
+        "GroupNormalization": normalization.GroupNormalization,
         "IsInf": elementwise.IsInf,
         "LSTM": Lstm,
         "LpNormalization": normalization.LpNormalization,
@@ -55,6 +56,7 @@ def converters() -> dict[str, Any]:
         "ReduceMin": normalization.ReduceMin,
         "Resize": resize.Resize,
         "ReverseSequence": shapes.ReverseSequence,
+        "RoiAlign": detection.RoiAlign,
         "STFT": signal.Stft,
         "Scatter": scatter.ScatterElements,
         "ScatterElements": scatter.ScatterElements,
@@ -64,5 +66,6 @@ def converters() -> dict[str, Any]:
         "Split": shapes.Split,
         "SplitToSequence": sequences.SplitToSequence,
         "TensorScatter": shapes.TensorScatter,
+        "TopK": shapes.TopK,
         "Upsample": resize.Upsample,
     }

@@ -101,10 +101,17 @@ class Steps:
             inner(each)
 
     def _start(self, direction: Any) -> None:
+        """Store the first states. Those of a sequence without steps are zero to ONNX Runtime."""
+
+        def first(given: Any, b: Any) -> Any:
+            if self._in.lengths is None:
+                return given
+            return tirx.Select(self._in.lengths[b] > 0, given, tirx.const(0.0, self._dtype))
+
         def body(d: Any, b: Any, h: Any) -> None:
-            T.buffer_store(self._state, self._in.state[d, b, h], [0, d, b, h])
+            T.buffer_store(self._state, first(self._in.state[d, b, h], b), [0, d, b, h])
             if self._memory is not None:
-                T.buffer_store(self._memory, self._in.memory[d, b, h], [d, b, h])
+                T.buffer_store(self._memory, first(self._in.memory[d, b, h], b), [d, b, h])
 
         self._each_unit(direction, body)
 
