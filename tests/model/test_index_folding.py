@@ -7,7 +7,7 @@ from graphs import operators
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.model.numpy_folding import fold_constants
+from tvm_droplet_ms.model.folding.numpy_folding import fold_constants
 
 op = relax.op
 LEFT = np.array([[-3, 2, 7], [0, -1, 5]])

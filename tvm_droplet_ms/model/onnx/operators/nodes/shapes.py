@@ -69,7 +69,11 @@ def _without_backward_bounds(inputs: Any) -> Any:
         return inputs
     axes = np.arange(starts.size) if axes is None else axes
     steps = np.ones_like(starts) if steps is None else steps.copy()
-    starts, ends, shape = starts.copy(), ends.copy(), shape_of(inputs[0])
+    try:
+        shape = shape_of(inputs[0])
+    except UnsupportedNode:
+        return inputs  # TVM's converter slices what is known at run time only.
+    starts, ends = starts.copy(), ends.copy()
     for n, axis in enumerate(axes.tolist()):
         start, end, step = (int(each[n]) for each in (starts, ends, steps))
         if step and not range(*slice(start, end, step).indices(shape[axis])):
