@@ -60,4 +60,6 @@ def follow(caplog: pytest.LogCaptureFixture) -> Iterator[Followed]:
     followed = Followed([])
     with caplog.at_level(logging.INFO, logger="tvm_droplet_ms"):
         yield followed
-        followed.records = [record for record in caplog.records if record.name == "tvm_droplet_ms"]
+        followed.records = [
+            record for record in caplog.records if record.name.startswith("tvm_droplet_ms")
+        ]
