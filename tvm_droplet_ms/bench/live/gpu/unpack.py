@@ -17,6 +17,7 @@ import shutil
 import sys
 import sysconfig
 import tarfile
+import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +30,7 @@ def main() -> None:
     """Keep what was carried; with ``--run``, unpack all of it and start the run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("carried", type=Path, nargs="?", help="none: what was carried before")
-    parser.add_argument("--to", type=Path, default=Path("/tmp/gpu_archive"))
+    parser.add_argument("--to", type=Path, default=Path(tempfile.gettempdir()) / "gpu_archive")
     parser.add_argument("--run", nargs=argparse.REMAINDER, help="arguments of the run")
     args = parser.parse_args()
     args.to.mkdir(parents=True, exist_ok=True)
