@@ -21,7 +21,7 @@ from tvm_droplet_ms.draft.find import find_draft
 from tvm_droplet_ms.draft.gpu.gpu_launch import compile_launch
 from tvm_droplet_ms.draft.index_intervals import UnknownIndex
 from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.decisions import Sketch
+from tvm_droplet_ms.search_strategy.published.decisions import Sketch
 
 A100 = Target("nvidia/nvidia-a100")
 MATMUL = Layer("a matrix product", "matmul", (128, 128, 128))

@@ -17,7 +17,7 @@ from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.draft.find import find_draft
 from tvm_droplet_ms.draft.skeleton import compile_skeleton
-from tvm_droplet_ms.search_strategy.decisions import Sketch
+from tvm_droplet_ms.search_strategy.published.decisions import Sketch
 
 
 @pytest.fixture(autouse=True)

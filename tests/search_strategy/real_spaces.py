@@ -12,8 +12,11 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm.te import create_prim_func
 from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.decisions import Sketch, largest_parallel_extent
-from tvm_droplet_ms.search_strategy.published.decisions import Prober
+from tvm_droplet_ms.search_strategy.published.decisions import (
+    Prober,
+    Sketch,
+    largest_parallel_extent,
+)
 
 TARGET = Target({"kind": "llvm", "num-cores": 4})
 WORKLOADS = {

@@ -17,7 +17,8 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.target import Target
 from tvm.te import create_prim_func
 from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.history import History, valid_secs
+from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.published.candidates import valid_secs
 
 TARGET = Target({"kind": "llvm", "num-cores": 4})
 OTHER_TARGET = Target({"kind": "llvm", "num-cores": 8})

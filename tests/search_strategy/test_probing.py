@@ -9,8 +9,8 @@ from real_spaces import EVERY_SPACE, SOME_SPACES, Space
 import tvm
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.search_strategy.decisions import Sketch
-from tvm_droplet_ms.search_strategy.neighbourhood import ChoiceAxis, OrderedAxis
+from tvm_droplet_ms.search_strategy.published.decisions import Sketch
+from tvm_droplet_ms.search_strategy.published.neighbourhood import ChoiceAxis, OrderedAxis
 
 
 @pytest.fixture(params=EVERY_SPACE, ids=lambda case: f"{case[0]}-{case[1]}")

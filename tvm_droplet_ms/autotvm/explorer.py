@@ -10,11 +10,11 @@ from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.profiler import Profiler
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..search_strategy.candidates import Candidate
 from ..search_strategy.explorers.base import Exploration, Explorer, SearchContext
 from ..search_strategy.explorers.random_sampling import RandomExploration
 from ..search_strategy.logger import logger
 from ..search_strategy.prior import CostModelPrior
+from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.lifecycle import check_at_least
 from .annealing import TopStates, anneal
 from .diversity import submodular_pick

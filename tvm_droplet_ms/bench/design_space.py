@@ -8,11 +8,12 @@ from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 
-from ..search_strategy.candidates import Candidate, Replayer
-from ..search_strategy.decisions import Decision, Sketch
-from ..search_strategy.design_spaces import DesignSpaces, SpacePoint
-from ..search_strategy.neighbourhood import Point
+from ..search_strategy.candidates import Replayer
+from ..search_strategy.design_spaces import DesignSpaces
+from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.decision_kinds import CATEGORICAL, PERFECT_TILE
+from ..search_strategy.published.decisions import Decision, Sketch, SpacePoint
+from ..search_strategy.published.neighbourhood import Point
 from .definitions import definition_of
 from .space import DecisionLayout, SketchLayout, Space, SpaceError
 

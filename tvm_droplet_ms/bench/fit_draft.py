@@ -22,7 +22,7 @@ from ..draft.fitted import fit_draft
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
 from ..draft.symbols import SYMBOLS
-from ..search_strategy.neighbourhood import Point
+from ..search_strategy.published.neighbourhood import Point
 from ..session.archive import replacing
 from .definitions import definition_of
 from .design_space import DesignSpace

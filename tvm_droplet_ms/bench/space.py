@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..search_strategy.neighbourhood import Point
+from ..search_strategy.published.neighbourhood import Point
 from ..session.archive import replacing
 
 FORMAT = "tvm-droplet-ms space"

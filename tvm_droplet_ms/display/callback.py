@@ -12,8 +12,8 @@ from tvm.s_tir.meta_schedule.task_scheduler import TaskScheduler
 
 from ..measure import is_machinery_failure
 from ..measure.failures import TIME_LIMIT
-from ..search_strategy.history import mean, valid_secs
 from ..search_strategy.logger import logger
+from ..search_strategy.published.candidates import mean, valid_secs
 from .displays import Display, console_display
 from .state import RunState, TaskState
 

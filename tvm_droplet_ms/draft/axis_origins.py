@@ -12,7 +12,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from ..search_strategy.decisions import Sketch
+from ..search_strategy.published.decisions import Sketch
 from .block_tree import Block, BlockTree, Loop, NotUnderstood
 from .extents import Node, Tape
 

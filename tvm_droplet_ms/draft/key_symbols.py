@@ -10,9 +10,9 @@ import numpy as np
 from tvm import tirx
 from tvm.s_tir import Schedule, Trace
 
-from ..search_strategy.decisions import Sketch
-from ..search_strategy.neighbourhood import Point
 from ..search_strategy.published.decision_kinds import COMPUTE_LOCATION
+from ..search_strategy.published.decisions import Sketch
+from ..search_strategy.published.neighbourhood import Point
 from .block_tree import NotUnderstood
 from .extents import Node, Tape
 from .nests import Nest

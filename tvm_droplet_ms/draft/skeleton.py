@@ -21,7 +21,7 @@ from typing import Any
 from tvm.s_tir import Schedule
 
 from ..cost_model.features.operations import operations
-from ..search_strategy.decisions import Sketch
+from ..search_strategy.published.decisions import Sketch
 from .axis_origins import REDUCE, AxisOrigins, Region
 from .block_tree import Block, BlockTree, Loop, NotUnderstood, integer, read_blocks
 from .extents import Interval, Intervals, Node, Tape

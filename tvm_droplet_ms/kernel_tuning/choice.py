@@ -10,7 +10,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from ..measure import TaskFailed
-from ..search_strategy.history import mean, valid_secs
+from ..search_strategy.published.candidates import mean, valid_secs
 from .check.verification import CannotCheck, Expected, KernelTime, Verdict, Verifier
 from .errors import KernelError
 from .records import FAILED_SECS, correct_times

@@ -28,7 +28,8 @@ from ..display.state import shortened
 from ..measure import fast_measure
 from ..measure.allocation import GivenArguments
 from ..progress import quiet_tvm
-from ..search_strategy.history import is_for_target, is_unmeasured, mean, valid_secs
+from ..search_strategy.history import is_unmeasured
+from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ..session.database import open_database
 from .check.arguments import arguments_of
 from .check.verification import Verifier

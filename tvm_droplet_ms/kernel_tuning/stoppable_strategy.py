@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.search_strategy import (
     SearchStrategy,
 )
 
-from ..search_strategy.history import mean, valid_secs
+from ..search_strategy.published.candidates import mean, valid_secs
 from .stop_rules import StopRules
 
 OnBatch = Callable[[Sequence[RunnerResult]], None]

@@ -13,7 +13,7 @@ from tvm.target import Target
 from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
-from ..search_strategy.history import is_for_target
+from ..search_strategy.published.candidates import is_for_target
 from ..session.database import open_database, writing_database
 from .module_tuner import check_trials, make_tuner
 

@@ -15,8 +15,6 @@ from .published import candidates as published
 from .published.candidates import Candidate
 from .screening.soundness import repeated_sum
 
-__all__ = ["REPEATED_SUM", "Candidate", "Replayer"]
-
 REPEATED_SUM = "a sum that its postprocessors repeat"
 """Why a candidate was dropped that computes something else than its workload."""
 

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions in words, for the log."""
 
-from .published.decisions import Decision, Sketch, largest_parallel_extent
+from .published.decisions import Decision, Sketch
 from .published.neighbourhood import Point
-
-__all__ = ["Decision", "Sketch", "describe", "describe_change", "largest_parallel_extent"]
 
 
 def describe(sketch: Sketch, point: Point) -> str:

@@ -14,8 +14,6 @@ from .surrogate.decision_columns import COLUMNS
 from .surrogate.encoding import Encoding
 from .surrogate.latent_space import LatentAxis, LatentSpace
 
-__all__ = ["DesignSpaces", "SpacePoint"]
-
 
 class DesignSpaces(published.DesignSpaces):
     """The points of a task's design spaces.

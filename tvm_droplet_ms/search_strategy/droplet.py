@@ -15,7 +15,6 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
 from .candidates import Replayer
-from .decisions import largest_parallel_extent
 from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
@@ -25,7 +24,7 @@ from .history import History
 from .log import SearchLogger
 from .logger import logger
 from .prior import CostModelPrior, check_prior, find_prior
-from .published.decisions import Prober
+from .published.decisions import Prober, largest_parallel_extent
 from .published.lifecycle import Budget, PreTuningArgs, StrategyLifecycle, Task, check_at_least
 from .published.search import SearchRun
 from .published.strategy import DropletSearch as PublishedSearch

@@ -7,9 +7,6 @@ from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from .published import candidates as published
-from .published.candidates import Measured, is_for_target, mean, valid_secs
-
-__all__ = ["History", "Measured", "is_for_target", "is_unmeasured", "mean", "valid_secs"]
 
 _MACHINERY_FAILURE = "machinery failure: "
 """Begins the message of a builder or a runner that could not measure a candidate: that of

@@ -10,8 +10,9 @@ from typing import Literal
 
 from tvm.s_tir import Trace
 
-from .history import History, mean
+from .history import History
 from .logger import logger
+from .published.candidates import mean
 from .published.search import Phase
 
 Event = Literal["phase", "batch", "step", "converged", "finished"]

@@ -17,8 +17,8 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from .candidates import Candidate
-from .design_spaces import SpacePoint
+from .published.candidates import Candidate
+from .published.decisions import SpacePoint
 
 FIND_PRIOR = "tvm_droplet_ms.find_prior"
 """The global function that turns a name into a prior: ``(name: str, target) -> CostModel | None``.

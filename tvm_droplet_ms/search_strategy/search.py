@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from .decisions import Sketch, describe, describe_change
-from .descents.base import Batch, Descent
+from .decisions import describe, describe_change
+from .descents.base import Descent
 from .explorers.base import Exploration, SearchContext
-from .history import Measured, is_unmeasured, mean, valid_secs
+from .history import is_unmeasured
 from .log import SearchLogger
-from .neighbourhood import Point
-from .published.search import Phase, Search
+from .published.candidates import Measured, mean, valid_secs
+from .published.decisions import Sketch
+from .published.neighbourhood import Point
+from .published.search import Batch, Phase, Search
 
 _DRAWN_FROM_EMPTY = 8
 """Random traces of each design space that are drawn to tell why none is in the space."""

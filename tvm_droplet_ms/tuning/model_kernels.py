@@ -11,7 +11,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from tvm.target import Target
 
-from ..search_strategy.history import mean, valid_secs
+from ..search_strategy.published.candidates import mean, valid_secs
 from ..session.roofline import MachineRates
 from .compile.compiled_model import CompiledModel
 from .compile.kernel_objects import KernelObjects

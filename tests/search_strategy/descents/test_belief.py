@@ -4,11 +4,11 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.search_strategy.decisions import Decision
 from tvm_droplet_ms.search_strategy.descents import belief as belief_module
 from tvm_droplet_ms.search_strategy.descents.belief import Belief
 from tvm_droplet_ms.search_strategy.descents.means import PriorMean
 from tvm_droplet_ms.search_strategy.published.decision_kinds import PARALLEL_EXTENT
+from tvm_droplet_ms.search_strategy.published.decisions import Decision
 from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding
 
 

@@ -12,13 +12,12 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.decisions import largest_parallel_extent
 from tvm_droplet_ms.search_strategy.descents import surrogate
 from tvm_droplet_ms.search_strategy.descents.surrogate import SurrogateDescent
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.history import History
-from tvm_droplet_ms.search_strategy.published.decisions import Prober
+from tvm_droplet_ms.search_strategy.published.decisions import Prober, largest_parallel_extent
 
 
 class Search:

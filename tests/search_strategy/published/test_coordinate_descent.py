@@ -7,16 +7,16 @@ from itertools import product
 import pytest
 from scipy import stats
 
-from tvm_droplet_ms.search_strategy.neighbourhood import (
-    ChoiceAxis,
-    Neighbourhood,
-    OrderedAxis,
-    TileAxis,
-)
 from tvm_droplet_ms.search_strategy.published.coordinate_descent import (
     LONGEST_STEP,
     coordinate_descent,
     fastest_significant,
+)
+from tvm_droplet_ms.search_strategy.published.neighbourhood import (
+    ChoiceAxis,
+    Neighbourhood,
+    OrderedAxis,
+    TileAxis,
 )
 
 SIDE = 7

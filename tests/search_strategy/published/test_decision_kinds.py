@@ -8,7 +8,6 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule, Trace
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
 from tvm_droplet_ms.search_strategy.published.decision_kinds import (
     CATEGORICAL,
     COMPUTE_LOCATION,
@@ -18,6 +17,7 @@ from tvm_droplet_ms.search_strategy.published.decision_kinds import (
     PERFECT_TILE,
     TraceParts,
 )
+from tvm_droplet_ms.search_strategy.published.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
 from tvm_droplet_ms.search_strategy.surrogate.decision_columns import COLUMNS
 
 

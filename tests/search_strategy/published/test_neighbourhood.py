@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_droplet_ms.search_strategy.neighbourhood import (
+from tvm_droplet_ms.search_strategy.published.neighbourhood import (
     ChoiceAxis,
     Direction,
     Neighbourhood,
     OrderedAxis,
     TileAxis,
-    redraw,
-    redraw_axis,
+    prime_factors,
 )
-from tvm_droplet_ms.search_strategy.published.neighbourhood import prime_factors
+from tvm_droplet_ms.search_strategy.redrawing import redraw, redraw_axis
 
 EXTENTS = [1, 2, 8, 12, 36, 97, 210, 243, 257, 1024, 1470]
 

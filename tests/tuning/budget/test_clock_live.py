@@ -15,7 +15,7 @@ from tvm.target import Target
 from tvm_droplet_ms import open_database
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import PromptRunner, WarmBuilder
-from tvm_droplet_ms.search_strategy.history import valid_secs
+from tvm_droplet_ms.search_strategy.published.candidates import valid_secs
 from tvm_droplet_ms.tuning.budget.tuning_run import tune_tasks_by_clock
 from tvm_droplet_ms.tuning.experience.strategy import model_strategy
 from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 
 from ...host import host_target
 from ...measure import fast_measure
-from ...search_strategy.history import mean, valid_secs
+from ...search_strategy.published.candidates import mean, valid_secs
 from .layers import ALL_LAYERS, make_module
 from .searches.comparison import Trial
 from .searches.methods import METHODS

@@ -7,18 +7,21 @@ from itertools import product
 
 from tvm.s_tir.meta_schedule import TuneContext
 
-from ...search_strategy.candidates import Candidate
-from ...search_strategy.decisions import Decision, largest_parallel_extent
-from ...search_strategy.design_spaces import SpacePoint
 from ...search_strategy.factorisations import factorisations
-from ...search_strategy.neighbourhood import Point
+from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decision_kinds import (
     CATEGORICAL,
     COMPUTE_LOCATION,
     PARALLEL_EXTENT,
     PERFECT_TILE,
 )
-from ...search_strategy.published.decisions import Prober
+from ...search_strategy.published.decisions import (
+    Decision,
+    Prober,
+    SpacePoint,
+    largest_parallel_extent,
+)
+from ...search_strategy.published.neighbourhood import Point
 from ..design_space import DesignSpace
 
 

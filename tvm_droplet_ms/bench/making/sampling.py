@@ -20,10 +20,10 @@ from tvm.target import Target
 from ...cost_model.boosted_trees import Trees
 from ...cost_model.features.program_features import ProgramFeatures
 from ...cost_model.throughput import relative_throughput
-from ...search_strategy.candidates import Candidate
-from ...search_strategy.design_spaces import SpacePoint
 from ...search_strategy.factorisations import factorisations
-from ...search_strategy.neighbourhood import Point
+from ...search_strategy.published.candidates import Candidate
+from ...search_strategy.published.decisions import SpacePoint
+from ...search_strategy.published.neighbourhood import Point
 from ..definition import Definition
 from ..design_space import DesignSpace
 from ..space import DecisionLayout

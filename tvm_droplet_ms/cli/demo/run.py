@@ -27,7 +27,7 @@ from ...profile import TuningProfile
 from ...progress import PhaseSummary, quiet_tvm, show_progress
 from ...report import format_profile
 from ...search_strategy import DropletStrategy
-from ...search_strategy.history import is_for_target
+from ...search_strategy.published.candidates import is_for_target
 from ...session.database import writing_database
 from ...session.one_writer import SecondWriterError
 from .kernels import (

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from ...search_strategy.decisions import Sketch
+from ...search_strategy.published.decisions import Sketch
 from ..block_tree import NotUnderstood
 from ..extents import Interval, Intervals, Node, Tape
 from ..index_intervals import index_interval

@@ -4,9 +4,6 @@
 from typing import Protocol
 
 from ..published import search as published
-from ..published.search import Batch
-
-__all__ = ["Batch", "Descent"]
 
 
 class Descent(published.Descent, Protocol):

@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ..design_spaces import DesignSpaces, SpacePoint
+from ..design_spaces import DesignSpaces
+from ..published.decisions import SpacePoint
 from ..surrogate.acquisition import expected_improvement
 from ..surrogate.gaussian_process import Prediction
 from ..surrogate.model import Surrogate

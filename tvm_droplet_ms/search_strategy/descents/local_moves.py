@@ -7,9 +7,10 @@ the optimum after 32 trials (-0.013 to 0.009; 2026-11-21, commit 44774d6).
 
 import random
 
-from ..design_spaces import DesignSpaces, SpacePoint
-from ..neighbourhood import Neighbourhood, Point, redraw
-from ..published.decisions import Prober
+from ..design_spaces import DesignSpaces
+from ..published.decisions import Prober, SpacePoint
+from ..published.neighbourhood import Neighbourhood, Point
+from ..redrawing import redraw
 
 
 class LocalMoves:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..design_spaces import SpacePoint
+from ..published.decisions import SpacePoint
 from ..surrogate.trees import VectorTrees, out_of_fold
 
 LEAST_MEASURED = 16

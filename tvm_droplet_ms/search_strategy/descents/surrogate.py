@@ -9,13 +9,12 @@ from threadpoolctl import threadpool_limits
 
 from tvm.s_tir.meta_schedule.profiler import Profiler
 
-from ..candidates import Candidate
-from ..design_spaces import SpacePoint
 from ..drafting.latent_draft import LatentDraft
 from ..explorers.base import SearchContext
-from ..published.decisions import Prober
+from ..published.candidates import Candidate
+from ..published.decisions import Prober, SpacePoint
+from ..published.search import Batch
 from ..surrogate.acquisition import by_expected_improvement
-from .base import Batch
 from .belief import Belief
 from .local_moves import LocalMoves
 from .tried_points import TriedPoints

@@ -3,9 +3,10 @@
 
 import math
 
-from ..candidates import Candidate
-from ..design_spaces import DesignSpaces, SpacePoint
-from ..history import History, mean
+from ..design_spaces import DesignSpaces
+from ..history import History
+from ..published.candidates import Candidate, mean
+from ..published.decisions import SpacePoint
 
 
 class TriedPoints:

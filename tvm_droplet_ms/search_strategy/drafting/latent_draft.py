@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ..design_spaces import DesignSpaces, SpacePoint
-from ..neighbourhood import Point
+from ..design_spaces import DesignSpaces
+from ..published.decisions import SpacePoint
+from ..published.neighbourhood import Point
 from ..surrogate.latent_space import LatentSpace
 
 DRAFT_POINTS = 6000

@@ -12,11 +12,13 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 
 from ..candidates import Replayer
-from ..design_spaces import DesignSpaces, SpacePoint
+from ..design_spaces import DesignSpaces
 from ..drafting.draft import TaskDraft
-from ..history import History, Measured
+from ..history import History
 from ..prior import CostModelPrior
 from ..published import search as published
+from ..published.candidates import Measured
+from ..published.decisions import SpacePoint
 
 
 @dataclass(frozen=True)

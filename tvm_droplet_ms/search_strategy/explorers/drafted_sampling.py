@@ -12,9 +12,9 @@ import numpy as np
 
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..candidates import Candidate
 from ..drafting.draft import TaskDraft
 from ..drafting.latent_draft import LatentDraft
+from ..published.candidates import Candidate
 from .base import Exploration, SearchContext
 
 LEAST_RANDOM = 16

@@ -12,7 +12,8 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel, PyCostModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate
 
-from ..candidates import REPEATED_SUM, Candidate
+from ..candidates import REPEATED_SUM
+from ..published.candidates import Candidate
 from ..published.evolution import Evolution
 from ..screening.soundness import repeated_sum
 from .base import Exploration, Explorer, SearchContext

@@ -9,10 +9,11 @@ import numpy as np
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..candidates import Candidate, Replayer
-from ..design_spaces import SpacePoint
+from ..candidates import Replayer
 from ..history import History
 from ..prior import CostModelPrior
+from ..published.candidates import Candidate
+from ..published.decisions import SpacePoint
 from .base import Exploration, Explorer, SearchContext
 from .drafted_sampling import DraftedSampling
 

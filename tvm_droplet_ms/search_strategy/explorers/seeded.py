@@ -8,9 +8,10 @@ from typing import TypeAlias
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..candidates import Candidate
-from ..design_spaces import DesignSpaces, SpacePoint
+from ..design_spaces import DesignSpaces
+from ..published.candidates import Candidate
 from ..published.decision_kinds import PERFECT_TILE
+from ..published.decisions import SpacePoint
 from .base import Exploration, Explorer, SearchContext
 from .random_sampling import RandomExplorer
 

@@ -8,10 +8,10 @@ from math import prod
 
 from tvm.s_tir import Trace
 
-from ..decisions import Sketch
-from ..design_spaces import DesignSpaces, SpacePoint
-from ..neighbourhood import Point
+from ..design_spaces import DesignSpaces
 from ..published.decision_kinds import PERFECT_TILE
+from ..published.decisions import Sketch, SpacePoint
+from ..published.neighbourhood import Point
 from ..refit import extent_distance, refit_tile
 
 OTHER_SKETCH = 4.0

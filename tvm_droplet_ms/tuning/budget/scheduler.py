@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.s_tir.meta_schedule.task_scheduler import PyTaskScheduler, TaskScheduler
 
-from ...search_strategy.history import mean, valid_secs
+from ...search_strategy.published.candidates import mean, valid_secs
 from .priorities import Priorities
 
 END = -1

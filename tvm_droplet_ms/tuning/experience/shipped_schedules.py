@@ -15,9 +15,9 @@ import tvm_ffi
 
 from tvm.s_tir.meta_schedule.database import Database
 
-from ...search_strategy.history import valid_secs
 from ...search_strategy.known.known_schedules import FIND_FILE, write_schedules
 from ...search_strategy.known.tuned_task import TunedTask
+from ...search_strategy.published.candidates import valid_secs
 from ...session.database import open_database
 
 SHIPPED = Path(__file__).parent / "known_schedules.jsonl"

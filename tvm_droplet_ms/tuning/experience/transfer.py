@@ -9,9 +9,10 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
-from ...search_strategy.design_spaces import DesignSpaces, SpacePoint
+from ...search_strategy.design_spaces import DesignSpaces
 from ...search_strategy.explorers import SearchContext
 from ...search_strategy.known.tuned_task import TunedTask, nearest_points, points_of_same_loops
+from ...search_strategy.published.decisions import SpacePoint
 from ..picks.picks import FirstPicks
 from ..schedules.application import best_records
 

@@ -23,8 +23,8 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult
 from tvm.s_tir.meta_schedule.runner import RunnerFuture, RunnerInput
 from tvm.target import Target
 
-from ...search_strategy.history import mean, valid_secs
 from ...search_strategy.logger import logger
+from ...search_strategy.published.candidates import mean, valid_secs
 
 _DEVICE = "cpu"
 

@@ -14,14 +14,16 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.target import Target
 
 from ...compat.design_space import sound_space
-from ...search_strategy.candidates import Candidate, Replayer
-from ...search_strategy.design_spaces import DesignSpaces, SpacePoint
+from ...search_strategy.candidates import Replayer
+from ...search_strategy.design_spaces import DesignSpaces
 from ...search_strategy.explorers.random_sampling import RandomExploration
 from ...search_strategy.history import History
 from ...search_strategy.known.known_schedules import KnownLike, find_schedules
 from ...search_strategy.known.tuned_task import nearest_points
 from ...search_strategy.logger import logger
 from ...search_strategy.prior import CostModelPrior
+from ...search_strategy.published.candidates import Candidate
+from ...search_strategy.published.decisions import SpacePoint
 from ...search_strategy.screening.executed_work import WorkLimit
 from ...search_strategy.screening.native_vectors import with_native_vectors
 from ...search_strategy.screening.straight_code import CodeLimit

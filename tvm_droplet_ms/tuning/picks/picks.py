@@ -15,8 +15,8 @@ from tvm.s_tir import Schedule, Trace
 from tvm.target import Target
 
 from ...cost_model.training_data import target_text
-from ...search_strategy.design_spaces import SpacePoint
 from ...search_strategy.logger import logger
+from ...search_strategy.published.decisions import SpacePoint
 from .pick_file import StoredPick
 
 NAMED = 3

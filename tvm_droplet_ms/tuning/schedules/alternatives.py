@@ -14,7 +14,7 @@ from tvm_ffi import structural_hash
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from tvm.target import Target
 
-from ...search_strategy.history import is_for_target, valid_secs
+from ...search_strategy.published.candidates import is_for_target, valid_secs
 from .application import database_of
 
 NEAR = 1.1

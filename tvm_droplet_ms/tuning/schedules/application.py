@@ -10,7 +10,7 @@ from tvm_ffi import structural_hash
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from tvm.target import Target
 
-from ...search_strategy.history import is_for_target, mean, valid_secs
+from ...search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ..picks.picks import FirstPicks
 
 _UNMEASURED_SECS = 1.0

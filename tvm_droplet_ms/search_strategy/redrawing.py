@@ -9,24 +9,11 @@ from .factorisations import factorisations
 from .published.neighbourhood import (
     Axis,
     ChoiceAxis,
-    Direction,
     Neighbourhood,
     OrderedAxis,
     Point,
     TileAxis,
 )
-
-__all__ = [
-    "Axis",
-    "ChoiceAxis",
-    "Direction",
-    "Neighbourhood",
-    "OrderedAxis",
-    "Point",
-    "TileAxis",
-    "redraw",
-    "redraw_axis",
-]
 
 
 def redraw(neighbourhood: Neighbourhood, point: Point, generator: random.Random) -> Point:
