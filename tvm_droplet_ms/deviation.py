@@ -80,13 +80,13 @@ def deviation(found: Array, expected: Array, scales: Array | None = None) -> flo
     Returns
     -------
     deviation : float
-        The largest of ``|found - expected| / scale``. Infinite where the shapes differ, or the
-        types of integers, only one is finite somewhere, they differ where the scale is 0, or
+        The largest of ``|found - expected| / scale``. Infinite where the shapes or the types
+        differ, only one is finite somewhere, they differ where the scale is 0, or
         booleans or integers of 32 or 64 bits differ: they are identifiers, indices and counts.
         Integers of 8 bits are often quantized numbers, and have a scale.
     """
     found, expected = np.asarray(found), np.asarray(expected)
-    if found.shape != expected.shape or _are_other_types(found.dtype, expected.dtype):
+    if found.shape != expected.shape or found.dtype != expected.dtype:
         return float("inf")
     if not expected.size:
         return 0.0
@@ -158,11 +158,6 @@ def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) 
     result: Array = np.where(is_bounded, NOISE * ratios * scales, np.inf)
     # Where the whole output is 0 there is no scale.
     return np.maximum(result, NOISE * largest)
-
-
-def _are_other_types(found: "np.dtype[Any]", expected: "np.dtype[Any]") -> bool:
-    """Whether one is an integer or a boolean, and the other is not of that type."""
-    return (found.kind in "iub" or expected.kind in "iub") and found != expected
 
 
 def _is_exact(dtype: "np.dtype[Any]") -> bool:

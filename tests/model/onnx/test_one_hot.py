@@ -30,3 +30,16 @@ def test_it_is_right_in_its_own_type(axis, kind):
     for (actual,) in (run(made, x=INDICES), run_imported(made, INDICES)):
         assert actual.dtype == kind
         np.testing.assert_array_equal(actual, expected)
+
+
+def test_an_index_that_is_an_output_too():
+    """Its shape is known as that of an output, and not as one of the values between."""
+    nodes = [node("Mod", "x seven", "m"), node("OneHot", "m depth values")]
+    inputs = [value("x", [2, 3], TensorProto.INT64)]
+    outputs = [value("m", [2, 3], TensorProto.INT64), value("y", [2, 3, 7])]
+    constants = {"seven": np.array(7), "depth": np.array(7), "values": np.array([0, 1], "float32")}
+    made = prepare_onnx(model(nodes, inputs, outputs, **constants))
+    indices = np.array([[0, 8, 20], [6, 7, 3]])
+    _, one_hot = run_imported(made, indices)
+    assert one_hot.dtype == "float32"
+    np.testing.assert_array_equal(one_hot, np.eye(7, dtype="float32")[indices % 7])

@@ -126,7 +126,15 @@ class Judgement:
         try:
             wide = kernels.variant(in_float64(self._mod), partial(lower, is_reference=True))
             run = with_wide_inputs(wide.compile())
-            return {number: run(self._check.inputs[number]) for number in numbers}
+            return {
+                number: [
+                    found.astype(expected.dtype)
+                    for found, expected in zip(
+                        run(self._check.inputs[number]), self._check.expected[number], strict=True
+                    )
+                ]
+                for number in numbers
+            }
         except Exception as error:
             logger.info("no float64 run: %s", (str(error).splitlines() or [""])[0])
             return {}

@@ -158,7 +158,7 @@ class OnnxGraph:
                 dimension.dim_value = extent
         graph = self._onnx.shape_inference.infer_shapes(copy).graph
         shapes = {}
-        for value in [*graph.input, *graph.value_info]:
+        for value in [*graph.input, *graph.value_info, *graph.output]:
             dimensions = value.type.tensor_type.shape.dim
             if dimensions and all(each.HasField("dim_value") for each in dimensions):
                 shapes[value.name] = tuple(each.dim_value for each in dimensions)
