@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.tuning import frontends
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.imported import InputSpec
 from tvm_droplet_ms.tuning.frontends.integer_inputs import IntegerUse
@@ -243,3 +244,11 @@ class TestTorch:
         path.write_bytes(b"nothing")
         with pytest.raises(ModelError, match="noise.pt2' is no file of torch.export.save"):
             import_model(path)
+
+
+def test_a_file_without_the_package_onnx_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"")
+    monkeypatch.setattr(frontends, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"needs the package onnx: pip install 'tvm-droplet-ms"):
+        import_model(str(path))

@@ -315,14 +315,18 @@ def test_task_that_no_schedule_can_change_is_not_sampled():
     mod = tvm.IRModule({"main": te.create_prim_func([data, topi.cumsum(data, axis=0)])})
     empty = te.placeholder((0, 6), name="empty")
     none = tvm.IRModule({"main": te.create_prim_func([empty, topi.nn.relu(empty)])})
+    some = te.placeholder((te.var("rows", "int64"), 6), name="some")
+    late = tvm.IRModule({"main": te.create_prim_func([some, topi.nn.relu(some)])})
     tasks = [
         ms.ExtractedTask("blockless", mod, TARGET, [mod], 1),
         ms.ExtractedTask("nothing", none, TARGET, [none], 1),
+        ms.ExtractedTask("late", late, TARGET, [late], 1),
     ]
     assert not any(map(is_tunable, tasks))
     picks = pick_schedules(tasks, workers=FailingWorkers("crash"), **QUICK)
     assert "without blocks" in picks.unscheduled["blockless"]
-    assert "extent" in picks.unscheduled["nothing"]
+    assert "extent of it is 0" in picks.unscheduled["nothing"]
+    assert "run time" in picks.unscheduled["late"]
 
 
 def test_notes_name_a_few_of_the_tasks_of_a_reason():

@@ -29,6 +29,8 @@ def why_not_schedulable(function: PrimFunc) -> str | None:
         return "it is written without blocks, which schedules work on"
     if any(_is_empty(param) for param in function.params):
         return "an extent of it is 0"
+    if any(not isinstance(extent, IntImm) for param in function.params for extent in _shape(param)):
+        return "an extent of it is known at run time only"
     return None
 
 
@@ -42,6 +44,9 @@ def has_root_block(function: PrimFunc) -> bool:
     return bool(blocks)
 
 
+def _shape(param: Any) -> tuple[Any, ...]:
+    return tuple(getattr(param, "shape", None) or ())
+
+
 def _is_empty(param: Any) -> bool:
-    shape = getattr(param, "shape", None) or ()
-    return any(isinstance(extent, IntImm) and int(extent) == 0 for extent in shape)
+    return any(isinstance(extent, IntImm) and int(extent) == 0 for extent in _shape(param))

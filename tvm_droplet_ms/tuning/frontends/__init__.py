@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from tvm.ir import IRModule
@@ -88,6 +89,9 @@ def _import_file(
         _refuse_dims(dims)
         _refuse_constants(constants)
         return import_torch(load_exported_program(path), None, shapes, threads)
+    # TVM's own importer, which the next import loads, raises without it.
+    if find_spec("onnx") is None:
+        raise ModelError("an ONNX model needs the package onnx: pip install 'tvm-droplet-ms[onnx]'")
     from .onnx import import_onnx, load_onnx
 
     model = load_onnx(path)

@@ -39,9 +39,10 @@ def load_onnx(path: str) -> "onnx.ModelProto":
     Raises
     ------
     ModelError
-        If the package ``onnx`` is missing, or the file holds no ONNX model.
+        If the file holds no ONNX model.
     """
-    onnx = _onnx()
+    import onnx
+
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
@@ -165,14 +166,6 @@ def _failing_node(error: BaseException) -> Any:
         if frame.f_code.co_name == "_construct_nodes":
             return frame.f_locals.get("node")
     return None
-
-
-def _onnx() -> Any:
-    try:
-        import onnx
-    except ImportError as error:
-        raise ModelError("an ONNX model needs the package onnx: pip install onnx") from error
-    return onnx
 
 
 def _first_line(error: BaseException) -> str:
