@@ -18,6 +18,7 @@ from ..search_strategy.prior import find_prior
 from ..session.roofline import measure_machine
 from ..session.stop import StopRequest
 from .budget.batch_size import batch_size
+from .budget.ending import GRACE_SECS
 from .budget.priorities import Priorities
 from .budget.tuning_run import TuningRun, tune_tasks_by_clock
 from .budget.whole_batches import in_whole_batches
@@ -39,10 +40,6 @@ from .schedules.inside_choice import kept_choice
 from .watch import Watch, know_records
 
 logger = logging.getLogger(__name__)
-
-GRACE_SECS = 7.0
-"""The seconds that compiling may go on after the end of the time: a model without an executable is
-worth nothing."""
 
 
 class KernelTuner:

@@ -13,6 +13,10 @@ than some seconds."""
 QUICK_SECS = 0.3
 """What the fewest runs may take where no time is left: a single run is often twice too long."""
 
+GRACE_SECS = 7.0
+"""The seconds that a first executable may take beyond the time: a model without one is worth
+nothing."""
+
 SPARE_BUILDS = 0.3
 """What the last executable may take longer than the share of the first one that is built again."""
 

@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from ...session.errors import ModelError, TooLateError
 from ...session.roofline import naive_secs
 from ...session.stop import StopRequest
+from ..budget.ending import GRACE_SECS
 from ..compile.compiled_model import CompiledModel
 from ..compile.lowering import lower
 from ..frontends.imported import Locate
@@ -34,10 +35,6 @@ Prepare = Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
 
 SEARCH_SHARE = 0.5
 """The share of the time that is left in which what changes the outputs is looked for."""
-
-
-GRACE_SECS = 7.0
-"""What a run without schedules may take beyond the deadline: nothing else can be handed over."""
 
 
 @dataclass(frozen=True)
