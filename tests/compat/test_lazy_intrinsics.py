@@ -668,7 +668,7 @@ def test_backend_of_target(monkeypatch, target, host_triple, modules):
     loaded, imported = [], []
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
-    monkeypatch.setattr(lazy_intrinsics, "llvm_get_system_triple", lambda: host_triple)
+    monkeypatch.setattr(intrinsic_modules, "llvm_get_system_triple", lambda: host_triple)
     monkeypatch.setattr(lazy_intrinsics, "_load", loaded.append)
     monkeypatch.setattr(
         lazy_intrinsics, "importlib", SimpleNamespace(import_module=imported.append)

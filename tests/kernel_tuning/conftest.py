@@ -6,6 +6,7 @@ from made_up_measuring import GOOD_SECS, SharedPool, StubBuilder, StubRunner
 
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.kernel_tuning import choice, kernel_run
+from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
 from tvm_droplet_ms.kernel_tuning.check import verification
 
 
@@ -25,7 +26,7 @@ def measuring(monkeypatch, shared_pool):
 
     def replace(results=tuple(RunnerResult([secs], None) for secs in GOOD_SECS), error=None):
         monkeypatch.setattr(
-            kernel_run,
+            kernel_measuring,
             "fast_measure",
             lambda *_, **__: {"builder": StubBuilder(error), "runner": StubRunner(results)},
         )

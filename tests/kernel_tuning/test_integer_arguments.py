@@ -8,7 +8,8 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.kernel_tuning import kernel_run, tune_kernel
+from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
+from tvm_droplet_ms.kernel_tuning import tune_kernel
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.kernel_tuning.check.arguments import (
@@ -83,14 +84,14 @@ def test_a_gather_is_measured_without_crashes(tmp_path, monkeypatch):
 
 def test_given_values_reach_the_measuring(tmp_path, measuring, monkeypatch):
     """Also those that are no indices."""
-    allocated, stub = [], kernel_run.fast_measure
+    allocated, stub = [], kernel_measuring.fast_measure
 
     def measure(target, *, f_alloc_argument, **options):
         described = [info.as_json() for info in ArgInfo.from_entry_func(mod, remove_preproc=True)]
         allocated.extend(f_alloc_argument(tvm.cpu(), described, 1)[0])
         return stub(target, **options)
 
-    monkeypatch.setattr(kernel_run, "fast_measure", measure)
+    monkeypatch.setattr(kernel_measuring, "fast_measure", measure)
     mod = kernel(TABLE, ROWS, topi.gather(TABLE, 1, ROWS))
     table = np.arange(13 * 17, dtype="float32").reshape(13, 17)
     tune(mod, tmp_path, inputs={"rows": np.full((13, 5), 16), "table": table})

@@ -22,7 +22,8 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.kernel_tuning import KernelError, KernelInterrupted, kernel_run, tune_kernel
+from tvm_droplet_ms.kernel_tuning import KernelError, KernelInterrupted, tune_kernel
+from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
 from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.kernel_tuning.records import RECORDS
 from tvm_droplet_ms.measure import PromptRunner, TaskFailed, fast_measure
@@ -85,7 +86,7 @@ def test_kernels_that_hang_crash_and_run_out_of_memory(tmp_path, monkeypatch, me
         parts["runner"] = PromptRunner(timeout_sec=5.0, f_run_evaluator=with_faults(tmp_path))
         return parts
 
-    monkeypatch.setattr(kernel_run, "fast_measure", measure)
+    monkeypatch.setattr(kernel_measuring, "fast_measure", measure)
     result = tune(tmp_path / "logs", trials=6)
     shown = str(result)
     assert "1 failed: PromptRunner: killed after 5 s, its time limit" in shown

@@ -5,7 +5,8 @@ import pytest
 
 from tvm import te
 from tvm.script import tirx as T
-from tvm_droplet_ms.kernel_tuning import KernelError, kernel_run, tune_kernel
+from tvm_droplet_ms.kernel_tuning import KernelError, tune_kernel
+from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
 from tvm_droplet_ms.kernel_tuning.faults import nothing_measured
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target
@@ -58,7 +59,7 @@ def test_a_target_that_cannot_be_built_for_is_refused(target, words, tmp_path, m
     """The linker refused it, once for each trial, and an unknown CPU got code for any CPU."""
     if cpu_target("llvm", 1).attrs["mtriple"].startswith("aarch64"):
         target = target | ({"mtriple": "x86_64-linux-gnu"} if "mtriple" in target else {})
-    monkeypatch.setattr(kernel_run, "fast_measure", lambda *_, **__: pytest.fail("it builds"))
+    monkeypatch.setattr(kernel_measuring, "fast_measure", lambda *_, **__: pytest.fail("it builds"))
     with pytest.raises(KernelError, match=words):
         tune_kernel(rows(4), target=target, trials=2, work_dir=tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
