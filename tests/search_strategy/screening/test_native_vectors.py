@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tvm
-from tvm import te
-from tvm.s_tir import Schedule
+from tvm import te, topi
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 from tvm.tirx import ForKind
@@ -89,6 +89,16 @@ def test_an_elementwise_block_keeps_its_vectors():
     schedule.vectorize(schedule.get_loops(schedule.get_sblock("out"))[1])
     assert NativeVectors().apply(schedule)
     assert vectors(schedule) == [49]
+
+
+def test_a_kernel_without_blocks_stays_as_it_is():
+    data = te.placeholder((4, 24), name="data")
+    mod = tvm.IRModule({"main": te.create_prim_func([data, topi.cumsum(data, axis=1)])})
+    schedule = Schedule(mod)
+    with pytest.raises(ScheduleError):
+        schedule.get_sblock("root")
+    assert NativeVectors().apply(schedule)
+    tvm.ir.assert_structural_equal(schedule.mod, mod)
 
 
 def test_only_postprocessors_of_cpus_get_it():

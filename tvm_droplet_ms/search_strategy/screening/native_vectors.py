@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from tvm import DataType
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV
 from tvm.target import Target
 from tvm.tirx import ForKind, IntImm, IterVar
@@ -40,7 +40,7 @@ class NativeVectors:
 
     def apply(self, schedule: Schedule) -> bool:
         """Split the vectors of a schedule; returns False to refuse it."""
-        for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        for block in _blocks(schedule):
             for loop in schedule.get_loops(block):
                 node = schedule.get(loop)
                 if node.kind != ForKind.VECTORIZED or not isinstance(node.extent, IntImm):
@@ -105,6 +105,15 @@ def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
             for postproc in postprocs
         )
     )
+
+
+def _blocks(schedule: Schedule) -> list[SBlockRV]:
+    """The blocks that a schedule works on; none where they lie in no block ``root``."""
+    try:
+        root = schedule.get_sblock("root")
+    except ScheduleError:
+        return []
+    return list(schedule.get_child_blocks(root))
 
 
 def _is_reduction(schedule: Schedule, block: SBlockRV) -> bool:

@@ -26,7 +26,7 @@ from ...compat.design_space import sound_space
 from ...cost_model.training_data import target_text
 from ...search_strategy.logger import logger
 from ...session.roofline import MachineRates, measure_machine, task_bound
-from ..picks.first_picks import is_tunable
+from ..picks.first_picks import is_scheduled, why_not_tunable
 from ..schedules.application import best_records
 from .priorities import Priorities, Stake
 from .scheduler import ClockScheduler, TaskEffort, TellClock, TuningClock
@@ -217,11 +217,15 @@ def _with_bounds(
 ) -> tuple[list[ExtractedTask], list[float]]:
     """The tasks that can be tuned, and their rooflines in seconds."""
     tunable, bounds = [], []
-    for task in filter(is_tunable, tasks):
-        bound = task_bound(task.dispatched[0], rates)
+    for task in tasks:
+        if is_scheduled(task):
+            continue
+        reason = why_not_tunable(task)
+        bound = None if reason else task_bound(task.dispatched[0], rates)
         if bound is None:
             # TVM's scheduler counts the work of each task too, and fails with all of them.
-            logger.warning("%s: TVM cannot count its work, so that it is not tuned", task.task_name)
+            reason = reason or "TVM cannot count its work"
+            logger.warning("%s is not tuned: %s", task.task_name, reason)
             continue
         tunable.append(task)
         bounds.append(bound)

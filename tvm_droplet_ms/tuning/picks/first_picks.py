@@ -44,14 +44,16 @@ AHEAD = 4
 
 def is_tunable(task: ExtractedTask) -> bool:
     """True if a schedule may change a task; TVM refuses to tune one that has a schedule."""
-    return not _is_scheduled(task) and _why_not(task) is None
+    return not is_scheduled(task) and why_not_tunable(task) is None
 
 
-def _is_scheduled(task: ExtractedTask) -> bool:
+def is_scheduled(task: ExtractedTask) -> bool:
+    """True if a task has a schedule already."""
     return bool((task.mod.attrs or {}).get("tirx.is_scheduled", False))
 
 
-def _why_not(task: ExtractedTask) -> str | None:
+def why_not_tunable(task: ExtractedTask) -> str | None:
+    """Why no schedule can change a task, for a user to read; None where one can."""
     return why_not_schedulable(task.dispatched[0]["main"])
 
 
@@ -116,8 +118,8 @@ def pick_schedules(
     for name, value in (("most", most), ("least", least)):
         if value < 1:
             raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
-    tasks = [task for task in tasks if not _is_scheduled(task)]
-    reasons = {str(task.task_name): _why_not(task) for task in tasks}
+    tasks = [task for task in tasks if not is_scheduled(task)]
+    reasons = {str(task.task_name): why_not_tunable(task) for task in tasks}
     tasks = [task for task in tasks if is_tunable(task)]
     rates = measure_machine() if rates is None else rates
     bounds = [task_bound(task.dispatched[0], rates) or 0.0 for task in tasks]
