@@ -30,7 +30,6 @@ from .published.search import SearchRun
 from .published.strategy import DropletSearch as PublishedSearch
 from .screening.executed_work import WorkLimit
 from .screening.native_vectors import with_native_vectors
-from .screening.straight_code import CodeLimit
 from .search import DropletSearch
 
 EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
@@ -147,7 +146,7 @@ class DropletStrategy(StrategyLifecycle):
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
         postprocs = with_native_vectors(task.postprocs, task.target)
-        checks = [*postprocs, limit, CodeLimit()]
+        checks = [*postprocs, limit]
         replayer = Replayer(task.mod, checks, generator, task.num_threads)
         spaces = DesignSpaces(traces)
         context = SearchContext(

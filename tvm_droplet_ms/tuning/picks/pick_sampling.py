@@ -26,7 +26,6 @@ from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decisions import SpacePoint
 from ...search_strategy.screening.executed_work import WorkLimit
 from ...search_strategy.screening.native_vectors import with_native_vectors
-from ...search_strategy.screening.straight_code import CodeLimit
 from .diverse import choose_different
 from .picks import FirstPick, last_line
 from .plain_schedule import plain_schedule
@@ -176,7 +175,7 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     schedules = context.generate_design_space()
     limit = WorkLimit(request.mod, (schedule.mod for schedule in schedules))
     postprocs = with_native_vectors(context.space_generator.postprocs or [], request.target)
-    checks = [*postprocs, limit, CodeLimit()]
+    checks = [*postprocs, limit]
     replayer = Replayer(request.mod, checks, random.Random(request.seed))
     history = History(request.mod, request.target)
     spaces = DesignSpaces([schedule.trace for schedule in schedules])
@@ -192,7 +191,7 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     candidates = candidates or sampling.ask(count)
     # No rule of TVM's vectorizes a reduction over outer axes, such as a mean in NHWC.
     plain = None if model is None else plain_schedule(request.mod)
-    if plain is not None and all(check.apply(plain) for check in (limit, CodeLimit())):
+    if plain is not None and limit.apply(plain):
         candidates.append(Candidate.from_schedule(plain))
     candidates = list({candidate.module: candidate for candidate in candidates}.values())
     if not candidates:
