@@ -230,6 +230,22 @@ def test_closing_does_not_wait_for_tasks(surroundings, make_pool):
     assert kinds == ["closed"] * 4
 
 
+def test_dropped_tasks_fail_and_their_files_stay(surroundings, make_pool):
+    pool = make_pool(2)
+    pids(pool, 1)
+    kept = pathlib.Path(pool.directory) / "kept"
+    kept.write_text("a")
+    hanging = [pool.submit(1000, measuring.hang_with_children) for _ in range(4)]
+    assert eventually(lambda: len(surroundings.processes()) >= 7)
+    start = time.monotonic()
+    pool.drop_tasks()
+    kinds = [kind for kind, _ in outcomes(hanging)]
+    assert kinds == ["machinery"] * 4 and time.monotonic() - start < PATIENCE_SECS
+    assert pids(pool, 1) and kept.read_text() == "a"
+    pool.close()
+    surroundings.assert_nothing_is_left()
+
+
 def test_dropped_pool_ends(surroundings):
     pool = WorkerPool(1)
     outcome(pool.submit(20, measuring.echo, 1))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The error of ``tune``."""
 
+from collections.abc import Sequence
+
 
 class ModelError(ValueError):
     """The argument cannot be tuned. The message names it and says what to pass."""
@@ -8,3 +10,19 @@ class ModelError(ValueError):
 
 class TooLateError(ModelError):
     """The time was too short for an executable."""
+
+
+class LateKernelsError(TooLateError):
+    """Kernels whose code takes the compiler longer than there is time for.
+
+    Parameters
+    ----------
+    names : Sequence[str]
+        Their functions' names.
+    message : str
+        As for ``TooLateError``.
+    """
+
+    def __init__(self, names: Sequence[str], message: str) -> None:
+        super().__init__(message)
+        self.names = tuple(names)

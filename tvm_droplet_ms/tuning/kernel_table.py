@@ -4,21 +4,17 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from tvm_ffi import get_global_func, structural_hash
+from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
-from tvm.tirx import PrimFunc
 
 from ..model.kernels.winograd.convolution_kernels import implementation_of
 from ..session.roofline import MachineRates, task_bound, task_work
 from .model_kernels import ModelKernels
 from .result import KernelRow
-from .schedules.application import count_trials, is_made_up
-
-_PACKED = "_prepacked"
-"""The suffix of a function whose weights SplitLayoutRewritePreproc packs."""
+from .schedules.application import count_trials, is_made_up, workloads_of
 
 
 def kernel_rows(
@@ -127,16 +123,10 @@ def secs_by_workload(
     secs : dict[int, list[float]]
         By the structural hash of the workload: the seconds of all its functions in each run.
     """
-    normalize = get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
     secs: dict[int, list[float]] = {}
-    for variable, function in lowered.functions_items():
-        if not isinstance(function, PrimFunc):
-            continue
-        for name in (variable.name_hint, variable.name_hint + _PACKED):
-            if name in kernel_secs:
-                key = structural_hash(normalize(function))
-                before = secs.get(key, [0.0] * len(kernel_secs[name]))
-                secs[key] = [a + b for a, b in zip(before, kernel_secs[name], strict=True)]
+    for name, key in workloads_of(lowered, kernel_secs).items():
+        before = secs.get(key, [0.0] * len(kernel_secs[name]))
+        secs[key] = [a + b for a, b in zip(before, kernel_secs[name], strict=True)]
     return secs
 
 

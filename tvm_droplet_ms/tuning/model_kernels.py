@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of a prepared model: their tasks, their schedules, and what is compiled of them."""
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
+from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from tvm.target import Target
@@ -19,9 +21,15 @@ from .compile.lowering import ModelBuilder, lower
 from .experience.experience import Experience
 from .picks.first_picks import Pace, pick_schedules
 from .picks.pick_workers import PickWorkers
-from .picks.picks import FirstPicks
+from .picks.picks import FirstPick, FirstPicks
 from .schedules.alternatives import NEAR
-from .schedules.application import by_workload, database_of, database_to_apply
+from .schedules.application import (
+    best_records,
+    by_workload,
+    database_of,
+    database_to_apply,
+    workloads_of,
+)
 
 LowerGraph = Callable[[IRModule, Target], IRModule]
 
@@ -123,10 +131,34 @@ class ModelKernels:
             if structural_hash(task.dispatched[0]) not in self.chosen
         }
 
-    def compile(self, schedules: Database | None = None) -> CompiledModel:
-        """Compile the model with some schedules; None for the best that are known."""
+    def compile(
+        self, schedules: Database | None = None, late_at: float = math.inf
+    ) -> CompiledModel:
+        """Compile the model with some schedules; None for the best that are known.
+
+        ``late_at`` is that of ``KernelObjects.compile``.
+        """
         schedules = self.schedules() if schedules is None else schedules
-        return CompiledModel(self._builder.build(self.lowered, schedules))
+        return CompiledModel(self._builder.build(self.lowered, schedules, late_at))
+
+    def leave(self, names: Collection[str]) -> list[str]:
+        """Leave the picks of some functions' tasks; returns the tasks' names.
+
+        The tasks may be measured with other schedules. One whose schedule was measured is not
+        scheduled any more. What packs a weight is no kernel of the graph: where nothing else is
+        named, all tasks are left.
+        """
+        found = set(workloads_of(self.lowered, names).values())
+        left = [
+            task for task in self.tasks if not found or structural_hash(task.dispatched[0]) in found
+        ]
+        measured = best_records(self._database, self._target)
+        for task in left:
+            mod = task.dispatched[0]
+            if structural_hash(mod) in measured:
+                self.untouched.add(str(task.task_name))
+            self.picks.keep(FirstPick(mod, Schedule(mod).trace, (), ()), self._target)
+        return [str(task.task_name) for task in left]
 
     def variant(self, graph: IRModule, lower_graph: LowerGraph) -> "ModelKernels":
         """The kernels of another graph of the same model, without schedules."""

@@ -15,7 +15,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.target import Target
-from tvm_droplet_ms.session.errors import TooLateError
+from tvm_droplet_ms.session.errors import LateKernelsError, TooLateError
 from tvm_droplet_ms.session.roofline import NAIVE_RATE, naive_secs
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning import ModelError, model_tuning, tune
@@ -82,7 +82,7 @@ class MadeUpKernels:
                 database.commit_tuning_record(record)
         return database
 
-    def compile(self, schedules=None):
+    def compile(self, schedules=None, late_at=float("inf")):
         self.builds += 1
         records = (self.schedules() if schedules is None else schedules).get_all_tuning_records()
         off = self.error
@@ -142,6 +142,29 @@ class TestSchedules:
 
 def _name(kernels, record):
     return kernels.tasks[int(record.workload.mod["main"].attrs["number"])].task_name
+
+
+class LateKernels(MadeUpKernels):
+    """Kernels of which one takes the compiler too long with its schedule."""
+
+    def compile(self, schedules=None, late_at=float("inf")):
+        if "k1" not in self.untouched:
+            raise LateKernelsError(["k1"], f"late at {late_at}")
+        return super().compile(schedules)
+
+    def leave(self, names):
+        self.untouched.update(names)
+        return list(names)
+
+
+def test_a_kernel_that_is_not_compiled_in_time_loses_its_schedule():
+    mod, notes, kernels = IRModule({}), [], LateKernels(3)
+    agreeing = Agreement(mod, [], check(), Parts(), notes.append)
+    made = agreeing.first(lambda _: (mod, kernels), StopRequest(5.0))
+    assert check().agrees(made.compiled) and kernels.untouched == {"k1"}
+    assert notes == [
+        "the first schedules of k1 took the compiler too long for the time, and were left"
+    ]
 
 
 def adding(name, error):
@@ -226,7 +249,7 @@ class TestPasses:
         mod, notes = IRModule({}).with_attr("error", 0.0), []
         nothing = OutputCheck(Reference("NumPy", lambda x: [0 * x[0]]), ((X,),), ([0 * X],), 1e-4)
         kernels = SimpleNamespace(
-            compile=lambda: lambda inputs: [0 * inputs[0]], schedules=MemoryDatabase
+            compile=lambda **_: lambda inputs: [0 * inputs[0]], schedules=MemoryDatabase
         )
         agreeing = Agreement(mod, [], nothing, Parts(), notes.append)
         agreeing.first(lambda _: (mod, kernels), StopRequest())
@@ -307,7 +330,7 @@ class TestTune:
     ):
         true_build = model_tuning.ModelKernels.compile
 
-        def compile_wrongly(kernels, schedules=None):
+        def compile_wrongly(kernels, schedules=None, late_at=None):
             # Compiles another model for as long as the kernel has a schedule.
             schedules = kernels.schedules() if schedules is None else schedules
             if len(schedules):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Object files of kernels, packed weights and models that are built of them."""
 
+import time
 from concurrent.futures import Future
 
 import numpy as np
@@ -11,7 +12,7 @@ from tvm import relax, te
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.measure.pool import TaskFailed
-from tvm_droplet_ms.session.errors import TooLateError
+from tvm_droplet_ms.session.errors import LateKernelsError, TooLateError
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.compile import kernel_objects
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
@@ -116,6 +117,26 @@ class TestKernelObjects:
         assert list(objects.compile(functions)) == ["slow"]
         assert len(pool.futures) == 1
 
+    def test_what_is_late_is_named_and_begun_anew(self):
+        pool = WaitingPool()
+        objects = KernelObjects(TARGET, pool)
+        functions = {"quick": add(1.0), "slow": add(3.0), "next": add(4.0)}
+        objects.begin(functions)
+        pool.futures[0].set_result(None)
+        with pytest.raises(LateKernelsError, match="1 of 3 kernels were compiled") as raised:
+            objects.compile(functions, late_at=time.monotonic())
+        assert raised.value.names == ("slow", "next") and pool.drops == 1
+        objects.begin(functions)
+        assert len(pool.futures) == 5
+
+    def test_a_slow_kernel_is_named_where_it_can_be_left(self):
+        functions = {"one": add(1), "two": add(2)}
+        with pytest.raises(LateKernelsError) as raised:
+            KernelObjects(TARGET, FailingPool("timeout")).compile(functions, time.monotonic() + 60)
+        assert raised.value.names == ("one", "two")
+        with pytest.raises(RuntimeError, match="the kernel one cannot be compiled"):
+            KernelObjects(TARGET, FailingPool("timeout")).compile(functions)
+
     def test_what_was_begun_is_not_begun_again(self):
         pool = WaitingPool()
         objects = KernelObjects(TARGET, pool)
@@ -138,6 +159,10 @@ class WaitingPool:
 
     def __init__(self):
         self.futures = []
+        self.drops = 0
+
+    def drop_tasks(self):
+        self.drops += 1
 
     def submit(self, timeout, function, *arguments):
         self.futures.append(Future())

@@ -127,6 +127,12 @@ class WorkerPool:
         payload = dump(getattr(function, "__name__", "function"), (function, arguments))
         return self._running_server().submit(payload, timeout, fresh)
 
+    def drop_tasks(self) -> None:
+        """End the tasks that run or wait: they fail. ``directory`` stays, for the next task."""
+        with self._lock:
+            if self._server is not None:
+                self._server.kill()
+
     def close(self) -> None:
         """End the workers and delete ``directory``. Another task starts them again."""
         with self._lock:
@@ -201,6 +207,10 @@ class _Server:
 
     def submit(self, payload: bytes, timeout: float, fresh: bool) -> "Future[Any]":
         return self._client.send(payload, timeout, fresh)
+
+    def kill(self) -> None:
+        self._program.kill()
+        self._program.wait()
 
     def close(self) -> None:
         self._client.close()

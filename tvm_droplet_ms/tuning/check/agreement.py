@@ -2,6 +2,7 @@
 """Executables whose outputs agree with the reference, without what changes them."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from ...session.errors import ModelError, TooLateError
+from ...session.errors import LateKernelsError, ModelError, TooLateError
 from ...session.roofline import naive_secs
 from ...session.stop import StopRequest
 from ..budget.ending import GRACE_SECS
@@ -21,6 +22,7 @@ from ..compile.lowering import lower
 from ..frontends.imported import Locate
 from ..model_kernels import ModelKernels
 from ..parts import Parts
+from ..picks.picks import NAMED
 from ..schedules.application import by_workload
 from .diagnosis import SearchClock, TooLate, first_change
 from .guarded_passes import NamedPass, guarded
@@ -32,6 +34,11 @@ logger = logging.getLogger(__name__)
 
 Prepare = Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
 """Prepares the imported module with some passes: the graph, and its kernels with schedules."""
+
+AGAIN_SECS = 3.0
+"""The seconds before the deadline at which kernels that are not compiled lose their schedules: with
+the grace beyond it, there are 10 for compiling them without. Half of the time is always left to the
+schedules."""
 
 SEARCH_SHARE = 0.5
 """The share of the time that is left in which what changes the outputs is looked for."""
@@ -66,7 +73,8 @@ class Agreement:
     (``Judgement``)? Is TVM's import another function already? Do the kernels agree without
     schedules? Then schedules are at fault, and bisection finds which; otherwise graph passes are.
     Where the time is too short for an answer, all schedules or all passes are left out. A graph
-    pass that raises is left out at once (``guarded``).
+    pass that raises is left out at once (``guarded``), and so is the first schedule of a
+    kernel that is not compiled in time.
 
     Parameters
     ----------
@@ -101,6 +109,7 @@ class Agreement:
         self._note = note
         self._judgement = Judgement(mod, check, locate)
         self._right: dict[int, TuningRecord] = {}
+        self._deadline = math.inf
 
     def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
         """Prepare and build, without what makes the outputs differ.
@@ -124,6 +133,7 @@ class Agreement:
             find an executable whose outputs agree.
         """
         skipped: list[str] = []
+        self._deadline = stop.deadline
         made = self._make(prepare, skipped)
         while not (self.agrees(made.compiled) or self._is_rounding(made, stop)):
             late = stop.earlier((1 - SEARCH_SHARE) * stop.left)
@@ -198,7 +208,12 @@ class Agreement:
     def _make(self, prepare: Prepare, skipped: Collection[str]) -> Executable:
         graph, kernels = prepare([step for name, step in self._passes if name not in skipped])
         start = time.monotonic()
-        compiled = self._compile(kernels)
+        try:
+            with self._parts("compile"):
+                compiled = kernels.compile(late_at=_late_at(self._deadline))
+        except LateKernelsError as error:
+            self._note(_left(kernels.leave(error.names)))
+            compiled = self._compile(kernels)
         return Executable(graph, kernels, compiled, time.monotonic() - start)
 
     def _is_rounding(self, made: Executable, stop: StopRequest) -> bool:
@@ -280,3 +295,17 @@ class Agreement:
         if agrees(len(passes)):
             return ""
         return passes[first_change(len(passes), agrees)][0]
+
+
+def _late_at(deadline: float) -> float:
+    now = time.monotonic()
+    return max(deadline - AGAIN_SECS, (now + deadline + GRACE_SECS) / 2)
+
+
+def _left(names: Sequence[str]) -> str:
+    """A sentence about kernels whose schedules took the compiler too long."""
+    others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
+    return (
+        f"the first schedules of {', '.join(names[:NAMED])}{others} took the compiler too long for "
+        "the time, and were left"
+    )

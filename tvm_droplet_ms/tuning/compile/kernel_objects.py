@@ -18,10 +18,13 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ...measure.pool import TaskFailed, WorkerPool
-from ...session.errors import TooLateError
+from ...session.errors import LateKernelsError, TooLateError
 
 TIMEOUT_SECS = 300.0
 """The seconds that a worker may take for one kernel."""
+
+PATIENCE, LEAST_PATIENCE_SECS = 0.3, 4.0
+"""The share of the time, and the least of it, that one kernel may take where it can be left out."""
 
 
 class KernelObjects:
@@ -56,13 +59,18 @@ class KernelObjects:
         """A directory that lasts as long as this object."""
         return Path(self._folder.name)
 
-    def compile(self, functions: Mapping[str, PrimFunc]) -> dict[str, Path]:
+    def compile(
+        self, functions: Mapping[str, PrimFunc], late_at: float = math.inf
+    ) -> dict[str, Path]:
         """Compile functions that were not compiled before.
 
         Parameters
         ----------
         functions : Mapping[str, PrimFunc]
             Scheduled functions, by the names of their symbols.
+        late_at : float
+            The moment of ``time.monotonic`` at which what is not compiled is given up. A function
+            that takes a large share of the time until then is given up before.
 
         Returns
         -------
@@ -71,49 +79,65 @@ class KernelObjects:
 
         Raises
         ------
+        LateKernelsError
+            If functions were given up.
         TooLateError
             If the deadline passes. What was begun goes on.
         RuntimeError
             If the compiler ends or does not come to an end. Names the function. Errors of TVM are
             passed on.
         """
-        self.begin(functions)
+        self.begin(functions, late_at)
         found: dict[str, Path] = {}
+        late: list[str] = []
         for name, function in functions.items():
             key = _key(name, function)
             if key not in self._paths:
                 path, future = self._running[key]
                 try:
-                    future.exception(self._secs_left())
+                    future.exception(_secs_until(min(self.deadline, late_at)))
                 except TimeoutError:
-                    raise TooLateError(
-                        f"the time is too short: {len(found)} of {len(functions)} kernels were "
-                        "compiled; pass a larger time_budget_s (--minutes)"
-                    ) from None
+                    message = _too_short(len(found), len(functions))
+                    if late_at < self.deadline:
+                        raise LateKernelsError([*late, *self._give_up()], message) from None
+                    raise TooLateError(message) from None
                 del self._running[key]
+                if not math.isinf(late_at) and _is_timeout(future):
+                    late.append(name)
+                    continue
                 _settle(name, future, function, self._target, path)
                 self._paths[key] = path
             found[name] = self._paths[key]
+        if late:
+            raise LateKernelsError(late, _too_short(len(found), len(functions)))
         return found
 
-    def begin(self, functions: Mapping[str, PrimFunc]) -> None:
+    def begin(self, functions: Mapping[str, PrimFunc], late_at: float = math.inf) -> None:
         """Begin to compile functions that ``compile`` will be asked for."""
+        patience = TIMEOUT_SECS
+        if not math.isinf(late_at):
+            secs = PATIENCE * (late_at - time.monotonic())
+            patience = min(TIMEOUT_SECS, max(LEAST_PATIENCE_SECS, secs))
         for name, function in functions.items():
             key = _key(name, function)
             if key not in self._paths and key not in self._running:
                 path = self.folder / f"{next(self._numbers)}.o"
                 mod = IRModule({name: function.with_attr("global_symbol", name)})
-                self._running[key] = path, self._start(mod, path)
+                self._running[key] = path, self._start(mod, path, patience)
 
-    def _secs_left(self) -> float | None:
-        if math.isinf(self.deadline):
-            return None
-        return max(0.0, self.deadline - time.monotonic())
+    def _give_up(self) -> list[str]:
+        """End what is being compiled; returns the names of the functions."""
+        running = {key: future for key, (_, future) in self._running.items() if not future.done()}
+        for key in running:
+            del self._running[key]
+        if self._workers is not None:
+            self._workers.drop_tasks()
+        return [name for name, _ in running]
 
-    def _start(self, mod: IRModule, path: Path) -> "Future[None]":
+    def _start(self, mod: IRModule, path: Path, patience: float) -> "Future[None]":
         if self._workers is not None:
             return self._workers.submit(
-                TIMEOUT_SECS, compile_object, mod, self._target, os.fspath(path)
+                patience, compile_object, mod, self._target, os.fspath(path)
             )
         future: Future[None] = Future()
         compile_object(mod, self._target, os.fspath(path))
@@ -123,6 +147,22 @@ class KernelObjects:
 
 def _key(name: str, function: PrimFunc) -> tuple[str, int]:
     return name, structural_hash(function.with_attr("global_symbol", name))
+
+
+def _secs_until(moment: float) -> float | None:
+    return None if math.isinf(moment) else max(0.0, moment - time.monotonic())
+
+
+def _too_short(count: int, total: int) -> str:
+    return (
+        f"the time is too short: {count} of {total} kernels were compiled; pass a larger "
+        "time_budget_s (--minutes)"
+    )
+
+
+def _is_timeout(future: "Future[None]") -> bool:
+    failure = future.exception()
+    return isinstance(failure, TaskFailed) and failure.kind == "timeout"
 
 
 def _settle(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a Relax graph to kernels, and from kernels to an executable."""
 
+import math
+
 import tvm
 from tvm import relax
 from tvm.ir import IRModule
@@ -79,19 +81,24 @@ class ModelBuilder:
         self._pack = WeightPacker(objects)
         self._target = target
 
-    def build(self, lowered: IRModule, database: ms.Database) -> LinkedModel:
-        """Compile a lowered module with the best schedule of each kernel; see ``build``."""
+    def build(
+        self, lowered: IRModule, database: ms.Database, late_at: float = math.inf
+    ) -> LinkedModel:
+        """Compile a lowered module with the best schedule of each kernel; see ``build``.
+
+        ``late_at`` is that of ``KernelObjects.compile``.
+        """
         with self._target:
             scheduled = _schedule(lowered, database)
             # What packs weights and the kernels themselves, before the first is waited for.
-            self._objects.begin(_kernels(scheduled))
-            packed = self._pack(scheduled)
+            self._objects.begin(_kernels(scheduled), late_at)
+            packed = self._pack(scheduled, late_at)
             # What packs a call's weights packs all of them: two calls that share one of two
             # weights have got two copies of it.
             packed = share_constants()(packed)
             mod = relax.get_pipeline("default")(packed)
         kernels = _kernels(mod)
-        paths = self._objects.compile(kernels)
+        paths = self._objects.compile(kernels, late_at)
         for name in kernels:
             mod.update_func(mod.get_global_var(name), relax.ExternFunc(name))
         return LinkedModel(mod, paths, self._objects, self._target)

@@ -6,6 +6,7 @@ function that packs the weight and one that uses it. TVM's ``FoldConstant`` woul
 packing function by itself, again for every build of the model.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,13 +40,15 @@ class WeightPacker:
         # A weight that two kernels use may be packed in two ways.
         self._packed: dict[tuple[int, Constants], Constants] = {}
 
-    def __call__(self, mod: IRModule) -> IRModule:
+    def __call__(self, mod: IRModule, late_at: float = math.inf) -> IRModule:
         """Replace calls whose arguments are constants by their results.
 
         Parameters
         ----------
         mod : IRModule
             The result of ``SplitLayoutRewritePreproc``.
+        late_at : float
+            That of ``KernelObjects.compile``.
 
         Returns
         -------
@@ -62,14 +65,14 @@ class WeightPacker:
         keys = {call: (hashes[name], _constants(call)) for call, name in calls}
         missing = [(call, name) for call, name in calls if keys[call] not in self._packed]
         if missing:
-            library = self._load({name: functions[name] for _, name in missing})
+            library = self._load({name: functions[name] for _, name in missing}, late_at)
             for call, name in missing:
                 self._packed[keys[call]] = _run(library[name], call)
         self._packed = {key: self._packed[key] for key in keys.values()}
         return _use({call: self._packed[key] for call, key in keys.items()})(mod)
 
-    def _load(self, functions: Mapping[str, PrimFunc]) -> Any:
-        paths = self._objects.compile(functions)
+    def _load(self, functions: Mapping[str, PrimFunc], late_at: float) -> Any:
+        paths = self._objects.compile(functions, late_at)
         library = self._objects.folder / f"packing{self._libraries}.so"
         self._libraries += 1
         cc.create_shared(str(library), [str(path) for path in paths.values()])

@@ -3,15 +3,20 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from tvm_ffi import structural_hash
+from tvm_ffi import get_global_func, structural_hash
 
+from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from tvm.target import Target
+from tvm.tirx import PrimFunc
 
 from ...search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ..picks.picks import FirstPicks
+
+_PACKED = "_prepacked"
+"""The suffix of a function whose weights SplitLayoutRewritePreproc packs."""
 
 _UNMEASURED_SECS = 1.0
 """The time of a pick's record: TVM applies none without a time, and ranks by it."""
@@ -59,6 +64,32 @@ def _of_target(measured: Database, target: Target) -> Iterator[tuple[int, Tuning
             if record.workload not in hashes:
                 hashes[record.workload] = structural_hash(record.workload.mod)
             yield hashes[record.workload], record
+
+
+def workloads_of(lowered: IRModule, names: Collection[str]) -> dict[str, int]:
+    """The workloads of some compiled functions.
+
+    Parameters
+    ----------
+    lowered : IRModule
+        The lowered module.
+    names : Collection[str]
+        Names of compiled functions.
+
+    Returns
+    -------
+    workloads : dict[str, int]
+        By the name: the structural hash of the workload that `lowered` has under it. What packs a
+        weight is none.
+    """
+    normalize = get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
+    return {
+        name: structural_hash(normalize(function))
+        for variable, function in lowered.functions_items()
+        if isinstance(function, PrimFunc)
+        for name in (variable.name_hint, variable.name_hint + _PACKED)
+        if name in names
+    }
 
 
 def database_of(records: Iterable[TuningRecord]) -> MemoryDatabase:
