@@ -40,8 +40,8 @@ def test_more_work_takes_longer_in_the_same_rounds():
     assert FEWEST_ROUNDS <= rounds <= MOST_ROUNDS
     assert {len(each) for each in secs.values()} == {rounds}
     # Eight products take eight times as long, but for what other processes take.
-    assert 4 < np.median(secs["eight"]) / np.median(secs["one"]) < 16
-    assert 0.5 < np.median(secs["again"]) / np.median(secs["one"]) < 2
+    assert 4 < min(secs["eight"]) / min(secs["one"]) < 16
+    assert 0.5 < min(secs["again"]) / min(secs["one"]) < 2
 
 
 class Broken:

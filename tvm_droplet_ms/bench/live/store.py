@@ -89,12 +89,12 @@ class ResultStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         written, log = path.with_suffix(".written"), path.with_suffix(".log")
         print(f"{time.strftime('%H:%M:%S')} {path.stem} ...", end=" ", flush=True)
-        started = time.time()
+        started = time.monotonic()
         task = {"settings": settings, "out": str(self.directory)}
         command = [sys.executable, "-m", module, _CHILD, str(written)]
         with log.open("w") as output:
             status = _run_group([*command, json.dumps(task)], output)
-        secs = time.time() - started
+        secs = time.monotonic() - started
         if status != 0:
             last = (log.read_text().strip().splitlines() or ["it printed nothing"])[-1]
             print(f"FAILED with exit status {status}, see {log}: {last}", flush=True)

@@ -198,8 +198,8 @@ class Collection:
             self._arguments(),
             self._seed,
         )
-        start = time.time()
-        entry: dict[str, Any] = {"module": name, "pass": number, "at": round(start)}
+        start = time.perf_counter()
+        entry: dict[str, Any] = {"module": name, "pass": number, "at": round(time.time())}
         try:
             timed: Timed = future.result()
         except TaskFailed as error:
@@ -209,7 +209,7 @@ class Collection:
             entry["message"] = str(error)[:500]
         else:
             entry |= {"secs": timed.secs} if timed.is_right else {"failure": "wrong result"}
-        entry["run_secs"] = time.time() - start
+        entry["run_secs"] = time.perf_counter() - start
         self._add(entry)
 
     def _add(self, entry: dict[str, Any]) -> None:
