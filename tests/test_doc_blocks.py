@@ -2,9 +2,12 @@
 """The code in ``docs/`` runs as copied, and its commands take their options."""
 
 import argparse
+import os
 import re
 import runpy
 import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -46,6 +49,28 @@ def test_a_program_is_python(block: Block):
 def test_programs_are_found_and_most_are_run():
     assert len(PROGRAMS) >= 8
     assert len(RUN) >= 4
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_cpp_program_builds_and_runs_as_copied(tmp_path: Path):
+    page = ROOT / "docs" / "models.md"
+    (program,) = blocks(page, "cpp")
+    (build,) = [block for block in blocks(page, "bash") if "g++" in block.text]
+    (network,) = [b for b in blocks(PAGES[0], "python") if "network.so" in b.text]
+    run_program(network.text, tmp_path)
+    (tmp_path / "run.cc").write_text(program.text, encoding="utf-8")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = subprocess.run(
+        ["bash", "-euc", build.text],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    # All weights, biases and inputs are 1.
+    assert float(ran.stdout) == (784 + 1) * 256 + 1
 
 
 class Parsed(Exception):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the user of ``tune_kernel`` sees where something fails, and that nothing is lost.
 
-``docs/faults.md`` names these tests.
+``tests/test_fault_table.py`` names these tests.
 """
 
 import json

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Features of scheduled programs that mean the same in every workload.
 
-``docs/features.md`` lists them.
+``docs/cost_models.md`` has an overview; the functions that compute them say what each number is.
 """
 
 from collections.abc import Sequence

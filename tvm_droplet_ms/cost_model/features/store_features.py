@@ -6,8 +6,22 @@ import numpy as np
 from .buffer_order import in_buffer_order
 
 PER_STORE = 164
-"""Features of a store in TVM's ``PerStoreFeature`` (``per_store_feature.cc``): 57 of computation,
-18 of each of 5 buffers, 10 of arithmetic intensity, 4 of allocation, 3 of the loops around."""
+"""Features of a store in TVM's ``PerStoreFeature`` (``per_store_feature.cc``). Those without a unit
+are ``slog(x) = log2(|x| + 1)`` of counts:
+
+- 57 of computation: operations on floats (multiply-add, add or subtract, multiply, divide or
+  modulo, compare, math function, other function), the same seven on integers, on booleans, selects;
+  for each of vectorized, unrolled and parallel loops their number, product, innermost extent and
+  the position of the innermost (8, one-hot); whether it is a GPU, and the extents of blockIdx x, y,
+  z, threadIdx x, y, z and vthread;
+- 18 of each of 5 buffers, the one of the most cache lines first: read, written or both (one-hot);
+  bytes, different bytes, lines, different lines; reuse in a loop, between stores or none (one-hot);
+  its distance in iterations and in bytes, and its count; the four of bytes and lines over that
+  count; the stride of the innermost loop;
+- 10 of arithmetic intensity: operations a byte, at tenths of the operations, from the innermost
+  loop outwards;
+- 4 of allocation: bytes, elements, elements of the loops outside, their ratio;
+- 3 of the loops around: their product, their number, the unroll limit."""
 
 _OPERATIONS = 16
 """The first features are the counts of operations of 16 kinds, as logarithms."""
