@@ -54,6 +54,13 @@ def test_arithmetic_of_integers(operator, dtype):
     check(model(lambda emit: emit(operator(left, right))))
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "bool", "float32", "float64"])
+@pytest.mark.parametrize("before", ["int64", "int32", "bool"])
+def test_conversions_of_integers(before, dtype):
+    values = relax.const(np.array([[-3, 0, 300], [1, 70000, -129]]).astype(before))
+    check(model(lambda emit: emit(op.astype(values, dtype))))
+
+
 def test_negative_indices_are_wrapped():
     """What ONNX's Gather becomes."""
     indices, extent = relax.const(LEFT.astype("int64")), relax.const(np.int64(8))

@@ -83,6 +83,8 @@ def _evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> 
         return np.transpose(arrays[0], order)
     if name == "relax.take":
         return _taken(call, *arrays)
+    if name == "relax.astype":
+        return _converted(arrays[0], str(call.ty.dtype))
     if name in COMPARISONS:
         return COMPARISONS[name](*arrays)
     if name in OF_INTEGERS and all(array.dtype.kind in "iu" for array in arrays):
@@ -103,6 +105,13 @@ def _taken(call: relax.Call, data: Array, indices: Array) -> Array | None:
     if indices.size > max(1024, extent) or not ((indices >= 0) & (indices < extent)).all():
         return None
     return np.take(data, indices, axis)
+
+
+def _converted(array: Array, dtype: str) -> Array | None:
+    """Integers or booleans in another type; None where NumPy has none of that name."""
+    if array.dtype.kind not in "iub" or dtype not in np.sctypeDict:
+        return None
+    return array.astype(dtype)
 
 
 def _rewrite(bindings: Bindings) -> Rewrite:
@@ -146,9 +155,9 @@ def fold_constants() -> tvm.transform.Pass:
     """Make a pass that evaluates operations on constants with NumPy.
 
     It knows the operations that change only a shape, transposes, slices, concatenations, paddings,
-    comparisons, known shapes as tensors, taking by index, and arithmetic of float32 and of
-    integers. What it does not know it leaves as it is. Constants stay bound to variables:
-    ``relax.transform.CanonicalizeBindings`` puts them in place.
+    comparisons, known shapes as tensors, conversions of integers, taking by index, and arithmetic
+    of float32 and of integers. What it does not know it leaves as it is. Constants stay bound to
+    variables: ``relax.transform.CanonicalizeBindings`` puts them in place.
 
     Returns
     -------
