@@ -29,19 +29,12 @@ class SpaceError(Exception):
 class DecisionLayout:
     """One decision of a sketch, and its limits.
 
-    Parameters
-    ----------
-    kind : str
-        The kind of its instruction: "SamplePerfectTile", "SampleCategorical",
-        "SampleComputeLocation" or "Annotate", the last for a parallel extent.
-    start : int
-        Index of its first integer in a point.
-    length : int
-        Number of its integers: the positions of a tile, else 1.
-    max_innermost_factor : int
-        The limit of a tile's innermost position; -1 for none.
-    candidates : tuple[float, ...]
-        Candidates of a ``SampleCategorical``; empty for the others.
+    - ``kind``: the kind of its instruction: "SamplePerfectTile", "SampleCategorical",
+      "SampleComputeLocation" or "Annotate", the last for a parallel extent.
+    - ``start``: index of its first integer in a point.
+    - ``length``: number of its integers: the positions of a tile, else 1.
+    - ``max_innermost_factor``: the limit of a tile's innermost position; -1 for none.
+    - ``candidates``: candidates of a ``SampleCategorical``; empty for the others.
     """
 
     kind: str
@@ -59,14 +52,9 @@ SketchLayout = tuple[DecisionLayout, ...]
 class MeasuredPoint:
     """Realised decisions, and the module that they make.
 
-    Parameters
-    ----------
-    sketch : int
-        Index of the sketch in the design space.
-    decisions : Point
-        The decisions, one after the other: as ``Sketch.read`` gives them.
-    module : int | None
-        The index of its module in the space; None where there is none: a "constraint" failure.
+    ``sketch``: index of the sketch in the design space. ``decisions``: the decisions, one after the
+    other: as ``Sketch.read`` gives them. ``module``: the index of its module in the space; None
+    where there is none: a "constraint" failure.
     """
 
     sketch: int
@@ -78,18 +66,12 @@ class MeasuredPoint:
 class MeasuredModule:
     """A distinct scheduled module and its measurements.
 
-    Parameters
-    ----------
-    structural_hash : int
-        The ``tvm_ffi.structural_hash`` of the scheduled module.
-    secs : tuple[float, ...]
-        The time of one call in seconds, once for each pass over the space; empty if it failed.
-    build_secs : float
-        Duration of building and exporting it, in seconds.
-    run_secs : float
-        Duration of one measurement in seconds: loading, filling the arguments, timing.
-    failure : str | None
-        One of ``FAILURES``, or None.
+    - ``structural_hash``: the ``tvm_ffi.structural_hash`` of the scheduled module.
+    - ``secs``: the time of one call in seconds, once for each pass over the space; empty if it
+      failed.
+    - ``build_secs``: duration of building and exporting it, in seconds.
+    - ``run_secs``: duration of one measurement in seconds: loading, filling the arguments, timing.
+    - ``failure``: one of ``FAILURES``, or None.
     """
 
     structural_hash: int
@@ -108,33 +90,18 @@ class MeasuredModule:
 class Space:
     """A workload's design space with the time of every module in it.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    description : str
-        The workload and the schedule space, in a line.
-    definition : str
-        Name that ``definitions.find_definition`` finds the workload by.
-    target : Mapping[str, Any]
-        The target.
-    machine : Mapping[str, Any]
-        Machine that measured it: ``cpu``, ``cpus``, ``threads``.
-    versions : Mapping[str, str]
-        Versions of the packages that made it.
-    date : str
-        Date of the measurement, in ISO format.
-    sketches : tuple[SketchLayout, ...]
-        The sketches of the design space.
-    points : tuple[MeasuredPoint, ...]
-        All points, those with the same module too (aliases), and those without one.
-    modules : tuple[MeasuredModule, ...]
-        The distinct modules.
-    closed : bool
-        True for a space with every module that MetaSchedule can reach; False for a sample.
-    origins : tuple[str, ...]
-        Origin of each module of a sample: "random" for TVM's own sampling, "near" for a change of
-        one of the best, or the name of the search that proposed it. Empty where it is not known.
+    - ``description``: the workload and the schedule space, in a line.
+    - ``definition``: name that ``definitions.find_definition`` finds the workload by.
+    - ``machine``: machine that measured it: ``cpu``, ``cpus``, ``threads``.
+    - ``versions``: versions of the packages that made it.
+    - ``date``: date of the measurement, in ISO format.
+    - ``points``: all points, those with the same module too (aliases), and those without one.
+    - ``modules``: the distinct modules.
+    - ``closed``: True for a space with every module that MetaSchedule can reach; False for a
+      sample.
+    - ``origins``: origin of each module of a sample: "random" for TVM's own sampling, "near" for a
+      change of one of the best, or the name of the search that proposed it. Empty where it is not
+      known.
     """
 
     name: str
@@ -182,10 +149,7 @@ class Space:
     def load(path: Path) -> "Space":
         """Read a space.
 
-        Raises
-        ------
-        SpaceError
-            If the file cannot be read, is no space, or is one of another version.
+        Raises ``SpaceError`` if the file cannot be read, is no space, or is one of another version.
         """
         try:
             data = path.read_bytes()

@@ -32,17 +32,9 @@ from .nests import Nest, NestAccess, Skeleton
 def compile_skeleton(sketch: Sketch, schedule: Schedule) -> Skeleton:
     """Read the loop nests of a key out of one of its schedules.
 
-    Parameters
-    ----------
-    sketch : Sketch
-        The sketch of the schedule.
-    schedule : Schedule
-        A replayed schedule, without postprocessors.
-
-    Raises
-    ------
-    NotUnderstood
-        Says what makes a loop of an extent that is not known to follow from the decisions.
+    ``sketch``: the sketch of the schedule. ``schedule``: a replayed schedule, without
+    postprocessors. Raises ``NotUnderstood``: says what makes a loop of an extent that is not known
+    to follow from the decisions.
     """
     tape = Tape()
     tree = read_blocks(schedule.mod)

@@ -71,16 +71,10 @@ RANDOM_SHARE = 0.25
 class TaskSymbols:
     """The draft of one task; keys are compiled where they are asked for.
 
-    Parameters
-    ----------
-    trees : Scorer
-        Score symbols.
-    spaces : DesignSpaces
-        The points of the task.
-    replayer : Replayer
-        Makes a schedule of each key.
-    random_share : float
-        See ``TaskDraft``.
+    - ``trees``: score symbols.
+    - ``spaces``: the points of the task.
+    - ``replayer``: makes a schedule of each key.
+    - ``random_share``: see ``TaskDraft``.
     """
 
     trees: Scorer

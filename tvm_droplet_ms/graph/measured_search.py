@@ -60,24 +60,13 @@ LISTED = 3
 class MeasuredSearch:
     """The search of ``main`` with measured prices.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The module.
-    imported : Imported
-        Its function ``main``.
-    price : MeasuredPrice
-        The prices, which learn.
-    bench : Bench
-        Times kernels and graphs.
-    target : Target
-        The target.
-    stop : StopRequest
-        When to end; what was begun is finished.
-    seed : int
-        Seed of all random choices.
-    report : FunctionReport
-        Is told what was done.
+    - ``mod``: the module.
+    - ``imported``: its function ``main``.
+    - ``price``: the prices, which learn.
+    - ``bench``: times kernels and graphs.
+    - ``stop``: when to end; what was begun is finished.
+    - ``seed``: seed of all random choices.
+    - ``report``: is told what was done.
     """
 
     def __init__(
@@ -104,19 +93,8 @@ class MeasuredSearch:
     def run(self, search: FunctionSearch, kind: str, fold: bool) -> relax.Function | None:
         """Search, and compare what was found with the input.
 
-        Parameters
-        ----------
-        search : FunctionSearch
-            The search.
-        kind : str
-            "auto", "saturate" or "mcts".
-        fold : bool
-            Whether what depends on constants alone is computed now.
-
-        Returns
-        -------
-        function : relax.Function or None
-            None where the input is kept.
+        ``kind``: "auto", "saturate" or "mcts". ``fold``: whether what depends on constants alone is
+        computed now. None where the input is kept.
         """
         try:
             bound = self._with_weights(self._mod)

@@ -45,47 +45,23 @@ logger = logging.getLogger(__name__)
 class KernelTuner:
     """Picks and measures schedules of kernels, of one model and of its variants.
 
-    Parameters
-    ----------
-    target : Target
-        The target.
-    threads : int
-        Threads of the kernels.
-    directory : Path
-        The work directory.
-    database : Database
-        Measured records of the work directory.
-    parts : Parts
-        Where the time goes.
-    note : Callable[[str], None]
-        Is told what the user should know.
-    seed : int
-        Seed of all random choices.
-    experience : Experience
-        What is known before anything is measured.
-    watch : Watch | None
-        What follows the measurements. None for nothing.
-    lower_graph : Callable[[IRModule, Target], IRModule]
-        Turns the operators of a graph into kernels.
-    picking : Experience | None
-        What first picks know. None for the same.
-    make_strategy : Callable[..., SearchStrategy]
-        Makes the search strategy; called as ``model_strategy``.
-    make_priorities : Callable[..., Priorities]
-        Makes what chooses the task of each batch; called as ``Priorities``.
-    keep_measuring : bool
-        Whether the processes that measure outlast a call of ``tune``: to start them takes seconds,
-        which many short calls would pay again and again.
-
-    Attributes
-    ----------
-    rates : MachineRates
-        The machine's rates.
-    trials : int
-        The schedules that were measured.
-    why_ended : str
-        Why measuring ended: "time", "trials", "interrupt", "patience" or "converged"; empty where
-        nothing was measured.
+    - ``directory``: the work directory.
+    - ``database``: measured records of the work directory.
+    - ``parts``: where the time goes.
+    - ``note``: is told what the user should know.
+    - ``seed``: seed of all random choices.
+    - ``experience``: what is known before anything is measured.
+    - ``watch``: what follows the measurements. None for nothing.
+    - ``lower_graph``: turns the operators of a graph into kernels.
+    - ``picking``: what first picks know. None for the same.
+    - ``make_strategy``: makes the search strategy; called as ``model_strategy``.
+    - ``make_priorities``: makes what chooses the task of each batch; called as ``Priorities``.
+    - ``keep_measuring``: whether the processes that measure outlast a call of ``tune``: to start
+      them takes seconds, which many short calls would pay again and again.
+    - ``rates``: the machine's rates.
+    - ``trials``: the schedules that were measured.
+    - ``why_ended``: why measuring ended: "time", "trials", "interrupt", "patience" or "converged";
+      empty where nothing was measured.
     """
 
     def __init__(
@@ -219,20 +195,12 @@ class KernelTuner:
     ) -> None:
         """Measure until the clock runs out.
 
-        Parameters
-        ----------
-        tasks : Sequence[ExtractedTask]
-            Those to measure.
-        kernels : ModelKernels
-            What they belong to: its picks are what they start with.
-        stop : StopRequest
-            When to end.
-        trials : int | None
-            The most schedules to measure; None for no limit.
-        batch : int | None
-            The most trials of a batch; None for ``batch_size`` of the time that is left.
-        each : int | None
-            The most trials of a task; None for no limit.
+        - ``tasks``: those to measure.
+        - ``kernels``: what they belong to: its picks are what they start with.
+        - ``stop``: when to end.
+        - ``trials``: the most schedules to measure; None for no limit.
+        - ``batch``: the most trials of a batch; None for ``batch_size`` of the time that is left.
+        - ``each``: the most trials of a task; None for no limit.
         """
         know_records(self.watch, tasks, self.database, self._target)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)

@@ -56,32 +56,16 @@ def graph_passes() -> list[NamedPass]:
 class ModelTuning:
     """One run of ``tune``.
 
-    Parameters
-    ----------
-    imported : ImportedModel
-        The model.
-    target : Target
-        The target.
-    threads : int
-        Threads of the runtime.
-    directory : Path
-        The work directory.
-    check : OutputCheck
-        What the outputs are compared with.
-    exact : bool
-        Whether Winograd's algorithm is not to be used.
-    parts : Parts
-        Where the time goes.
-    seed : int
-        Seed of all random choices.
-    experience : Experience | None
-        What is known before anything is measured. None for what the package ships.
-    watch : Watch | None
-        What follows the measurements. None for nothing.
-    passes : Sequence[tuple[str, Pass]] | None
-        What prepares the graph; None for ``graph_passes()``.
-    make_tuner : Callable[..., KernelTuner]
-        Makes what tunes the kernels; called as ``KernelTuner``.
+    - ``threads``: threads of the runtime.
+    - ``directory``: the work directory.
+    - ``check``: what the outputs are compared with.
+    - ``exact``: whether Winograd's algorithm is not to be used.
+    - ``parts``: where the time goes.
+    - ``seed``: seed of all random choices.
+    - ``experience``: what is known before anything is measured. None for what the package ships.
+    - ``watch``: what follows the measurements. None for nothing.
+    - ``passes``: what prepares the graph; None for ``graph_passes()``.
+    - ``make_tuner``: makes what tunes the kernels; called as ``KernelTuner``.
     """
 
     def __init__(
@@ -134,25 +118,10 @@ class ModelTuning:
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
 
-        Parameters
-        ----------
-        stop : StopRequest
-            When to end.
-        trials : int | None
-            The most schedules to measure; None for no limit.
-
-        Returns
-        -------
-        result : TuneResult
-            The tuned model.
-
-        Raises
-        ------
-        ModelError
-            If the time is too short for a first executable, or TVM's import computes something else
-            than the reference.
-        RuntimeError
-            If the executable computes something else after it was written.
+        ``stop``: when to end. ``trials``: the most schedules to measure; None for no limit. Returns
+        the tuned model. Raises ``ModelError`` if the time is too short for a first executable, or
+        TVM's import computes something else than the reference. Raises ``RuntimeError`` if the
+        executable computes something else after it was written.
         """
         try:
             return self._run(stop, trials)

@@ -24,15 +24,9 @@ from .strategies import Learned, make_search
 def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> RunResult:
     """Run a strategy on a space, in this process.
 
-    Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts
-    from NumPy's.
-
-    Raises
-    ------
-    CompareError
-        If the file is not the one that the settings were made for, or nothing was measured.
-    Exception
-        Whatever the strategy, the space or TVM raises.
+    Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts from
+    NumPy's. Raises ``CompareError`` if the file is not the one that the settings were made for, or
+    nothing was measured. Raises ``Exception``: whatever the strategy, the space or TVM raises.
     """
     if file_digest(space_file) != settings.space_digest:
         raise CompareError(f"{space_file} has changed since the comparison began; start it again")

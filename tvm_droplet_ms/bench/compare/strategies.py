@@ -79,13 +79,7 @@ STRATEGIES = tuple(EXPERIMENTS)
 
 
 def find_experiment(name: str) -> Experiment:
-    """Find a strategy by its name.
-
-    Raises
-    ------
-    UnknownStrategyError
-        If no strategy has that name.
-    """
+    """Find a strategy by its name. Raises ``UnknownStrategyError`` if no strategy has that name."""
     if name not in EXPERIMENTS:
         raise UnknownStrategyError(
             f"{name!r} is no strategy, expected one of {', '.join(EXPERIMENTS)}"
@@ -96,13 +90,7 @@ def find_experiment(name: str) -> Experiment:
 def make_search(name: str, trials: int, learned: Learned = {}) -> Search:
     """Make the strategy and the cost model of a run.
 
-    Parameters
-    ----------
-    name : str
-        One of ``STRATEGIES``.
-    trials : int
-        Trials of the whole run.
-    learned : Learned
-        What it begins with; nothing for an untrained one.
+    ``name``: one of ``STRATEGIES``. ``trials``: trials of the whole run. ``learned``: what it
+    begins with; nothing for an untrained one.
     """
     return find_experiment(name).make(learned, trials)

@@ -122,19 +122,9 @@ def channels_of(x: Any) -> int:
 def write(body: Callable[..., Any], *shapes: Sequence[int], seed: int = 0) -> IRModule:
     """Write a module of one function ``main``.
 
-    Parameters
-    ----------
-    body : Callable[..., Any]
-        Called with a ``Network`` and the inputs; returns the output.
-    shapes : Sequence[int]
-        The shapes of the inputs, which are of float32.
-    seed : int
-        Seed of the weights.
-
-    Returns
-    -------
-    mod : IRModule
-        The module. Its weights are constants.
+    ``body``: called with a ``Network`` and the inputs; returns the output. ``shapes``: the shapes
+    of the inputs, which are of float32. ``seed``: seed of the weights. Returns the module. Its
+    weights are constants.
     """
     builder = relax.BlockBuilder()
     inputs = [

@@ -88,17 +88,7 @@ def format_table(rows: Sequence[KernelRow], blas_gflops: float | None) -> str:
 
     Rates are in GFLOP/s at the median time. The gain of the descent is the median ratio over the
     rounds, with the smallest and the largest. The share of BLAS is the last rate over that of BLAS.
-
-    Parameters
-    ----------
-    rows : Sequence[KernelRow]
-        Kernels in the order of the lines.
-    blas_gflops : float | None
-        Rate of the host's BLAS in GFLOP/s. None if it is unknown.
-
-    Returns
-    -------
-    table : str
-        Lines of equal width, without a final newline.
+    ``rows``: kernels in the order of the lines. ``blas_gflops``: rate of the host's BLAS in
+    GFLOP/s. None if it is unknown. Returns lines of equal width, without a final newline.
     """
     return align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])

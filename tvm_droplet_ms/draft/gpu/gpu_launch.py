@@ -34,14 +34,8 @@ _WARP_THREADS = 32
 class Launch:
     """Threads and shared memory of the schedules of a sketch.
 
-    Parameters
-    ----------
-    tape : Tape
-        Evaluates the nodes for points of the sketch.
-    threads, shared_bytes : Node
-        Of a block.
-    least, most : int
-        Threads that the schedule rule asks for.
+    ``tape``: evaluates the nodes for points of the sketch. ``threads``, ``shared_bytes``: of a
+    block. ``least``, ``most``: threads that the schedule rule asks for.
     """
 
     tape: Tape
@@ -53,12 +47,8 @@ class Launch:
     def is_possible(self, points: np.ndarray, threads: int, shared_bytes: int) -> np.ndarray:
         """Whether ``VerifyGPUCode`` accepts points.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            Decisions, of shape ``(points, entries)``.
-        threads, shared_bytes : int
-            The most that a block of the GPU may have.
+        ``points``: decisions, of shape ``(points, entries)``. ``threads``, ``shared_bytes``: the
+        most that a block of the GPU may have.
         """
         asked, shared = self.tape.evaluate(points, [self.threads, self.shared_bytes])
         possible: np.ndarray = (
@@ -70,17 +60,9 @@ class Launch:
 def compile_launch(sketch: Sketch, schedule: Schedule) -> Launch:
     """Read the threads and the shared memory of a sketch out of one of its schedules.
 
-    Parameters
-    ----------
-    sketch : Sketch
-        The sketch of the schedule.
-    schedule : Schedule
-        A replayed schedule, without postprocessors.
-
-    Raises
-    ------
-    NotUnderstood, UnknownIndex
-        If they are not known to follow from the decisions.
+    ``sketch``: the sketch of the schedule. ``schedule``: a replayed schedule, without
+    postprocessors. Raises ``NotUnderstood``, ``UnknownIndex`` if they are not known to follow from
+    the decisions.
     """
     return _TraceReader(sketch, schedule).launch()
 

@@ -35,23 +35,13 @@ def time_what_is_wanted(
     What not all plans have is timed before what they share: it decides between them, and there may
     not be time for all. So the largest kernels come first, ``AT_ONCE`` in a round.
 
-    Parameters
-    ----------
-    price : MeasuredPrice
-        The prices, which learn.
-    extract : Callable[[], FoundPlan | None]
-        Finds the cheapest plan by these prices; None where there is none.
-    timer : Timer
-        Times kernels.
-    is_due : Callable[[], bool]
-        Whether no more is to be timed.
-    first : Sequence[FoundPlan]
-        Plans whose kernels are timed too, before all others.
+    - ``price``: the prices, which learn.
+    - ``extract``: finds the cheapest plan by these prices; None where there is none.
+    - ``timer``: times kernels.
+    - ``is_due``: whether no more is to be timed.
+    - ``first``: plans whose kernels are timed too, before all others.
 
-    Returns
-    -------
-    found : list[FoundPlan]
-        The plans of all rounds, the last one last.
+    Returns the plans of all rounds, the last one last.
     """
     found: list[FoundPlan] = []
     while (best := extract()) is not None:
@@ -80,21 +70,12 @@ def time_what_may_win(
     So a plan is found that only was unlucky with its first trials. In the end no other plan is
     cheaper by more than ``LEAST_GAIN``, unless more trials save more than is hoped.
 
-    Parameters
-    ----------
-    price : MeasuredPrice
-        The prices, which learn.
-    extract : Callable[[], FoundPlan | None]
-        Finds the cheapest plan by these prices; None where there is none.
-    timer : Timer
-        Times kernels.
-    is_due : Callable[[], bool]
-        Whether no more is to be timed.
+    - ``price``: the prices, which learn.
+    - ``extract``: finds the cheapest plan by these prices; None where there is none.
+    - ``timer``: times kernels.
+    - ``is_due``: whether no more is to be timed.
 
-    Returns
-    -------
-    found : list[FoundPlan]
-        The plans of all rounds, the last one last.
+    Returns the plans of all rounds, the last one last.
     """
     found: list[FoundPlan] = []
     while (best := extract()) is not None:

@@ -101,16 +101,10 @@ def varies_along(shape: tuple[int, ...], rank: int) -> set[int]:
 def per_axis(part: Part, shape: tuple[int, ...], extent: int, type_shape: tuple[int, ...]) -> Term:
     """A value for each channel, or one for all, in another shape.
 
-    Parameters
-    ----------
-    part : Part
-        The values: one, or as many as there are channels.
-    shape : tuple[int, ...]
-        Their shape.
-    extent : int
-        The number of channels.
-    type_shape : tuple[int, ...]
-        The wanted shape, of ones but for the channels.
+    - ``part``: the values: one, or as many as there are channels.
+    - ``shape``: their shape.
+    - ``extent``: the number of channels.
+    - ``type_shape``: the wanted shape, of ones but for the channels.
     """
     count = 1
     for each in shape:

@@ -37,11 +37,8 @@ def register_channelwise_rule() -> None:
 def mark_channelwise() -> tvm.transform.Pass:
     """Make a pass that marks the kernels for the schedule rule.
 
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        For kernels after ``FuseTIR``. It marks those that are elementwise, have an operand smaller
-        than the result, and channels, the last axis, that a multiple of 8 divides and 64 does not.
+    For kernels after ``FuseTIR``. It marks those that are elementwise, have an operand smaller than
+    the result, and channels, the last axis, that a multiple of 8 divides and 64 does not.
     """
 
     return kernel_pass("MarkChannelwise", _marked)

@@ -31,19 +31,8 @@ def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalise ``relax.concat``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     Tensors that are joined along their innermost axis, and whose extents there have a multiple of 8
-    as a common divisor, become `concatenate`. Everything else is legalised by TVM.
-
-    Parameters
-    ----------
-    builder : relax.BlockBuilder
-        The builder that emits the kernel.
-    call : relax.Call
-        A call of ``relax.concat``.
-
-    Returns
-    -------
-    ret : relax.Call
-        A ``call_tir``.
+    as a common divisor, become `concatenate`. Everything else is legalised by TVM. ``builder``: the
+    builder that emits the kernel. ``call``: a call of ``relax.concat``. Returns a ``call_tir``.
     """
     extents = _innermost_extents(call)
     if not extents or common_extent(extents) % _MIN_VECTOR:
@@ -61,17 +50,8 @@ def concatenate(parts: list[te.Tensor]) -> te.Tensor:
 
     The expression is TOPI's (``include/tvm/topi/transform.h``, ``concatenate``). Its block asks for
     a schedule rule that splits the axis where every vector lies in one part. So the branch has a
-    scalar condition.
-
-    Parameters
-    ----------
-    parts : list[te.Tensor]
-        Of equal shapes but for the last extent.
-
-    Returns
-    -------
-    output : te.Tensor
-        Of the parts' shape, but for the last extent, which is the sum of theirs.
+    scalar condition. ``parts``: of equal shapes but for the last extent. Of the parts' shape, but
+    for the last extent, which is the sum of theirs.
     """
     extents = [int(part.shape[-1]) for part in parts]
 

@@ -91,10 +91,7 @@ def _has_innermost_channels(schedule: Schedule, reduction: SBlockRV) -> bool:
 def _tile_reduction(schedule: Schedule, reduction: SBlockRV) -> LoopRV:
     """Move a vector of channels inside the window's loops.
 
-    Returns
-    -------
-    loop : LoopRV
-        The loop over the vectors, right outside the window's loops.
+    Returns the loop over the vectors, right outside the window's loops.
     """
     for producer in schedule.get_producers(reduction):
         if schedule.get(producer).name_hint.startswith("pad_temp"):
@@ -115,17 +112,7 @@ def vector_extents(channels: int) -> list[int]:
 
     Powers of two from 8 to 64 where there are any: LLVM splits a vector of, for example, 24
     elements into pieces, which took an average pool ten times as long. Otherwise all divisors of up
-    to 64.
-
-    Parameters
-    ----------
-    channels : int
-        Number of channels.
-
-    Returns
-    -------
-    extents : list[int]
-        In ascending order; not empty.
+    to 64. ``channels``: number of channels. In ascending order; not empty.
     """
     vectors = [extent for extent in _VECTORS if channels % extent == 0]
     return vectors or [

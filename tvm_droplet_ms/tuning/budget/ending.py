@@ -41,14 +41,8 @@ CHOICE_SHARE = 0.15
 class FirstCosts:
     """The costs of the first executable.
 
-    Parameters
-    ----------
-    kernels : int
-        Its kernels.
-    build_secs, export_secs : float
-        The seconds of compiling and of writing it.
-    run_secs : float
-        The seconds of a run of it.
+    ``build_secs``, ``export_secs``: the seconds of compiling and of writing it. ``run_secs``: the
+    seconds of a run of it.
     """
 
     kernels: int
@@ -59,10 +53,8 @@ class FirstCosts:
     def ending_secs(self, left: float) -> float:
         """The seconds for building, checking and timing the last executable.
 
-        Parameters
-        ----------
-        left : float
-            The seconds that are left. Only kernels that get a batch in them are compiled again.
+        ``left``: the seconds that are left. Only kernels that get a batch in them are compiled
+        again.
         """
         count = max(1, self.kernels)
         batch_secs = SECS_PER_TRIAL * batch_size(left, count)
@@ -78,17 +70,8 @@ class FirstCosts:
 def timed_runs(secs: float, left: float = math.inf) -> int:
     """The number of times to time a model.
 
-    Parameters
-    ----------
-    secs : float
-        The seconds of a run.
-    left : float
-        The seconds that are left: half of them may be spent on it, and ``QUICK_SECS`` in any case.
-
-    Returns
-    -------
-    runs : int
-        At least 1.
+    ``secs``: the seconds of a run. ``left``: the seconds that are left: half of them may be spent
+    on it, and ``QUICK_SECS`` in any case. Returns at least 1.
     """
     runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
     if runs * secs > left / 2:

@@ -41,16 +41,7 @@ SEARCH_SHARE = 0.5
 class Executable:
     """An executable whose outputs agree.
 
-    Parameters
-    ----------
-    graph : IRModule
-        The prepared graph.
-    kernels : ModelKernels
-        Its kernels.
-    compiled : CompiledModel
-        The executable.
-    build_secs : float
-        What compiling it took, in seconds.
+    ``graph``: the prepared graph. ``build_secs``: what compiling it took, in seconds.
     """
 
     graph: IRModule
@@ -68,20 +59,12 @@ class Agreement:
     Where the time is too short for an answer, all schedules or all passes are left out. A graph
     pass that raises is left out at once (``guarded``).
 
-    Parameters
-    ----------
-    mod : IRModule
-        The imported module.
-    passes : Sequence[tuple[str, Pass]]
-        What prepares the graph, by name, in order.
-    check : OutputCheck
-        What the outputs are compared with.
-    parts : Parts
-        Where the time goes.
-    note : Callable[[str], None]
-        Is told what was left out.
-    locate : Locate | None
-        Finds what the import computes otherwise than the reference.
+    - ``mod``: the imported module.
+    - ``passes``: what prepares the graph, by name, in order.
+    - ``check``: what the outputs are compared with.
+    - ``parts``: where the time goes.
+    - ``note``: is told what was left out.
+    - ``locate``: finds what the import computes otherwise than the reference.
     """
 
     def __init__(
@@ -105,23 +88,10 @@ class Agreement:
     def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
         """Prepare and build, without what makes the outputs differ.
 
-        Parameters
-        ----------
-        prepare : Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
-            Prepares the graph with some passes, and gives its kernels schedules.
-        stop : StopRequest
-            When the run ends.
-
-        Returns
-        -------
-        executable : Executable
-            One whose outputs agree.
-
-        Raises
-        ------
-        ModelError
-            If TVM's import computes something else than the reference, or the time is too short to
-            find an executable whose outputs agree.
+        ``prepare``: prepares the graph with some passes, and gives its kernels schedules. ``stop``:
+        when the run ends. Returns one whose outputs agree. Raises ``ModelError`` if TVM's import
+        computes something else than the reference, or the time is too short to find an executable
+        whose outputs agree.
         """
         skipped: list[str] = []
         made = self._make(prepare, skipped)

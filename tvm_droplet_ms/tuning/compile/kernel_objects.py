@@ -27,17 +27,8 @@ TIMEOUT_SECS = 300.0
 class KernelObjects:
     """Compiles kernels to object files, and keeps them.
 
-    Parameters
-    ----------
-    target : Target
-        The target.
-    workers : WorkerPool | None
-        The processes that compile. None for this process.
-
-    Attributes
-    ----------
-    deadline : float
-        The moment of ``time.monotonic`` after which nothing is waited for.
+    ``workers``: the processes that compile. None for this process. ``deadline``: the moment of
+    ``time.monotonic`` after which nothing is waited for.
     """
 
     def __init__(self, target: Target, workers: WorkerPool | None = None) -> None:
@@ -59,23 +50,10 @@ class KernelObjects:
     def compile(self, functions: Mapping[str, PrimFunc]) -> dict[str, Path]:
         """Compile functions that were not compiled before.
 
-        Parameters
-        ----------
-        functions : Mapping[str, PrimFunc]
-            Scheduled functions, by the names of their symbols.
-
-        Returns
-        -------
-        paths : dict[str, Path]
-            The object file of each.
-
-        Raises
-        ------
-        TooLateError
-            If the deadline passes. What was begun goes on.
-        RuntimeError
-            If the compiler ends or does not come to an end. Names the function. Errors of TVM are
-            passed on.
+        ``functions``: scheduled functions, by the names of their symbols. Returns the object file
+        of each. Raises ``TooLateError`` if the deadline passes. What was begun goes on. Raises
+        ``RuntimeError`` if the compiler ends or does not come to an end. Names the function. Errors
+        of TVM are passed on.
         """
         self.begin(functions)
         found: dict[str, Path] = {}
@@ -141,14 +119,8 @@ def _settle(
 def compile_object(mod: IRModule, target: Target, path: str) -> None:
     """Compile a module to an object file.
 
-    Parameters
-    ----------
-    mod : IRModule
-        Scheduled functions with their global symbols.
-    target : Target
-        The target.
-    path : str
-        Where to write the object file. It appears when it is complete.
+    ``mod``: scheduled functions with their global symbols. ``path``: where to write the object
+    file. It appears when it is complete.
     """
     part = f"{path}.part.o"
     tvm.tirx.build(mod, target=target).write_to_file(part)

@@ -27,10 +27,7 @@ Constants = tuple[GenericConst, ...]
 class WeightPacker:
     """Runs functions whose arguments are constants, and keeps the results of the last module.
 
-    Parameters
-    ----------
-    objects : KernelObjects
-        Compiles the functions.
+    ``objects``: compiles the functions.
     """
 
     def __init__(self, objects: KernelObjects) -> None:
@@ -42,15 +39,8 @@ class WeightPacker:
     def __call__(self, mod: IRModule) -> IRModule:
         """Replace calls whose arguments are constants by their results.
 
-        Parameters
-        ----------
-        mod : IRModule
-            The result of ``SplitLayoutRewritePreproc``.
-
-        Returns
-        -------
-        mod : IRModule
-            Without functions that only packed constants.
+        ``mod``: the result of ``SplitLayoutRewritePreproc``. Without functions that only packed
+        constants.
         """
         functions = {
             variable.name_hint: function

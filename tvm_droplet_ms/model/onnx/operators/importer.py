@@ -39,16 +39,8 @@ _OF_SEQUENCES = {
 def derive_importer(base: Any) -> Any:
     """Derive an importer from TVM's class ``ONNXGraphImporter``.
 
-    Parameters
-    ----------
-    base : type
-        TVM's class.
-
-    Returns
-    -------
-    importer : type
-        A class to use in its place. It raises ``UnsupportedNode`` for a node that cannot be
-        converted.
+    Returns a class to use in its place. It raises ``UnsupportedNode`` for a node that cannot be
+    converted.
     """
     tvms = functools.cache(onnx_frontend._get_convert_map)
 

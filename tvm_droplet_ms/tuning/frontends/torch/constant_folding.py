@@ -38,18 +38,9 @@ def constant(index: int) -> None:
 def fold_constants(torch: Any, program: Any) -> list[Any]:
     """Evaluate the nodes that depend on no input, and make constants of what is used of them.
 
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    program : torch.export.ExportedProgram
-        A decomposed program, which is changed: nodes with the target ``constant`` hold the places
-        of the results.
-
-    Returns
-    -------
-    constants : list[torch.Tensor]
-        The tensors, by the first argument of the nodes.
+    ``torch``: PyTorch. ``program``: a decomposed program, which is changed: nodes with the target
+    ``constant`` hold the places of the results. Returns the tensors, by the first argument of the
+    nodes.
     """
     values = _parameters(program)
     folded = {}
