@@ -16,7 +16,7 @@ SPREAD = 10.0
 largest of a few thousand is that; a fill value such as -1e9 is not of the scale of the others."""
 
 NOISE = 16.0
-"""What may differ, in times of what a rounding error of the inputs moves: sums in another order
+"""The difference that may be, in times of a movement by the inputs' rounding: sums in another order
 round a few times as much, and few movements are seen."""
 
 _LEAST = float(np.finfo(np.float32).tiny)

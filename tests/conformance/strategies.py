@@ -35,7 +35,7 @@ class Case:
     deviations: Mapping[str, str] = field(default_factory=dict)
 
     def has_spent(self, measured: int, trials: int) -> bool:
-        """Whether a strategy measured all trials that it had, or may end before."""
+        """True if a strategy measured all trials that it had, or may end before."""
         if "spend its trials" in self.deviations:
             return measured <= trials
         return measured == trials

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user of ``tune_kernel`` sees where something fails, and that nothing is lost.
+"""The user of ``tune_kernel`` sees what fails, and nothing is lost.
 
 ``docs/faults.md`` names these tests.
 """

@@ -93,7 +93,7 @@ class Surroundings:
 
 
 def eventually(condition: Callable[[], bool], secs: float = PATIENCE_SECS) -> bool:
-    """Whether a condition becomes true in time."""
+    """True if a condition becomes true in time."""
     end = time.monotonic() + secs
     while not condition():
         if time.monotonic() > end:
@@ -113,7 +113,7 @@ def outcome(future: Any, secs: float = PATIENCE_SECS) -> tuple[str, Any]:
 
 
 def outcomes(futures: Iterable[Any], secs: float = PATIENCE_SECS) -> list[tuple[str, Any]]:
-    """What `outcome` says of each; they have this long together."""
+    """The words of `outcome` for each; they have this long together."""
     end = time.monotonic() + secs
     return [outcome(future, max(0.0, end - time.monotonic())) for future in futures]
 

@@ -55,7 +55,7 @@ def test_arithmetic_of_integers(operator, dtype):
 
 
 def test_negative_indices_are_wrapped():
-    """What ONNX's Gather becomes."""
+    """ONNX's Gather as it is imported."""
     indices, extent = relax.const(LEFT.astype("int64")), relax.const(np.int64(8))
 
     def body(emit):

@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What the case is about: FLOAT for those that count, or why it does not count."""
+        """The case's subject: FLOAT for those that count, or the reason that it does not count."""
         domains = {node.domain for node in self.model.graph.node} - {"", "ai.onnx"}
         if domains:
             return f"operators of {min(domains)}"

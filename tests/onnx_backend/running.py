@@ -27,7 +27,7 @@ PASSED, REFUSED, WRONG, FAILED, CRASHED = "passed", "refused", "wrong", "failed"
 
 
 class Outcome(NamedTuple):
-    """What became of a case.
+    """The outcome of a case.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether the bar is about this case."""
+        """True if the bar is about this case."""
         return self.group == FLOAT and self.runtime
 
 

@@ -16,7 +16,7 @@ from .cases import Case, load_cases
 from .running import CRASHED, Outcome, run_case
 
 SECS = 60.0
-"""What a case may take."""
+"""The most that a case may take."""
 
 
 def start_server() -> Any:

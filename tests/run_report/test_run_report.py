@@ -93,7 +93,7 @@ def test_worth_of_many_sets_and_of_other_sketches():
 
 
 class Page(HTMLParser):
-    """What a browser would show and ask for."""
+    """The texts that a browser would show and the addresses that it would ask for."""
 
     def __init__(self):
         super().__init__()

@@ -67,7 +67,7 @@ class DraftedSpace:
 
     @property
     def usable(self) -> np.ndarray:
-        """Whether a draft can learn from each module: its symbols are known, and it runs."""
+        """True for each module that a draft can learn from: its symbols are known, and it runs."""
         usable: np.ndarray = np.isfinite(self.symbols).all(axis=1) & np.isfinite(self.secs)
         return usable
 

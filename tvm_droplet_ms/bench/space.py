@@ -18,7 +18,7 @@ FORMAT = "tvm-droplet-ms space"
 VERSION = 1
 
 FAILURES = ("constraint", "compile", "runtime", "timeout", "wrong result")
-"""Why a point has no time; "constraint": a schedule primitive or a postprocessor refused it."""
+"""Reasons that a point has no time; "constraint": a primitive or a postprocessor refused it."""
 
 
 class SpaceError(Exception):

@@ -13,7 +13,7 @@ import numpy as np
 
 
 def fusible_loops(extents: np.ndarray, strides: Sequence[np.ndarray]) -> np.ndarray:
-    """How many of the innermost loops every access walks through contiguously.
+    """The number of innermost loops that every access walks through contiguously.
 
     ``extents``: the iterations of each loop, of shape ``(loops, points)``. ``strides``: for each
     access, the elements that a step of each loop moves, of the same shape. Returns values of shape

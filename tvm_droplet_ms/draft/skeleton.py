@@ -80,7 +80,7 @@ class _Lengths:
         return self._origins.extents[id(loop)]
 
     def _needed(self, region: Region, axis: int, depth: int) -> Node:
-        """How many values of an axis are needed while the loops deeper than `depth` turn."""
+        """The number of an axis's values needed while the loops deeper than `depth` turn."""
         tape = self._tape
         counts = []
         for other, needed, dimensions in region.required:
@@ -98,7 +98,7 @@ class _Lengths:
         return tape.least(count, tape.constant(region.block.lengths[axis]))
 
     def count(self, block: Block, axis: int, depth: int) -> Node:
-        """How many values an axis of a block takes while its loops deeper than `depth` turn."""
+        """The number of values of a block's axis while its loops deeper than `depth` turn."""
         key = (block.name, axis, depth)
         if key not in self._counts:
             self._counts[key] = self._count(block, axis, depth)

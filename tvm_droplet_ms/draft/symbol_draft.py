@@ -134,7 +134,7 @@ class TaskSymbols:
         return None
 
     def summary(self) -> str:
-        """How many keys are drafted, and why the others are not."""
+        """The number of keys that are drafted, and the reasons that the others are not."""
         drafted = sum(key is not None for key in self._keys.values())
         text = f"drafted {drafted} of {len(self._keys)} keys"
         reasons = ", ".join(f"{reason} ({count})" for reason, count in self._unknown.most_common())

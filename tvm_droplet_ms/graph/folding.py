@@ -16,8 +16,8 @@ _INTEGERS = frozenset(
     {"add", "subtract", "multiply", "maximum", "minimum", "negative", "relu", "matmul", "sum"}
     | {"pad"}
 )
-"""What NumPy does to integers as TVM does. A quotient or a power is not among them: TVM rounds
-towards zero where NumPy turns to floats."""
+"""Operators that NumPy computes on integers as TVM does. A quotient or a power is not among them:
+TVM rounds towards zero where NumPy turns to floats."""
 
 _CANNOT = NotImplementedError, ValueError, TypeError, IndexError, OverflowError
 """Errors of NumPy and the interpreter for what they do not know."""

@@ -25,7 +25,7 @@ FINAL_SHARE = 0.25
 """The most of a time limit that is kept for the last extraction."""
 
 LEAST_FINAL_SECS = 0.2
-"""What a last extraction gets where growth has used up the time: without it, it would be greedy."""
+"""Seconds of a last extraction where growth has used up the rest: without, it would be greedy."""
 
 
 class FunctionSearch:

@@ -40,8 +40,9 @@ MOST_SEARCH_SECS = 45.0
 """The most seconds of a search without the timing of kernels, however long the whole may take."""
 
 LEAST_PROMISE = LEAST_GAIN / 2
-"""What a graph has to save by its estimate to be run. It is taken only if it saves twice as much,
-and of graphs that promised 1% some were 4% faster, of those that promised 0.1% none surely."""
+"""The share that a graph has to save by its estimate to be run. It is taken only if it saves twice
+as much, and of graphs that promised 1% some were 4% faster, of those that promised 0.1% none
+surely."""
 
 MOST_GRAPHS = 3
 """The most graphs that are run beside the input."""

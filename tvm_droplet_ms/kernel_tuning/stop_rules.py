@@ -38,7 +38,7 @@ class StopRules:
 
     @property
     def reason(self) -> str:
-        """Why the run should end now; empty while it should not."""
+        """The reason that the run should end now; empty while it should not."""
         due = self._failed or self.is_due()
         if due:
             return due

@@ -16,7 +16,7 @@ from .published.candidates import Candidate
 from .screening.soundness import repeated_sum
 
 REPEATED_SUM = "a sum that its postprocessors repeat"
-"""Why a candidate was dropped that computes something else than its workload."""
+"""The reason for dropping a candidate that computes something else than its workload."""
 
 
 class Replayer(published.Replayer):

@@ -46,7 +46,7 @@ class History(published.History):
     """
 
     def _reason_to_skip(self, record: TuningRecord) -> str | None:
-        """Why a record of this workload says nothing of the task; None if it does."""
+        """The reason that a record of this workload says nothing of the task; None if it does."""
         reason = super()._reason_to_skip(record)
         if reason is None and is_unmeasured(record.run_secs):
             return "could not be measured"

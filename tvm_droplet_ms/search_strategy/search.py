@@ -152,7 +152,7 @@ def _change(before: Measured, after: Measured) -> str:
 
 
 def _reason(result: RunnerResult) -> str:
-    """Why a measurement failed, in the words of the builder or the runner."""
+    """The reason that a measurement failed, in the words of the builder or the runner."""
     if result.error_msg is None:
         return f"invalid times {[float(sec) for sec in result.run_secs or ()]}"
     return str(result.error_msg)

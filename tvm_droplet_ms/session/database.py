@@ -85,7 +85,7 @@ _LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
 
 
 def _explain(directory: Path) -> str | None:
-    """Why a database does not open. None if no line is faulty."""
+    """The reason that a database does not open. None if no line is faulty."""
     workload_path = directory / _WORKLOADS
     workloads, faults = _read_workloads(directory)
     if faults:
@@ -142,7 +142,7 @@ def _read_workloads(directory: Path) -> tuple[dict[int, Workload], dict[int, str
 
 
 def _faulty_records(lines: Sequence[bytes], workloads: dict[int, Workload]) -> dict[int, str]:
-    """Why lines, from 1, are no records."""
+    """The reason that lines, counted from 1, are no records."""
     faults: dict[int, str] = {}
     for number, line in enumerate(lines, 1):
         try:

@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """Whether a run should end: at a deadline, or because it was asked to.
+    """The end of a run: at a deadline, or because it was asked to.
 
     ``deadline``: the moment of ``clock`` to end at, in seconds; infinity for none. ``clock``:
     counts seconds.

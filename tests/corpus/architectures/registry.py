@@ -75,7 +75,7 @@ def leaves(inputs: Any) -> list[np.ndarray]:
 
 
 def outputs_of(module: torch.nn.Module, inputs: Any) -> list[np.ndarray]:
-    """What PyTorch computes: the tensors among the outputs, in order, without caches."""
+    """The outputs of PyTorch: the tensors among them, in order, without caches."""
     for part in module.modules():
         if hasattr(part, "config") and hasattr(part.config, "use_cache"):
             part.config.use_cache = False

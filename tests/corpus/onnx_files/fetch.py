@@ -19,7 +19,7 @@ class FetchError(Exception):
 
 
 def cache_directory() -> Path:
-    """Where the files stay: ``$DROPLET_MS_CORPUS``, or a folder of the user's cache."""
+    """The folder of the files: ``$DROPLET_MS_CORPUS``, or one of the user's cache."""
     given = os.environ.get("DROPLET_MS_CORPUS")
     return Path(given) if given else Path.home() / ".cache" / "tvm-droplet-ms-corpus"
 

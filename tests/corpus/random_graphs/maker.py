@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What random graphs are made of: choices, values and nodes."""
+"""The parts of random graphs: choices, values and nodes."""
 
 from __future__ import annotations
 

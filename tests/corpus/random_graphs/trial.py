@@ -44,7 +44,7 @@ SPACE = "post-order-apply"
 
 @dataclass
 class Row:
-    """What became of a graph.
+    """The outcome of a graph.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def run_model(model: onnx.ModelProto, seed: int, diagnose: bool = False) -> Row:
 
 
 def _place(error: BaseException) -> str:
-    """Where an error comes from: the last frame of the package."""
+    """The origin of an error: the last frame of the package."""
     place, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -201,7 +201,7 @@ def _culprit(
     inputs: Sequence[Any],
     expected: Arrays,
 ) -> str:
-    """Which step makes the outputs wrong: the import, the passes, or the schedule of a kernel."""
+    """The step that makes the outputs wrong: the import, the passes, or a kernel's schedule."""
 
     def agrees(run: Any) -> bool:
         return is_right(run(inputs), expected, model, inputs)

@@ -156,7 +156,7 @@ def adding(name, error):
 
 class TestPasses:
     def agreement(self, passes, **errors):
-        """What it hands over, and its notes. Passes that are applied add to the kernels' error."""
+        """The model that it hands over, and its notes. Applied passes add to the kernels' error."""
         mod, notes = IRModule({}).with_attr("error", 0.0), []
         made = Agreement(mod, passes, check(), Parts(), notes.append)
 

@@ -143,7 +143,7 @@ def test_pick_is_best_predicted_of_distinct_samples(tasks):
 
 
 def is_vectorized(schedule, name):
-    """Whether a loop around a block is vectorized; False without that block."""
+    """True if a loop around a block is vectorized; False without that block."""
     try:
         block = schedule.get_sblock(name)
     except Exception:

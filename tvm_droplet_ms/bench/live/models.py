@@ -159,7 +159,7 @@ def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple
 
 
 def _naive_kernels(run: Result) -> str:
-    """How many kernels of a model have no schedule, and of how many."""
+    """The number of a model's kernels that have no schedule, and of all."""
     naive = sum(kernel["schedule"] == "untouched" for kernel in run["kernels"])
     return f"{naive} of {len(run['kernels'])}"
 

@@ -280,7 +280,7 @@ def _used_again(nest: Nest, buffer: _Buffer, loop: int) -> bool:
 
 
 def _writes_again(nest: Nest) -> np.ndarray:
-    """Whether the block writes the same bytes in all iterations of each loop.
+    """True for each loop in all of whose iterations the block writes the same bytes.
 
     Of the innermost loop that is not known: it does where there are more iterations than bytes.
     """

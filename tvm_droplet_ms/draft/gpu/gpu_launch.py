@@ -45,7 +45,7 @@ class Launch:
     most: int
 
     def is_possible(self, points: np.ndarray, threads: int, shared_bytes: int) -> np.ndarray:
-        """Whether ``VerifyGPUCode`` accepts points.
+        """True for each point that ``VerifyGPUCode`` accepts.
 
         ``points``: decisions, of shape ``(points, entries)``. ``threads``, ``shared_bytes``: the
         most that a block of the GPU may have.
@@ -236,7 +236,7 @@ class _TraceReader:
         return [*threads, *within]
 
     def _count(self, chain: Sequence[Any], turning: Sequence[Any]) -> Node:
-        """How many values an axis takes: the product of its innermost loops, which all turn."""
+        """The number of values of an axis: the product of its innermost loops, which all turn."""
         turns = [leaf in turning for leaf in chain]
         first = turns.index(True) if True in turns else len(chain)
         if not all(turns[first:]):

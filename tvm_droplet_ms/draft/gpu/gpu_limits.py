@@ -108,7 +108,7 @@ class TaskLimits:
         return np.where(possible, self._generator.random(len(points)), -np.inf)
 
     def summary(self) -> str:
-        """How many sketches are drafted."""
+        """The number of sketches that are drafted."""
         drafted = sum(launch is not None for launch in self._launches.values())
         return f"drafted {drafted} of {len(self._launches)} sketches"
 

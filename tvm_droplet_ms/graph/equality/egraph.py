@@ -11,7 +11,7 @@ from .facts import Facts, IllegalTerm, Infer, NodeLimit
 from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Type, leaf_type
 
 WEIGHT_SHARE = 10
-"""How many times as many e-nodes of weights as of others an e-graph may have."""
+"""The most e-nodes of weights that an e-graph may have, in times of its others."""
 
 
 def _key(node: Node) -> Node:
@@ -52,7 +52,7 @@ class EGraph:
 
     @property
     def count(self) -> int:
-        """How many classes were ever made: the number of the next one."""
+        """The number of classes ever made, which is the number of the next one."""
         return len(self._parents)
 
     def find(self, number: int) -> int:

@@ -23,7 +23,7 @@ ROUNDS = 3
 """The most rounds of extraction in two steps; after these, all is one program."""
 
 MOST_DEARER = 8
-"""Where the layouts of more classes matter, all is one program at once."""
+"""The most classes whose layouts matter: with more, all is one program at once."""
 
 
 @dataclass

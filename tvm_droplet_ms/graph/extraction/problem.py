@@ -11,7 +11,7 @@ from .implementations import AS_TYPED, Implementations, Layout
 from .prices import Price
 
 LATE_SECS = 1e-7
-"""What is added to the price of a sum or product with a weight, divided by the steps before it.
+"""Added to the price of a sum or product with a weight, divided by the steps before it.
 Sums commute, so that a network of repeated layers has many graphs of one price. A mixture of these
 has several kernels for one layer, each with a packed copy of its weights."""
 

@@ -15,8 +15,8 @@ AT_ONCE = 8
 take."""
 
 LEAST_GAIN = 0.01
-"""What a plan must promise to save to be worth more trials, and a graph must save in three of four
-rounds: less is a tie."""
+"""The share that a plan must promise to save to be worth more trials, and that a graph must save in
+three of four rounds: less is a tie."""
 
 Timer = Callable[[Sequence[Kernel], int], Mapping[Kernel, float | None]]
 """Times kernels with a number of trials each; None for one that cannot be timed. Those that it has

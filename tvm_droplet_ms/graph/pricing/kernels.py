@@ -12,8 +12,8 @@ from ..extraction.prices import FREE, bytes_of
 from ..extraction.problem import Choice, Plan, Step
 
 UNTIMED = frozenset({"strided_slice", "opaque", *FREE, *ELEMENTWISE})
-"""What is not timed alone: elementwise work runs in the kernel before it and slices in the one
-after it; a call that no rule knows is the same in every graph."""
+"""Operators that are not timed alone: elementwise work runs in the kernel before it and slices in
+the one after it; a call that no rule knows is the same in every graph."""
 
 SHARED_CALLS = 3
 """Of so many calls that share a weight, most find it in the caches."""

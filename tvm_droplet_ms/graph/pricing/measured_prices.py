@@ -194,7 +194,7 @@ class MeasuredPrice:
         return self.share if kernel in self.timed else self._shares.get(_kind(kernel), self.share)
 
     def _update(self) -> None:
-        """How many times their rooflines kernels of each kind are expected to take."""
+        """The times that kernels of each kind are expected to take, in times of their rooflines."""
         self._shares = {}
         if self._quantile is None:
             return

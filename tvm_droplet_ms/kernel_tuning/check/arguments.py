@@ -132,7 +132,7 @@ def _random(argument: Argument, generator: np.random.Generator, role: IntegerRol
 
 
 def summed(mod: IRModule) -> int:
-    """How many numbers are summed into one at most, one reduction after the other.
+    """The most numbers that are summed into one, one reduction after the other.
 
     It is the sum over the blocks of a module without a schedule of the extents that they reduce.
     """

@@ -70,7 +70,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a schedule computes what the kernel without one does.
+    """The verdict on a schedule: does it compute what the kernel without one does?
 
     ``is_right``: None where it could not be checked. ``deviation``: the largest difference of an
     output, relative to the scale of its row; NaN where it is not known. ``reason``: why it is

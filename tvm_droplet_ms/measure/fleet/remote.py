@@ -35,7 +35,7 @@ class Remote:
 
     @property
     def workers(self) -> int:
-        """How many calls run at once."""
+        """The number of calls that run at once."""
         return self._pool.workers
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ class Servers:
         self._last_reached = time.monotonic()
 
     def count(self) -> int:
-        """How many servers the tracker knows, at least 1."""
+        """The number of servers that the tracker knows, at least 1."""
         try:
             return max(1, len(self.tracker.servers(self.key).addresses))
         except FleetError:  # It may come back; ``lease`` waits for that.

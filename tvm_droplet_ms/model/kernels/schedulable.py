@@ -10,7 +10,7 @@ from tvm.tirx import IntImm, PrimFunc
 
 
 def why_not_schedulable(function: PrimFunc) -> str | None:
-    """Why no schedule can change a kernel; None where one can.
+    """The reason that no schedule can change a kernel; None where one can.
 
     TOPI writes some kernels with loops of their own and without blocks, such as
     ``scatter_elements`` and ``cumsum``: one opaque block is all that a schedule sees. ``function``:

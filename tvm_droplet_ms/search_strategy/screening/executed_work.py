@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many operations a kernel executes, recomputation included.
+"""The operations that a kernel executes, recomputation included.
 
 A step that is computed inside a loop which it does not depend on is computed again each time. The
 last step of a split reduction (``RFactor``) inside the loop over the outputs made a group norm of

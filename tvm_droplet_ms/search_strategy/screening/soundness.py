@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a schedule still computes its workload, where TVM's postprocessors do not see to it."""
+"""A check that a schedule still computes its workload, where TVM's postprocessors have none."""
 
 from collections.abc import Iterator
 from typing import Any

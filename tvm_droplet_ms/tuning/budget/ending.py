@@ -11,17 +11,17 @@ TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
 than some seconds."""
 
 QUICK_SECS = 0.3
-"""What the fewest runs may take where no time is left: a single run is often twice too long."""
+"""Seconds that the fewest runs may take where no time is left: one run is often twice too long."""
 
 GRACE_SECS = 7.0
 """The seconds that a first executable may take beyond the time: a model without one is worth
 nothing."""
 
 SPARE_BUILDS = 0.3
-"""What the last executable may take longer than the share of the first one that is built again."""
+"""The allowance of the last executable beyond the share of the first one that is built again."""
 
 EXPORTS = 5
-"""What writing and loading the last executable may take, in times of writing the first one: TVM
+"""The time of writing and loading the last executable, in times of writing the first one: TVM
 copies the constants several times when it loads them."""
 
 CHECKS = 10

@@ -14,7 +14,7 @@ class Ended(Protocol):
 
     @property
     def why_ended(self) -> str:
-        """Why it ended; "trials" where they were spent."""
+        """The reason that it ended; "trials" where they were spent."""
 
 
 def in_whole_batches(

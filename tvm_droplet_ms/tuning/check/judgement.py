@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a model or its import is wrong, where outputs differ: two runs without our work."""
+"""A judge of a model and its import, where outputs differ: two runs without our work."""
 
 import logging
 import time

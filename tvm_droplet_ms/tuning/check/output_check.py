@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a compiled model still computes what the imported one does."""
+"""A check that a compiled model still computes what the imported one does."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,7 +154,7 @@ def _floor(bound: Bound | None, expected: np.ndarray) -> np.ndarray:
 
 
 def _is_faint(array: np.ndarray, bound: Bound | None) -> bool:
-    """Whether an output is 0, but for what is below ``FAINT`` or the rounding at its bound."""
+    """True of an output that is 0, but for what is below ``FAINT`` or the rounding at its bound."""
     floor = np.maximum(FAINT, _UNIT * _floor(bound, array))
     return bool(((np.abs(array) <= floor) | ~np.isfinite(array)).all())
 

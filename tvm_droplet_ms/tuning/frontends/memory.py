@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a model fits in memory while it is tuned."""
+"""A check that a model fits in memory while it is tuned."""
 
 from typing import Any
 

@@ -53,7 +53,7 @@ def is_scheduled(task: ExtractedTask) -> bool:
 
 
 def why_not_tunable(task: ExtractedTask) -> str | None:
-    """Why no schedule can change a task, for a user to read; None where one can."""
+    """The reason that no schedule can change a task, for a user to read; None where one can."""
     return why_not_schedulable(task.dispatched[0]["main"])
 
 

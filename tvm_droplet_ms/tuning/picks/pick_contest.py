@@ -34,7 +34,7 @@ AT_ONCE = 4
 """The kernels whose schedules are built before the first is timed: builds disturb what is timed."""
 
 START_BUILDS, TASK_BUILDS = 30, 15
-"""What starting processes takes, and what a kernel takes, before one was measured: in times of
+"""The time of starting processes, and that of a kernel, before one was measured: in times of
 compiling a kernel, seen on two CPUs."""
 
 GAIN_SHARE = 0.98

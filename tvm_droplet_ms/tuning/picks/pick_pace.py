@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many schedules to sample of each kernel, by the clock. Imports no TVM.
+"""The number of schedules to sample of each kernel, by the clock. Imports no TVM.
 
 To sample a schedule and to ask the cost model about it takes 14 ms of a core, and to compile a
 kernel as long as ten of them: 64 samples of each of 100 kernels take a minute and a half, and only

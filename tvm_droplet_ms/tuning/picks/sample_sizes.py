@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many schedules of each task to sample before any trial. Imports no TVM."""
+"""The number of schedules of each task to sample before any trial. Imports no TVM."""
 
 from collections.abc import Sequence
 

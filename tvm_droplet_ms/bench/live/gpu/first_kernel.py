@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether kernels run at all: one matrix product by NVRTC and by nvcc, against NumPy."""
+"""A trial of whether kernels run: one matrix product by NVRTC and by nvcc, against NumPy."""
 
 import os
 import time

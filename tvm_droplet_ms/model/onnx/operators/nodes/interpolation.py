@@ -14,9 +14,9 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _TIE = 1e-6
-"""How far from the middle of two elements ONNX Runtime takes a coordinate to be in the middle: this
-gave the same elements for all of 896 axes (``tests/model/onnx/test_interpolation.py`` has some).
-"""
+"""The distance from the middle of two elements at which ONNX Runtime takes a coordinate to be in
+the middle: this gave the same elements for all of 896 axes
+(``tests/model/onnx/test_interpolation.py`` has some)."""
 
 
 @dataclass(frozen=True)
