@@ -23,13 +23,13 @@ from .budget.priorities import Priorities
 from .budget.tuning_run import TuningRun, tune_tasks_by_clock
 from .budget.whole_batches import in_whole_batches
 from .compile.kernel_objects import KernelObjects
-from .compile.lowering import ModelBuilder, lower
+from .compile.lowering import ModelBuilder
 from .experience.experience import Experience
 from .experience.strategy import model_strategy
 from .measuring.cold_timing import InsideTiming
 from .measuring.kept_arguments import allocate_or_keep
 from .measuring.workers import start_workers
-from .model_kernels import LowerGraph, ModelKernels
+from .model_kernels import ModelKernels
 from .parts import Parts
 from .picks.first_picks import is_tunable
 from .picks.pick_contest import PickContest
@@ -52,8 +52,6 @@ class KernelTuner:
     - ``seed``: seed of all random choices.
     - ``experience``: what is known before anything is measured.
     - ``watch``: what follows the measurements. None for nothing.
-    - ``lower_graph``: turns the operators of a graph into kernels.
-    - ``picking``: what first picks know. None for the same.
     - ``make_strategy``: makes the search strategy; called as ``model_strategy``.
     - ``make_priorities``: makes what chooses the task of each batch; called as ``Priorities``.
     - ``keep_measuring``: whether the processes that measure outlast a call of ``tune``: to start
@@ -76,8 +74,6 @@ class KernelTuner:
         experience: Experience,
         *,
         watch: Watch | None = None,
-        lower_graph: LowerGraph = lower,
-        picking: Experience | None = None,
         make_strategy: Callable[..., SearchStrategy] = model_strategy,
         make_priorities: Callable[..., Priorities] = Priorities,
         keep_measuring: bool = False,
@@ -93,8 +89,6 @@ class KernelTuner:
         self._note = note
         self._seed = seed
         self._experience = experience
-        self._lower_graph = lower_graph
-        self._picking = experience if picking is None else picking
         self._make_strategy = make_strategy
         self._make_priorities = make_priorities
         self._keep_measuring = keep_measuring
@@ -129,13 +123,7 @@ class KernelTuner:
     def kernels(self, graph: IRModule) -> ModelKernels:
         """The kernels of a prepared graph."""
         with self._parts("graph"):
-            kernels = ModelKernels(
-                graph,
-                self._target,
-                self.database,
-                self._builder,
-                lower_graph=self._lower_graph,
-            )
+            kernels = ModelKernels(graph, self._target, self.database, self._builder)
             kernels.preferred = kept_choice(self._directory, self.database, self._target)
             return kernels
 
@@ -149,8 +137,8 @@ class KernelTuner:
                 self.rates,
                 self._seed,
                 pace,
-                PickWorkers(self._workers, self._picking.prior),
-                self._picking,
+                PickWorkers(self._workers, self._experience.prior),
+                self._experience,
             )
         for note in kernels.picks.unscheduled_notes():
             self._note(note)
@@ -168,12 +156,12 @@ class KernelTuner:
             contest = PickContest(
                 self._target,
                 self.rates,
-                PickWorkers(self._workers, self._picking.prior),
+                PickWorkers(self._workers, self._experience.prior),
                 self._measure["builder"],
                 self._measure["runner"],
                 PickFile(self._directory),
                 self._seed + 1,  # Other schedules than those that the pick was chosen from.
-                self._picking.known,
+                self._experience.known,
             )
             return contest.run(tasks, kernels.picks, secs, stop, build_secs)
 

@@ -3,7 +3,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
@@ -64,8 +64,6 @@ class ModelTuning:
     - ``seed``: seed of all random choices.
     - ``experience``: what is known before anything is measured. None for what the package ships.
     - ``watch``: what follows the measurements. None for nothing.
-    - ``passes``: what prepares the graph; None for ``graph_passes()``.
-    - ``make_tuner``: makes what tunes the kernels; called as ``KernelTuner``.
     """
 
     def __init__(
@@ -81,8 +79,6 @@ class ModelTuning:
         experience: Experience | None = None,
         *,
         watch: Watch | None = None,
-        passes: Sequence[NamedPass] | None = None,
-        make_tuner: Callable[..., KernelTuner] = KernelTuner,
     ) -> None:
         self._imported = imported
         self._target = target
@@ -99,7 +95,7 @@ class ModelTuning:
                 f"the last line of {name} was torn, as a killed run leaves it, and is cut off"
             )
         self._database = open_database(directory)
-        self._tuner = make_tuner(
+        self._tuner = KernelTuner(
             target,
             threads,
             directory,
@@ -110,9 +106,8 @@ class ModelTuning:
             experience or Experience(),
             watch=watch,
         )
-        steps = graph_passes() if passes is None else passes
         self._agreement = Agreement(
-            imported.mod, steps, check, parts, self._note, locate=imported.locate
+            imported.mod, graph_passes(), check, parts, self._note, locate=imported.locate
         )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:

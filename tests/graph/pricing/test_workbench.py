@@ -11,6 +11,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
 from tvm_droplet_ms.graph.equality.language import Tensor, operator
+from tvm_droplet_ms.graph.pricing import workbench
 from tvm_droplet_ms.graph.pricing.deciding_kernels import FIRST_TRIALS as TRIALS
 from tvm_droplet_ms.graph.pricing.equal_trials import InTurns
 from tvm_droplet_ms.graph.pricing.kernel_module import kernel_module, workloads_of
@@ -94,12 +95,13 @@ made = []
 
 
 @pytest.fixture
-def bench(tmp_path):
+def bench(tmp_path, monkeypatch):
     """Opens the directory anew with each call, as another process would."""
     notes = []
+    monkeypatch.setattr(workbench, "KernelTuner", FakeTuner)
 
     def open_bench(target=TARGET):
-        opened = Workbench(tmp_path, target, 1, notes.append, 0, make_tuner=FakeTuner)
+        opened = Workbench(tmp_path, target, 1, notes.append, 0)
         return opened, made[-1], notes
 
     return open_bench

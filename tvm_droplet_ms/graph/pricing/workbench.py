@@ -44,7 +44,6 @@ class Workbench:
     - ``target``: the target, with ``num-cores``.
     - ``note``: is told what the user should know.
     - ``seed``: seed of all random choices.
-    - ``make_tuner``: makes what tunes the kernels; called as ``KernelTuner``.
     """
 
     def __init__(
@@ -54,8 +53,6 @@ class Workbench:
         threads: int,
         note: Callable[[str], None],
         seed: int,
-        *,
-        make_tuner: Callable[..., KernelTuner] = KernelTuner,
     ) -> None:
         register_schedule_rules()
         for name in mend_torn_end(directory):
@@ -71,7 +68,7 @@ class Workbench:
         self._parts = Parts()
         self._seen: dict[int, ExtractedTask] = {}
         self._database = open_database(directory)
-        self._tuner = make_tuner(
+        self._tuner = KernelTuner(
             target,
             threads,
             directory,
