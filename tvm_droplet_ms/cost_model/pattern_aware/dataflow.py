@@ -118,15 +118,8 @@ def data_movements(nests: Sequence[Nest]) -> np.ndarray:
       those of the level;
     - 2: the contiguous bytes of one movement and of the innermost loop.
 
-    Parameters
-    ----------
-    nests : Sequence[Nest]
-        The loop nests of a module, in its order.
-
-    Returns
-    -------
-    movements : np.ndarray
-        Array of shape ``(TOKENS, TOKEN_WIDTH)``, float32.
+    ``nests``: the loop nests of a module, in its order. Returns an array of shape ``(TOKENS,
+    TOKEN_WIDTH)``, float32.
     """
     rows = np.zeros((TOKENS, TOKEN_WIDTH), dtype=np.float32)
     place = 0
@@ -155,16 +148,8 @@ def statements(nests: Sequence[Nest]) -> np.ndarray:
     - 6 x 3: of each of the innermost of these the extent, whether it is vectorized, and whether the
       block writes the same bytes in all its iterations.
 
-    Parameters
-    ----------
-    nests : Sequence[Nest]
-        The loop nests of a module, in its order.
-
-    Returns
-    -------
-    statements : np.ndarray
-        Array of shape ``(STATEMENTS, STATEMENT_WIDTH)``, float32; zeros for a row that is no
-        statement.
+    ``nests``: the loop nests of a module, in its order. Returns an array of shape ``(STATEMENTS,
+    STATEMENT_WIDTH)``, float32; zeros for a row that is no statement.
     """
     rows = np.zeros((STATEMENTS, STATEMENT_WIDTH), dtype=np.float32)
     for row, nest in zip(rows, _largest(nests, STATEMENTS), strict=False):

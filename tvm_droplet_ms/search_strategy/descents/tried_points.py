@@ -12,14 +12,8 @@ from ..published.decisions import SpacePoint
 class TriedPoints:
     """Knows which points were measured, and with what time, and which are rejected.
 
-    Many points may give one module: a point is tried once its module is.
-
-    Parameters
-    ----------
-    history : History
-        The measurements.
-    spaces : DesignSpaces
-        The points of the design spaces.
+    Many points may give one module: a point is tried once its module is. ``history``: the
+    measurements.
     """
 
     def __init__(self, history: History, spaces: DesignSpaces) -> None:
