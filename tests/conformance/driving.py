@@ -64,14 +64,9 @@ def drive(
 ) -> Drive:
     """Tune a context as TVM's ``TaskScheduler`` does, and add to the database as it does.
 
-    Parameters
-    ----------
-    cost_model : CostModel | Literal["fixed"] | None
-        The cost model of the tuning; a ``FixedModel`` by default.
-    max_batches : int
-        Give up after so many batches, as a run that is killed.
-    finish : bool
-        Whether to call ``post_tuning``.
+    ``cost_model`` (CostModel | Literal["fixed"] | None): the cost model of the tuning; a
+    ``FixedModel`` by default. ``max_batches``: give up after so many batches, as a run that is
+    killed. ``finish``: whether to call ``post_tuning``.
     """
     strategy = context.search_strategy
     context.pre_tuning(

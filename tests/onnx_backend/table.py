@@ -12,10 +12,7 @@ COLUMNS = (PASSED, REFUSED, WRONG, FAILED, CRASHED)
 def table(outcomes: Sequence[Outcome]) -> str:
     """Write the outcomes that count by operator, those that failed by name, and the other groups.
 
-    Returns
-    -------
-    ret : str
-        Markdown.
+    Returns Markdown.
     """
     counted = [each for each in outcomes if each.counts]
     right = sum(each.status == PASSED for each in counted)

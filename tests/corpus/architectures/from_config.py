@@ -10,19 +10,9 @@ import torch
 def model(kind: str, inputs: Callable[[], Any], **config: Any) -> Callable[[], Any]:
     """A builder of a model of transformers.
 
-    Parameters
-    ----------
-    kind : str
-        The class, such as "BertModel". Its configuration's class is asked of it.
-    inputs : Callable[[], Any]
-        Makes the example inputs.
-    config : Any
-        What differs from the default configuration.
-
-    Returns
-    -------
-    builder : Callable[[], tuple[torch.nn.Module, Any]]
-        Makes the model, and its inputs.
+    ``kind``: the class, such as "BertModel". Its configuration's class is asked of it. ``inputs``:
+    makes the example inputs. ``config``: what differs from the default configuration. Returns a
+    function that makes the model, and its inputs.
     """
 
     def build() -> Any:

@@ -27,17 +27,8 @@ BUILDERS: dict[str, Callable[[], Built]] = {
 def build(name: str, seed: int = 0) -> Built:
     """Make a network with random weights.
 
-    Parameters
-    ----------
-    name : str
-        One of ``BUILDERS``.
-    seed : int
-        Seed of weights and inputs.
-
-    Returns
-    -------
-    built : tuple[torch.nn.Module, Any]
-        The module in inference mode, and its example inputs.
+    ``name``: one of ``BUILDERS``. ``seed``: seed of weights and inputs. Returns the module in
+    inference mode, and its example inputs.
     """
     torch.manual_seed(seed)
     module, inputs = BUILDERS[name]()

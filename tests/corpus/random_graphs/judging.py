@@ -62,19 +62,9 @@ def _scale(wanted: Any) -> Any:
 def is_right(outputs: Arrays, expected: Arrays, model: Any, inputs: Sequence[Any]) -> bool:
     """The verdict on outputs.
 
-    Parameters
-    ----------
-    outputs, expected : list[np.ndarray]
-        Those of the model under test, and those of ONNX Runtime.
-    model : onnx.ModelProto
-        The model, to be run in float64 where they are not close.
-    inputs : Sequence[np.ndarray]
-        Its inputs.
-
-    Returns
-    -------
-    is_right : bool
-        True where they are close, or about as far from the float64 run as ONNX Runtime's.
+    ``outputs``, ``expected``: those of the model under test, and those of ONNX Runtime. ``model``:
+    the model, to be run in float64 where they are not close. True where they are close, or about as
+    far from the float64 run as ONNX Runtime's.
     """
     if len(outputs) != len(expected):
         return False

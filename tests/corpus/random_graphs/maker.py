@@ -53,10 +53,8 @@ class Value(NamedTuple):
 class GraphMaker:
     """A graph that grows.
 
-    Parameters
-    ----------
-    chooser : Chooser
-        Makes all choices. What is not drawn from it (the weights) follows from a seed that is.
+    ``chooser``: makes all choices. What is not drawn from it (the weights) follows from a seed that
+    is.
     """
 
     def __init__(self, chooser: Chooser) -> None:

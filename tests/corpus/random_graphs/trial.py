@@ -46,13 +46,9 @@ SPACE = "post-order-apply"
 class Row:
     """The outcome of a graph.
 
-    Attributes
-    ----------
-    status : str
-        "right", "wrong", "refused" (in a sentence), "error" (of any other kind), "naive" where a
-        kernel has no valid schedule; by who ran it, "crash" or "timeout".
-    why : str
-        A sentence; empty for "right".
+    ``status``: "right", "wrong", "refused" (in a sentence), "error" (of any other kind), "naive"
+    where a kernel has no valid schedule; by who ran it, "crash" or "timeout". ``why``: a sentence;
+    empty for "right".
     """
 
     seed: int
@@ -86,20 +82,9 @@ def warm_up() -> None:
 def run_model(model: onnx.ModelProto, seed: int, diagnose: bool = False) -> Row:
     """Run one graph.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The graph.
-    seed : int
-        Seed of the schedules and of the inputs. A kernel's schedule depends on the kernel and the
-        seed alone, so that a smaller graph keeps those of its kernels.
-    diagnose : bool
-        Whether to find out which step makes a wrong output.
-
-    Returns
-    -------
-    row : Row
-        What became of it. A crash ends this process.
+    ``seed``: seed of the schedules and of the inputs. A kernel's schedule depends on the kernel and
+    the seed alone, so that a smaller graph keeps those of its kernels. ``diagnose``: whether to
+    find out which step makes a wrong output. Returns what became of it. A crash ends this process.
     """
     row = Row(seed, operators=[node.op_type for node in model.graph.node])
     start = time.perf_counter()
