@@ -131,3 +131,26 @@ class FixedModel(ms.cost_model.PyCostModel):
 
     def predict(self, context, candidates) -> np.ndarray:
         return np.array([self.score(candidate) for candidate in candidates], dtype="float64")
+
+
+@derived_object
+class MadeUpFuture(ms.runner.PyRunnerFuture):
+    """A result that is there at once, of these times."""
+
+    def __init__(self, secs: list[float]) -> None:
+        super().__init__()
+        self.secs = secs
+
+    def done(self):
+        return True
+
+    def result(self):
+        return ms.runner.RunnerResult(self.secs, None)
+
+
+@derived_object
+class OneMillisecond(ms.runner.PyRunner):
+    """A runner that runs nothing: every candidate takes a millisecond."""
+
+    def run(self, runner_inputs):
+        return [MadeUpFuture([1e-3]) for _ in runner_inputs]

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from conformance.driving import OneMillisecond
 from rich.console import Console
 
 from tvm import te
@@ -17,7 +18,6 @@ from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
-from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
@@ -154,28 +154,6 @@ class EveryThirdFails(PyBuilder):
             return BuilderResult(None, "no luck")
         # TVM deletes the directory of the artefact.
         return BuilderResult(str(Path(tempfile.mkdtemp()) / "kernel"), None)
-
-
-@derived_object
-class Future(ms.runner.PyRunnerFuture):
-    """A result that is there."""
-
-    def __init__(self):
-        super().__init__()
-
-    def done(self):
-        return True
-
-    def result(self):
-        return RunnerResult([1e-3], None)
-
-
-@derived_object
-class OneMillisecond(PyRunner):
-    """Every kernel takes a millisecond."""
-
-    def run(self, runner_inputs):
-        return [Future() for _ in runner_inputs]
 
 
 def tune(mod, tmp_path, strategy, callbacks):

@@ -102,6 +102,16 @@ def eventually(condition: Callable[[], bool], secs: float = PATIENCE_SECS) -> bo
     return True
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; fails where it does not become true in time."""
+    assert eventually(condition), "waited in vain"
+
+
+def our_processes() -> set[int]:
+    """The processes below this one."""
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
 def outcome(future: Any, secs: float = PATIENCE_SECS) -> tuple[str, Any]:
     """A task's ("value", value), (kind of failure, message) or ("no reply", None)."""
     try:

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
+from conformance.workloads import RejectAll
 from tvm_ffi import structural_hash
 
 import tvm
@@ -274,18 +275,6 @@ def test_trace_that_no_longer_replays_is_made_anew(tmp_path):
     assert len(file.read()) == 1
     assert len(pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)) == 1
     assert model.asked == 14
-
-
-@derived_object
-class RejectAll(ms.postproc.PyPostproc):
-    def _initialize_with_tune_context(self, context):
-        pass
-
-    def apply(self, sch):
-        return False
-
-    def clone(self):
-        return RejectAll()
 
 
 def test_task_without_a_valid_schedule_is_named_and_left():
