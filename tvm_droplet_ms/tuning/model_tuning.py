@@ -87,7 +87,6 @@ class ModelTuning:
         self._check = check
         self._exact = exact
         self._parts = parts
-        self._seed = seed
         self._notes: list[str] = []
         register_schedule_rules()
         for name in mend_torn_end(directory):

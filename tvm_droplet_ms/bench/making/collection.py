@@ -67,7 +67,6 @@ class Collection:
         timeout_sec: float = 30.0,
         seed: int = 0,
     ) -> None:
-        self._directory = directory
         self._mod = mod
         self._target = target
         self._timeout_sec = timeout_sec

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tvm import tirx
 from tvm.s_tir import Schedule
 
 from ...search_strategy.published.decisions import Sketch
-from ..block_tree import NotUnderstood
+from ..block_tree import NotUnderstood, integer
 from ..extents import Interval, Intervals, Node, Tape
 from ..index_intervals import index_interval
 
@@ -209,8 +208,8 @@ class _TraceReader:
         extents = []
         for part, length in zip(region.region, region.source.shape, strict=True):
             index = index_interval(part.min, interval, self._intervals)
-            extent = tape.add(self._intervals.span(index), tape.constant(_integer(part.extent)))
-            extents.append(tape.least(extent, tape.constant(_integer(length))))
+            extent = tape.add(self._intervals.span(index), tape.constant(integer(part.extent)))
+            extents.append(tape.least(extent, tape.constant(integer(length))))
         if copy in self._alignments:
             extents[-1] = self._padded(extents[-1], *self._alignments[copy])
         return tape.product([tape.constant(int(region.source.dtype.itemsize)), *extents])
@@ -242,9 +241,3 @@ class _TraceReader:
         if not all(turns[first:]):
             raise NotUnderstood("a loop that stands still within one that turns")
         return self.tape.product([self._extent(leaf) for leaf in chain[first:]])
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, int | tirx.IntImm):
-        return int(value)
-    raise NotUnderstood(f"the extent {value}, which is not constant")

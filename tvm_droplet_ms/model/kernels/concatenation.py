@@ -5,15 +5,13 @@ from functools import reduce
 from math import gcd
 from typing import Any
 
-import tvm_ffi
-
 import tvm
 from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar
 
-from .pool_rules import vector_extents
+from .pool_rules import register_rule, vector_extents
 
 _RULE = "tvm_droplet_ms.concatenation"
 _EXTENT = "tvm_droplet_ms.common_extent"
@@ -22,9 +20,7 @@ _MIN_VECTOR = 8
 
 def register_concatenation_rule() -> None:
     """Register the schedule rule. It may be called again, and leaves a registered rule as it is."""
-    full_name = f"s_tir.meta_schedule.cpu.{_RULE}"
-    if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
-        tvm_ffi.register_global_func(full_name, _schedule)
+    register_rule(_RULE, _schedule)
 
 
 def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:

@@ -36,14 +36,15 @@ def register_pool_rules() -> None:
     """
     cpu_rules = dict(zip(RULE_NAMES, (_tile_maximum, _tile_average) * 2, strict=True))
     for name, rule in cpu_rules.items():
-        _register_if_missing("cpu", name, rule)
-        _register_if_missing("gpu", name, _keep_default)
+        register_rule(f"meta_schedule.{name}", rule)
+        register_rule(f"meta_schedule.{name}", _keep_default, "gpu")
 
 
-def _register_if_missing(
-    key: str, name: str, rule: Callable[[Schedule, SBlockRV], list[Schedule]]
+def register_rule(
+    name: str, rule: Callable[[Schedule, SBlockRV], list[Schedule]], key: str = "cpu"
 ) -> None:
-    full_name = f"s_tir.meta_schedule.{key}.meta_schedule.{name}"
+    """Register a schedule rule. A rule that is already registered is left as it is."""
+    full_name = f"s_tir.meta_schedule.{key}.{name}"
     if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
         tvm_ffi.register_global_func(full_name, rule)
 

@@ -67,7 +67,6 @@ class _Folding:
         import onnx
 
         self._onnx = onnx
-        self._model = model
         self._graph = model.graph
         self._types = StaticTypes(model)
         self._opsets = {each.domain: each.version for each in model.opset_import}

@@ -52,7 +52,6 @@ class GaussianProcess:
     ) -> None:
         self.kernel = kernel
         self._points = points
-        self._values = values
         self._shift = shift
         self.scale = scale
         covariance = kernel(squared_distances(points, points))

@@ -78,7 +78,7 @@ def run_built(name: str, module: Any, *, compares: bool) -> dict[str, Any]:
     device.sync()
     if not compares:
         return {"error_relative": None}
-    error = error_of(name, output.numpy(), reference)
+    error = error_of(output.numpy(), reference)
     if not error <= WORKLOADS[name].tolerance:
         raise ValueError(
             f"the output of {name} is off by {error:g} of its largest element, expected at most "
