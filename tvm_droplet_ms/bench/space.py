@@ -21,6 +21,10 @@ FAILURES = ("constraint", "compile", "runtime", "timeout", "wrong result")
 """Reasons that a point has no time; "constraint": a primitive or a postprocessor refused it."""
 
 
+_AS_IT_IS = ("name", "description", "definition", "closed", "target", "machine", "versions", "date")
+"""Fields of a space that its file has as they are."""
+
+
 class SpaceError(Exception):
     """A file that is no space, or does not hold together."""
 
@@ -169,14 +173,7 @@ class Space:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "name": self.name,
-            "description": self.description,
-            "definition": self.definition,
-            "closed": self.closed,
-            "target": dict(self.target),
-            "machine": dict(self.machine),
-            "versions": dict(self.versions),
-            "date": self.date,
+            **{name: vars(self)[name] for name in _AS_IT_IS},
             "sketches": [[asdict(decision) for decision in sketch] for sketch in self.sketches],
             "points": {
                 "sketch": [point.sketch for point in self.points],
@@ -201,14 +198,7 @@ class Space:
         names = ("structural_hash", "nanosecs", "build_millisecs", "run_millisecs")
         columns = zip(*(modules[name] for name in names), strict=True)
         return Space(
-            name=content["name"],
-            description=content["description"],
-            definition=content["definition"],
-            target=content["target"],
-            machine=content["machine"],
-            versions=content["versions"],
-            date=content["date"],
-            closed=content["closed"],
+            **{name: content[name] for name in _AS_IT_IS},
             origins=tuple(content.get("origins", ())),
             sketches=tuple(
                 tuple(

@@ -18,7 +18,7 @@ from ..definitions import definition_of
 from ..space import Space
 from ..table import ReplayTable
 from .results import CompareError, RunResult, RunSettings, file_digest
-from .strategies import Learned, make_search
+from .strategies import Learned, find_experiment
 
 
 def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> RunResult:
@@ -33,7 +33,7 @@ def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> Ru
     fast_start()
     table = ReplayTable(load_space(space_file), noisy=settings.noisy, seed=settings.seed)
     definition = definition_of(table.space)
-    strategy, cost_model = make_search(settings.strategy, settings.trials, learned)
+    strategy, cost_model = find_experiment(settings.strategy).make(learned, settings.trials)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     with tempfile.TemporaryDirectory() as work_dir, threadpoolctl.threadpool_limits(1), quiet_tvm():

@@ -26,9 +26,9 @@ class Network:
         values *= np.float32(np.sqrt(gain / fan_in))
         return values
 
-    def uniform(self, *shape: int, low: float = 0.5, high: float = 1.5) -> np.ndarray:
-        """Random values between two bounds."""
-        return self._generator.uniform(low, high, shape).astype("float32")
+    def uniform(self, *shape: int) -> np.ndarray:
+        """Random values between 0.5 and 1.5."""
+        return self._generator.uniform(0.5, 1.5, shape).astype("float32")
 
     def kernel(
         self, inputs: int, outputs: int, size: int | tuple[int, int], groups: int = 1

@@ -15,22 +15,14 @@ class KernelRow:
     The times of the three modules were taken in alternation: position ``i`` of each sequence
     belongs to the same round.
 
-    Parameters
-    ----------
-    kernel : str
-        Name of the kernel.
-    flop : float
-        Floating point operations of one call.
-    untuned_secs : Sequence[float]
-        Times of the untuned module in seconds.
-    explored_secs : Sequence[float]
-        Times of the best module after exploration, in seconds.
-    descended_secs : Sequence[float] | None
-        Times of the best module after the descent, in seconds. None if it is the same module.
-    explore_trials : int
-        Trials spent exploring.
-    descend_trials : int
-        Trials spent descending.
+    - ``kernel``: name of the kernel.
+    - ``flop``: floating point operations of one call.
+    - ``untuned_secs``: times of the untuned module in seconds.
+    - ``explored_secs``: times of the best module after exploration, in seconds.
+    - ``descended_secs``: times of the best module after the descent, in seconds. None if it is the
+      same module.
+    - ``explore_trials``: trials spent exploring.
+    - ``descend_trials``: trials spent descending.
     """
 
     kernel: str

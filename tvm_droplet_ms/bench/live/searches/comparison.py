@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,6 @@ class Trial:
     def rank(self) -> float:
         """The recorded time in seconds; infinity for a failure."""
         return math.inf if self.secs is None else self.secs
-
-    def as_json(self) -> dict[str, Any]:
-        """Its fields, for ``Trial(**fields)``."""
-        return asdict(self)
 
 
 def best_trial(trials: Sequence[Trial], checkpoint: int) -> Trial | None:
