@@ -26,10 +26,7 @@ from tvm_droplet_ms.measure import WarmBuilder
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
-SMALL_SEARCH = {
-    "explore_trials": 2,
-    "descent_batch_size": 2,
-}
+SMALL_SEARCH = {"explore_trials": 2, "descent_batch_size": 2}
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +52,7 @@ class NoBuilder(ms.builder.PyBuilder):
 @pytest.fixture
 def unmeasured():
     """Tuning options without real measurements."""
-    return {
-        "builder": NoBuilder(),
-        "runner": OneMillisecond(),
-        "num_trials_per_iter": 2,
-        "seed": 0,
-    }
+    return {"builder": NoBuilder(), "runner": OneMillisecond(), "num_trials_per_iter": 2, "seed": 0}
 
 
 def measured():
@@ -117,11 +109,7 @@ def test_pipeline_names_an_unknown_strategy_option():
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        ({}, "none"),
-        ({"explorer": "evolutionary"}, "xgb"),
-        ({"cost_model": "random"}, "random"),
-    ],
+    [({}, "none"), ({"explorer": "evolutionary"}, "xgb"), ({"cost_model": "random"}, "random")],
 )
 def test_pipeline_trains_cost_model_only_if_search_uses_it(
     options, expected, model, tmp_path, monkeypatch

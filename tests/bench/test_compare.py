@@ -25,11 +25,7 @@ from tvm_droplet_ms.bench.compare.command import INTERRUPTED, run_compare
 from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
 from tvm_droplet_ms.bench.compare.runs import plan
-from tvm_droplet_ms.bench.compare.strategies import (
-    EXPERIMENTS,
-    STRATEGIES,
-    find_experiment,
-)
+from tvm_droplet_ms.bench.compare.strategies import EXPERIMENTS, STRATEGIES, find_experiment
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.source_digest import DRAFTING, PACKAGE, REPLAYING, TUNING, source_digest
 from tvm_droplet_ms.bench.space import DecisionLayout, MeasuredModule, MeasuredPoint, Space

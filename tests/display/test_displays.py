@@ -216,10 +216,7 @@ def test_a_display_that_fails_does_not_end_the_run(tmp_path, caplog):
         raise BrokenPipeError("nobody reads")
 
     mod = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
-    callbacks = [
-        *ms.MeasureCallback.create("default"),
-        ProgressCallback(LineDisplay(broken)),
-    ]
+    callbacks = [*ms.MeasureCallback.create("default"), ProgressCallback(LineDisplay(broken))]
     tune(mod, tmp_path, "replay-trace", callbacks)
     records = (tmp_path / "database_tuning_record.json").read_text().splitlines()
     assert len(records) == 12

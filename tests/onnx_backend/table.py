@@ -53,10 +53,7 @@ def _grouped(outcomes: Sequence[Outcome], key: str) -> dict[str, list[Outcome]]:
 def _rows(title: str, groups: dict[str, list[Outcome]]) -> list[str]:
     """The rows of a table, those with the most that is not right first."""
     counts = {name: Counter(each.status for each in found) for name, found in groups.items()}
-    lines = [
-        f"| {title} | cases | {' | '.join(COLUMNS)} |",
-        f"|---|{'---|' * (len(COLUMNS) + 1)}",
-    ]
+    lines = [f"| {title} | cases | {' | '.join(COLUMNS)} |", f"|---|{'---|' * (len(COLUMNS) + 1)}"]
     order = sorted(counts, key=lambda name: (counts[name][PASSED] - counts[name].total(), name))
     for name in order:
         found = counts[name]

@@ -17,10 +17,7 @@ class TopStates(Generic[State]):
     """
 
     def __init__(
-        self,
-        size: int,
-        key: Callable[[State], Hashable],
-        is_excluded: Callable[[State], bool],
+        self, size: int, key: Callable[[State], Hashable], is_excluded: Callable[[State], bool]
     ) -> None:
         self._size = size
         self._key = key

@@ -163,14 +163,7 @@ class MeasuredSearch:
 
         limit = min(SEARCH_SHARE * left, MOST_SEARCH_SECS)
         found = search.best_timed(
-            before,
-            kind,
-            limit,
-            self._seed,
-            self._price,
-            timed,
-            lambda: pricing.is_due,
-            is_late,
+            before, kind, limit, self._seed, self._price, timed, lambda: pricing.is_due, is_late
         )
         known = self._price.timed
         self._measured.kernels = len(known)

@@ -108,10 +108,7 @@ class Fleet:
 
 
 def fleet_of(
-    tracker: str | None,
-    key: str | None,
-    threads: int,
-    allocate: Callable[..., Any] | None = None,
+    tracker: str | None, key: str | None, threads: int, allocate: Callable[..., Any] | None = None
 ) -> Fleet | None:
     """The fleet that the arguments of ``tune_kernel`` ask for; None for this machine.
 

@@ -11,11 +11,7 @@ from .rewriting import Emit, Rewrite, binding_pass
 
 STACK = "relax.stack"
 
-PAIRWISE = {
-    "relax.sum": relax.op.add,
-    "relax.max": relax.op.maximum,
-    "relax.min": relax.op.minimum,
-}
+PAIRWISE = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 
 
 def _operands(bindings: Bindings, stack: relax.Call) -> list[Expr] | None:

@@ -196,12 +196,7 @@ class KernelTuner:
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior(self._experience.prior, self._target)
         strategy = self._make_strategy(
-            tasks,
-            self.database,
-            self._target,
-            kernels.picks,
-            self._experience.known,
-            prior=prior,
+            tasks, self.database, self._target, kernels.picks, self._experience.known, prior=prior
         )
         self._start_measuring()
         self._timing.set_tasks([task.dispatched[0] for task in tasks])

@@ -35,10 +35,7 @@ def masked_ids(length: int = 16, vocabulary: int = 100) -> Callable[[], dict[str
     def make() -> dict[str, torch.Tensor]:
         mask = torch.ones(2, length, dtype=torch.int64)
         mask[1, length // 2 :] = 0
-        return {
-            "input_ids": torch.randint(2, vocabulary, (2, length)),
-            "attention_mask": mask,
-        }
+        return {"input_ids": torch.randint(2, vocabulary, (2, length)), "attention_mask": mask}
 
     return make
 

@@ -119,10 +119,7 @@ def test_a_price_is_the_best_of_equal_trials_and_is_kept(bench):
     assert first.trials == 2 * TRIALS
 
     second, tuner, _ = bench()
-    assert timed(second, [SOFTMAX, kernels[0]]) == {
-        kernels[0]: 3e-3,
-        SOFTMAX: 1e-3,
-    }
+    assert timed(second, [SOFTMAX, kernels[0]]) == {kernels[0]: 3e-3, SOFTMAX: 1e-3}
     assert second.trials == 0 and not tuner.tuned
 
     # What is new is timed, and only that.
@@ -209,10 +206,7 @@ def test_trials_that_an_interrupt_cut_off_are_made_up_for(bench):
 def test_the_roofline_stays_where_nothing_can_be_scheduled(bench):
     first, tuner, notes = bench()
     tuner.unscheduled = ("softmax",)
-    assert timed(first, [SOFTMAX, TRANSPOSE]) == {
-        SOFTMAX: None,
-        TRANSPOSE: 1e-3,
-    }
+    assert timed(first, [SOFTMAX, TRANSPOSE]) == {SOFTMAX: None, TRANSPOSE: 1e-3}
     assert any("softmax of 4x8 has no schedule" in note for note in notes)
     second, tuner, _ = bench()
     assert timed(second, [SOFTMAX]) == {SOFTMAX: None}

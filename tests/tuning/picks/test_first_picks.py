@@ -167,9 +167,7 @@ def test_a_reduction_over_outer_axes_is_vectorized():
     data = te.placeholder((1, 20, 20, 96), name="data")
     rows, columns = te.reduce_axis((0, 20), name="rows"), te.reduce_axis((0, 20), name="columns")
     total = te.compute(
-        (1, 96),
-        lambda n, c: te.sum(data[n, rows, columns, c], axis=[rows, columns]),
-        name="total",
+        (1, 96), lambda n, c: te.sum(data[n, rows, columns, c], axis=[rows, columns]), name="total"
     )
     mod = tvm.IRModule({"main": te.create_prim_func([data, total])})
     task = ms.ExtractedTask("mean", mod, TARGET, [mod], 1)

@@ -142,11 +142,7 @@ class _TraceReader:
                 raise NotUnderstood("the instruction RFactor")
 
     def _note_split(
-        self,
-        loop: Any,
-        factors: Sequence[Any],
-        outputs: Sequence[Any],
-        entries: Mapping[Any, Node],
+        self, loop: Any, factors: Sequence[Any], outputs: Sequence[Any], entries: Mapping[Any, Node]
     ) -> None:
         self._parts[loop] = list(outputs)
         for output, factor in zip(outputs, factors, strict=True):

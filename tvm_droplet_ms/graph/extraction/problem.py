@@ -116,12 +116,7 @@ def needs_of(step: Step) -> tuple[Place, ...]:
     return step.needs if isinstance(step, Choice) else (step.source,)
 
 
-def problem_of(
-    graph: EGraph,
-    roots: Iterable[int],
-    price: Price,
-    layouts: bool = True,
-) -> Problem:
+def problem_of(graph: EGraph, roots: Iterable[int], price: Price, layouts: bool = True) -> Problem:
     """Pose the extraction of some classes of an e-graph.
 
     ``roots``: the classes wanted, in the layout of their types. ``price``: prices kernels and

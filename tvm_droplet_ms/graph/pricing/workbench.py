@@ -47,12 +47,7 @@ class Workbench:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        target: Target,
-        threads: int,
-        note: Callable[[str], None],
-        seed: int,
+        self, directory: Path, target: Target, threads: int, note: Callable[[str], None], seed: int
     ) -> None:
         register_schedule_rules()
         for name in mend_torn_end(directory):

@@ -10,12 +10,7 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.rpc import RPCSession
 from tvm.runtime import Device
-from tvm.s_tir.meta_schedule.runner import (
-    EvaluatorConfig,
-    PyRunner,
-    RunnerFuture,
-    RunnerInput,
-)
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner, RunnerFuture, RunnerInput
 
 from ..candidate_timer import Candidate, CandidateTimer, timing_config
 from ..failures import Failure

@@ -16,14 +16,7 @@ import psutil
 from ..failures import Failure
 from .protocol import Reply, WorkerConfig
 
-_MACHINERY_ERRORS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EIO,
-    errno.ENFILE,
-    errno.EAGAIN,
-)
+_MACHINERY_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENFILE, errno.EAGAIN)
 """System errors unrelated to the candidate: no disk space, no processes."""
 
 

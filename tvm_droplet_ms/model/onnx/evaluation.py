@@ -42,10 +42,7 @@ def evaluate_node(
 
 
 def _reference(
-    node: NodeProto,
-    names: Sequence[str],
-    inputs: Mapping[str, Array],
-    opsets: Mapping[str, int],
+    node: NodeProto, names: Sequence[str], inputs: Mapping[str, Array], opsets: Mapping[str, int]
 ) -> Sequence[Any]:
     from onnx.reference import ReferenceEvaluator
 
@@ -55,10 +52,7 @@ def _reference(
 
 
 def _onnx_runtime(
-    node: NodeProto,
-    names: Sequence[str],
-    inputs: Mapping[str, Array],
-    opsets: Mapping[str, int],
+    node: NodeProto, names: Sequence[str], inputs: Mapping[str, Array], opsets: Mapping[str, int]
 ) -> Sequence[Any]:
     import onnx
     import onnxruntime

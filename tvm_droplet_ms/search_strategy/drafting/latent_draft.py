@@ -28,11 +28,7 @@ class LatentDraft:
         self._generator = np.random.default_rng(generator.getrandbits(64))
 
     def best(
-        self,
-        seen: Iterable[SpacePoint],
-        parents: Iterable[SpacePoint],
-        score: Score,
-        count: int,
+        self, seen: Iterable[SpacePoint], parents: Iterable[SpacePoint], score: Score, count: int
     ) -> list[SpacePoint]:
         """The points of the highest scores, each once, the highest first; only finite scores.
 

@@ -165,9 +165,5 @@ def _negative_log_likelihood(
     outer = 0.5 * (inverse - np.outer(weights, weights))
     scaled = np.sqrt(5.0 * distances) / length
     by_length = variance * scaled**2 * (1.0 + scaled) * np.exp(-scaled) / 3.0
-    gradient = [
-        (outer * by_length).sum(),
-        (outer * covariance).sum(),
-        noise * np.trace(outer),
-    ]
+    gradient = [(outer * by_length).sum(), (outer * covariance).sum(), noise * np.trace(outer)]
     return float(value), np.array(gradient)

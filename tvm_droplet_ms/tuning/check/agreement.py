@@ -111,11 +111,7 @@ class Agreement:
         return made
 
     def last(
-        self,
-        chosen: ModelKernels,
-        direct: ModelKernels,
-        first: CompiledModel,
-        stop: StopRequest,
+        self, chosen: ModelKernels, direct: ModelKernels, first: CompiledModel, stop: StopRequest
     ) -> tuple[ModelKernels, CompiledModel]:
         """The model with what was measured, without what gives other outputs.
 

@@ -27,9 +27,7 @@ class ConvolutionShape(NamedTuple):
     """Zeros at the top, left, bottom and right of the input."""
 
 
-def WinogradConvolutions(
-    choose: Callable[[ConvolutionShape], int | None],
-) -> tvm.transform.Pass:
+def WinogradConvolutions(choose: Callable[[ConvolutionShape], int | None]) -> tvm.transform.Pass:
     """Make a pass that replaces chosen convolutions by Winograd's algorithm.
 
     Candidates are calls of ``relax.nn.conv2d`` in float32 with 3x3 kernels, stride 1, dilation 1,

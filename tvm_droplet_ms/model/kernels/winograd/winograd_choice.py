@@ -55,9 +55,7 @@ class Implementation(NamedTuple):
         return 2 * points * outputs * layer.in_channels * layer.channels
 
 
-def fastest_tiles(
-    timed: Iterable[tuple[Implementation, float, float]],
-) -> dict[Layer, int]:
+def fastest_tiles(timed: Iterable[tuple[Implementation, float, float]]) -> dict[Layer, int]:
     """The layers for which a Winograd convolution is fastest.
 
     ``timed``: for each task that computes a layer: what it is, how often the model runs it, and its

@@ -22,7 +22,7 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """The domains of the operators that converters are for."""
 
 _OF_ONNX_RUNTIME = {
-    *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization"),
+    *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization")
 }
 """Converters of TVM for the domain "com.microsoft" alone."""
 
