@@ -100,7 +100,6 @@ class Space:
     - ``versions``: versions of the packages that made it.
     - ``date``: date of the measurement, in ISO format.
     - ``points``: all points, those with the same module too (aliases), and those without one.
-    - ``modules``: the distinct modules.
     - ``closed``: True for a space with every module that MetaSchedule can reach; False for a
       sample.
     - ``origins``: origin of each module of a sample: "random" for TVM's own sampling, "near" for a

@@ -80,7 +80,6 @@ def run_kept(
     - ``options``: the options, in the types of JSON.
     - ``run``: runs the command; returns its exit status.
     - ``spent_secs``: seconds of wall clock that runs of it have taken before, where it goes on.
-    - ``clock``: counts seconds.
 
     Returns the exit status of the command.
     """

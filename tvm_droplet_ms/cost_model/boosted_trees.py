@@ -42,8 +42,8 @@ _OBJECTIVE_PARAMETERS: dict[Objective, dict[str, Any]] = {
 class Trees:
     """Boosted trees, and the line from their scores to relative throughputs.
 
-    ``objective``: the training objective. ``intercept``, ``slope``: the line from scores to
-    relative throughputs; scores of the objective "rank" have no unit.
+    ``intercept``, ``slope``: the line from scores to relative throughputs; scores of the objective
+    "rank" have no unit.
     """
 
     booster: xgboost.Booster

@@ -33,7 +33,6 @@ class FunctionSearch:
 
     - ``graph``: the e-graph of the function as it came.
     - ``roots``: the classes of its results.
-    - ``price``: prices kernels.
     - ``layouts``: whether layouts may change.
     - ``max_nodes``: the limit of the e-graph.
     - ``report``: is told what was done.
@@ -107,7 +106,6 @@ class FunctionSearch:
         - ``time_limit``: seconds of the saturation and of the tree search.
         - ``seed``: the seed of the tree search.
         - ``price``: the prices; the same as that of the constructor.
-        - ``timer``: times kernels.
         - ``is_due``: whether no more is to be timed.
         - ``is_late``: whether nothing gets more trials.
 

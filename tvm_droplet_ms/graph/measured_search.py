@@ -61,8 +61,7 @@ LISTED = 3
 class MeasuredSearch:
     """The search of ``main`` with measured prices.
 
-    - ``mod``: the module.
-    - ``imported``: its function ``main``.
+    - ``imported``: the module's function ``main``.
     - ``price``: the prices, which learn.
     - ``bench``: times kernels and graphs.
     - ``stop``: when to end; what was begun is finished.

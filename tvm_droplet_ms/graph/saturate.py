@@ -31,8 +31,8 @@ def saturate(
 ) -> Saturation:
     """Apply all rules until nothing new appears, the e-graph is full, or the time is over.
 
-    ``graph``: the e-graph, rebuilt, with a limit. It is changed. ``max_rounds``: the most rounds.
-    ``time_limit``: seconds, after which no further rule is applied. Returns how it ended.
+    ``graph``: the e-graph, rebuilt, with a limit. It is changed. ``time_limit``: seconds, after
+    which no further rule is applied. Returns how it ended.
     """
     result = Saturation()
     end = time.perf_counter() + time_limit

@@ -84,7 +84,6 @@ class Choice:
 
     - ``name``: the kernel's name.
     - ``module``: the kernel without a schedule.
-    - ``directory``: the work directory.
     - ``verifier``: checks and times.
     """
 

@@ -23,9 +23,9 @@ def write_machine(
 ) -> float:
     """Measure the machine and write the file; it takes half a second.
 
-    ``work_dir``: the directory. ``threads``: the threads of the kernel. ``fleet``: the name of the
-    servers that measured, whose peak is not known; None for this machine. Returns the peak rate of
-    float32 operations, in billions a second; NaN where it cannot be measured.
+    ``threads``: the threads of the kernel. ``fleet``: the name of the servers that measured, whose
+    peak is not known; None for this machine. Returns the peak rate of float32 operations, in
+    billions a second; NaN where it cannot be measured.
     """
     peak = _peak_gflops(threads) if fleet is None else math.nan
     content: dict[str, Any] = {

@@ -90,10 +90,7 @@ class BackgroundRunner(PyRunner):
 
 @derived_object
 class PatientBuilder(PyBuilder):
-    """A builder that begins a batch when nothing is measured.
-
-    ``builder``: builds. ``runner``: measures.
-    """
+    """A builder that begins a batch when nothing is measured."""
 
     def __init__(self, builder: WarmBuilder, runner: BackgroundRunner) -> None:
         super().__init__()

@@ -29,8 +29,8 @@ SLACK = 2.0
 class Candidate:
     """A candidate and its future result.
 
-    ``path``: the artefact. ``device_type``: TVM's name of the device's type. ``args_info``: the
-    shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    ``device_type``: TVM's name of the device's type. ``args_info``: the shapes and types of the
+    arguments, as ``ArgInfo.as_json`` gives them.
     """
 
     path: str
@@ -118,7 +118,6 @@ class CandidateTimer:
     """Times candidates, and repeats those that are near the best of their task.
 
     - ``name``: the runner's name, with which messages begin.
-    - ``config``: the settings.
     - ``timeout_sec``: the most seconds that one candidate may take.
     - ``times``: times a candidate once.
     """

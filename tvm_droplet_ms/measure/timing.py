@@ -73,8 +73,6 @@ def time_candidate(
 ) -> Timing:
     """Load a candidate and time it, with an early end for slow ones.
 
-    - ``config``: the settings.
-    - ``path``: the artefact.
     - ``device_type``: TVM's name of the device's type.
     - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
     - ``best``: the best time of the task so far, in seconds; infinity if there is none.
@@ -119,7 +117,6 @@ def time_loaded(
 ) -> tuple[list[float], str]:
     """Time a module that is loaded, with an early end for slow ones.
 
-    - ``config``: the settings.
     - ``module``: the module, here or in a session on a server.
     - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
     - ``best``: the best time of the task so far, in seconds; infinity if there is none.

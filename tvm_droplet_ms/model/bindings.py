@@ -47,8 +47,7 @@ def users_of(func: relax.Function) -> dict[Var, list[Var]]:
 class Bindings:
     """The bindings of a block of a Relax function.
 
-    - ``block``: the block. Variables of other blocks are left out: a dataflow block does not see
-      theirs.
+    - Variables of other blocks are left out: a dataflow block does not see theirs.
     - ``users``: who uses each variable of the whole function (:func:`users_of`).
     - ``values``: the value of each variable. While the block is rewritten, the new value.
     - ``users``: as given. New variables are not in it.

@@ -66,8 +66,7 @@ def numbers_of(
 ) -> dict[str, Any]:
     """The numbers of the page, for JSON.
 
-    ``work_dir``: the directory. ``tasks``: its trials. ``events``: what its runs told; None where
-    they told nothing.
+    ``tasks``: its trials. ``events``: what its runs told; None where they told nothing.
     """
     directory = Path(work_dir)
     workloads = (directory / WORKLOADS).read_bytes().splitlines()

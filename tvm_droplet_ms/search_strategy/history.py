@@ -29,8 +29,8 @@ class History(published.History):
     """The measurements of one task, and the database view that evolution sees.
 
     Records of candidates that could not be measured are skipped, as those of another target are.
-    ``mod``: the workload. ``view``: the records that evolution may start from. ``ignored``: the
-    number of skipped database records, by reason.
+    ``view``: the records that evolution may start from. ``ignored``: the number of skipped database
+    records, by reason.
     """
 
     def _reason_to_skip(self, record: TuningRecord) -> str | None:

@@ -54,8 +54,8 @@ class SearchProgress:
 class SearchLogger:
     """Logs the state of a task's search, and the reasons of failures.
 
-    ``task``: the task's name. ``history``: the measurements. ``dropped``: the number of dropped
-    proposals, by what dropped them; read at each entry.
+    ``task``: the task's name. ``dropped``: the number of dropped proposals, by what dropped them;
+    read at each entry.
     """
 
     def __init__(self, task: str, history: History, dropped: Mapping[str, int]) -> None:

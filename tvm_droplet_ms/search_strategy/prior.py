@@ -73,7 +73,6 @@ class CostModelPrior:
     tells how far the model can be trusted; one made after it does not.
 
     - ``model``: predicts the throughput of candidates relative to the best of the workload.
-    - ``mod``: the workload.
     - ``num_threads``: the number of threads that the model may use to extract features.
     - ``means``: the predictions so far, by point.
     """
@@ -106,6 +105,6 @@ class CostModelPrior:
     def update(
         self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
-        """Let the model learn from measurements. ``candidates``: the measured candidates."""
+        """Let the model learn from measurements."""
         with Profiler.timeit("Droplet/Prior"):
             self.model.update(self._context, list(candidates), list(results))

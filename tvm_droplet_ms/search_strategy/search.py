@@ -26,7 +26,7 @@ class DropletSearch(Search):
     """The search of a task, which explores again at a local optimum, and tells the user.
 
     It ends when the space is exhausted, or has converged and ``stop_when_converged`` is set.
-    ``context``: the run. ``stop_when_converged``: whether to end at a local optimum.
+    ``stop_when_converged``: whether to end at a local optimum.
     """
 
     exploration: Exploration

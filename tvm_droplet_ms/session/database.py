@@ -66,9 +66,9 @@ def writing_database(work_dir: str | os.PathLike[str]) -> Iterator[JSONDatabase]
     """Open the database of a work directory to go on writing it, and keep others from doing so.
 
     A torn last line, which a killed writer or a full disk leaves, is cut off first; the log says
-    so. ``work_dir``: its directory. Created if missing. As of ``open_database``. Raises
-    ``SecondWriterError`` if another process tunes in the directory. Raises ``ValueError`` if a line
-    cannot be read; as of ``open_database``. Raises ``OSError`` if the directory cannot be written.
+    so. Created if missing. As of ``open_database``. Raises ``SecondWriterError`` if another process
+    tunes in the directory. Raises ``ValueError`` if a line cannot be read; as of ``open_database``.
+    Raises ``OSError`` if the directory cannot be written.
     """
     Path(work_dir).mkdir(parents=True, exist_ok=True)
     with only_writer(work_dir):

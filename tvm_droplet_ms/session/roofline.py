@@ -113,7 +113,7 @@ def task_work(mod: Any) -> Work:
 def task_bound(mod: Any, rates: MachineRates) -> float | None:
     """The roofline of a task in seconds; None where its work cannot be counted.
 
-    ``mod``: the workload. ``rates``: the machine's rates.
+    ``rates``: the machine's rates.
     """
     # TVM raises errors of many types for a statement that it cannot count.
     try:

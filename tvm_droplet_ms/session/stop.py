@@ -17,8 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class StopRequest:
     """The end of a run: at a deadline, or because it was asked to.
 
-    ``deadline``: the moment of ``clock`` to end at, in seconds; infinity for none. ``clock``:
-    counts seconds.
+    ``deadline``: the moment of ``clock`` to end at, in seconds; infinity for none.
     """
 
     def __init__(

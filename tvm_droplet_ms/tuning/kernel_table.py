@@ -30,10 +30,9 @@ def kernel_rows(
 ) -> tuple[KernelRow, ...]:
     """Describe the kernels of a model.
 
-    - ``kernels``: the kernels. Several functions may be one task.
+    - Several functions may be one task.
     - ``kernel_secs``: seconds of each function inside the model, in each run; see
       ``CompiledModel.kernel_secs``.
-    - ``database``: the measured records.
     - ``rates``: what the core can do.
 
     Returns the kernels with the most seconds first.
@@ -65,8 +64,7 @@ def kernel_rows(
 def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
     """The schedules that a model's kernels have, as Python that replays, by the kernel's name.
 
-    ``kernels``: the kernels. Untouched ones are left out, and so are those that are fastest without
-    one.
+    Untouched ones are left out, and so are those that are fastest without one.
     """
     schedules = kernels.schedules()
     found: dict[str, str] = {}
@@ -98,8 +96,8 @@ def secs_by_workload(
 ) -> dict[int, list[float]]:
     """The seconds of each workload inside the model.
 
-    ``lowered``: the lowered module. ``kernel_secs``: seconds of each compiled function in each run.
-    By the structural hash of the workload: the seconds of all its functions in each run.
+    ``kernel_secs``: seconds of each compiled function in each run. By the structural hash of the
+    workload: the seconds of all its functions in each run.
     """
     normalize = get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
     secs: dict[int, list[float]] = {}

@@ -45,7 +45,6 @@ logger = logging.getLogger(__name__)
 class KernelTuner:
     """Picks and measures schedules of kernels, of one model and of its variants.
 
-    - ``directory``: the work directory.
     - ``database``: measured records of the work directory.
     - ``parts``: where the time goes.
     - ``note``: is told what the user should know.

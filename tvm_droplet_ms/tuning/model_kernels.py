@@ -29,7 +29,6 @@ LowerGraph = Callable[[IRModule, Target], IRModule]
 class ModelKernels:
     """The kernels of a model.
 
-    - ``graph``: the prepared graph.
     - ``database``: measured records, which are looked up whenever something is compiled.
     - ``builder``: compiles the model, and keeps what it compiled. None for one that works in this
       process.

@@ -57,7 +57,6 @@ class ModelTuning:
     """One run of ``tune``.
 
     - ``threads``: threads of the runtime.
-    - ``directory``: the work directory.
     - ``check``: what the outputs are compared with.
     - ``exact``: whether Winograd's algorithm is not to be used.
     - ``parts``: where the time goes.

@@ -51,7 +51,6 @@ def run_compare(
     - ``timeout_secs``: time limit of one run, in seconds.
     - ``samples``: spaces and samples to train the priors on, besides the spaces of the comparison.
       The prior of a run is trained on all of them but the run's own workload.
-    - ``run``: runs a strategy on a space.
     - ``stream``: stream to print to; None for the standard output.
 
     Returns 0; 1 if a run failed; 130 after an interruption. Raises ``CompareError`` if a file is no

@@ -30,7 +30,6 @@ class RunSettings:
     - ``trials``: maximum number of measurements.
     - ``num_trials_per_iter``: maximum number of measurements in a batch.
     - ``noisy``: True if a measurement is drawn from the recorded repeats, rather than their median.
-    - ``version``: the version of TVM.
     - ``code``: ``source_digest`` of the code that ran.
     - ``learned``: the SHA-256 of the files that the strategy begins with, one after the other.
     """

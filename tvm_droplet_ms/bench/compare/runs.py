@@ -125,7 +125,6 @@ def run_jobs(
 ) -> Iterator[tuple[Job, RunResult]]:
     """Run jobs in worker processes, and keep each result in its file.
 
-    - ``jobs``: runs to do, in this order.
     - ``run``: runs one; picklable.
     - ``workers``: the number of processes.
     - ``timeout_secs``: time limit of a run in seconds; a longer one is killed.

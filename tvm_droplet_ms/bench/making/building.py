@@ -45,7 +45,6 @@ def build_space(
     - ``name``: name that ``find_definition`` finds it by.
     - ``directory``: work directory; see ``work_directory.claim``.
     - ``passes``: number of timings of each module.
-    - ``progress``: called with the progress.
     """
     # First, since it refuses a directory that is not its own, and enumerating takes minutes.
     collection = Collection(directory, definition.mod, target)

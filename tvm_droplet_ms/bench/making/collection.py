@@ -50,7 +50,6 @@ class Collection:
 
     - ``directory``: where; it is made if it is missing.
     - ``mod``: the unscheduled module.
-    - ``target``: target to build for.
     - ``timeout_sec``: the seconds that one build, and that one measurement, may take.
     - ``seed``: seed of the inputs and of the order of each pass.
 

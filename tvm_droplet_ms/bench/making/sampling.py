@@ -117,8 +117,8 @@ class SampleCollection:
     """A sample and its measurements in a directory, so that an interrupted collection is resumed.
 
     ``directory``: work directory; see ``work_directory.claim``. ``definition``: the workload and
-    its design space. ``target``: target to build for. Raises ``CollectionError`` if the directory
-    holds other files, or measurements of another workload or target.
+    its design space. Raises ``CollectionError`` if the directory holds other files, or measurements
+    of another workload or target.
     """
 
     def __init__(

@@ -25,7 +25,6 @@ class NetworkModel(ABC):
 
     - ``parameters``: its parameters, and the means and the scales of its inputs, float32. The last
       layer is "output" and "output_bias".
-    - ``objective``: the training objective.
     - ``intercept``, ``slope``: the line from scores to relative throughputs; scores of the
       objective "rank" have no unit.
     """

@@ -85,7 +85,6 @@ def fine_tune(
     - ``objective``: "rank" or "regression".
     - ``seed``: seed of the order of the programs and of dropout.
     - ``steps``: number of steps.
-    - ``rate``: the learning rate.
 
     Returns the same names; the given ones are unchanged.
     """

@@ -37,7 +37,6 @@ def time_what_is_wanted(
 
     - ``price``: the prices, which learn.
     - ``extract``: finds the cheapest plan by these prices; None where there is none.
-    - ``timer``: times kernels.
     - ``is_due``: whether no more is to be timed.
     - ``first``: plans whose kernels are timed too, before all others.
 
@@ -72,7 +71,6 @@ def time_what_may_win(
 
     - ``price``: the prices, which learn.
     - ``extract``: finds the cheapest plan by these prices; None where there is none.
-    - ``timer``: times kernels.
     - ``is_due``: whether no more is to be timed.
 
     Returns the plans of all rounds, the last one last.

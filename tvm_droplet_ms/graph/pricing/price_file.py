@@ -25,7 +25,6 @@ class StoredPrice(NamedTuple):
 class PriceFile:
     """The file of prices.
 
-    - ``work_dir``: its directory.
     - ``target``: the target's text: what was timed for another one is not read.
     - ``prices``: by the key of a kernel; the last of a key.
     - ``foreign``: lines of other targets.

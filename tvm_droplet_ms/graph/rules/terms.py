@@ -102,7 +102,6 @@ def per_axis(part: Part, shape: tuple[int, ...], extent: int, type_shape: tuple[
     """A value for each channel, or one for all, in another shape.
 
     - ``part``: the values: one, or as many as there are channels.
-    - ``shape``: their shape.
     - ``extent``: the number of channels.
     - ``type_shape``: the wanted shape, of ones but for the channels.
     """

@@ -76,7 +76,6 @@ class TreeSearch(Generic[S]):
 
         - ``state``: the first state.
         - ``time_limit``: seconds; the action under way is finished.
-        - ``max_simulations``: the most simulations.
         - ``max_costs``: the most states to price, those of the last simulation apart.
 
         Returns the best state that any simulation has seen.

@@ -26,7 +26,7 @@ ROUNDINGS = 8.0
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a kernel. ``shape``: its shape. ``dtype``: its type."""
+    """An argument of a kernel."""
 
     name: str
     shape: tuple[int, ...]

@@ -64,7 +64,6 @@ def run_library(
 ) -> tuple[float, str]:
     """Run a library once.
 
-    - ``library``: its path.
     - ``arguments``: the kernel's arguments.
     - ``inputs``: the file of their values; see ``save_arrays``.
     - ``out``: the file to write with their values afterwards.
@@ -92,7 +91,6 @@ def time_libraries(
 ) -> list[float]:
     """Time libraries in one process.
 
-    - ``libraries``: their paths.
     - ``arguments``: the kernel's arguments.
     - ``inputs``: the file of their values; see ``save_arrays``.
     - ``session``: a session on the server to run them on; None for this process.

@@ -98,7 +98,7 @@ class Expected:
 class CannotCheck(RuntimeError):
     """A schedule could not be checked or timed, and it is not the schedule's fault.
 
-    ``reason``: why. ``is_crash``: whether a kernel ended its process.
+    ``is_crash``: whether a kernel ended its process.
     """
 
     def __init__(self, reason: str, is_crash: bool = False) -> None:

@@ -26,7 +26,6 @@ def time_on_server(
 ) -> Timing:
     """Time a candidate, with an early end for slow ones; see ``time_candidate``.
 
-    - ``config``: the settings.
     - ``path``: the artefact, on this machine.
     - ``device_type``: TVM's name of the device's type.
     - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.

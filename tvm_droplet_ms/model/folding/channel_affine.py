@@ -89,8 +89,8 @@ def channel_vector(values: Array, shape: tuple[int, ...]) -> tuple[int | None, A
 def scale_outputs(weight: Array, axis: int, scale: Array) -> Array:
     """Multiply a weight by a scale of each output channel.
 
-    ``weight``: the weight. It is not changed. ``scale``: of shape (outputs,) or (1,). Returns the
-    product, of the weight's type.
+    ``weight`` is not changed. ``scale``: of shape (outputs,) or (1,). Returns the product, of the
+    weight's type.
     """
     full = [1] * weight.ndim
     full[axis] = -1
@@ -106,7 +106,7 @@ def absorb_input(
     ``W (s x + t) = (W s) x + W t``, for a convolution only if it has no padding or the shift is 0:
     the padding is 0, not ``t``.
 
-    - ``weight``: the weight. It is not changed.
+    - ``weight`` is not changed.
     - ``output_axis``, ``input_axis``: its axes of output channels and of the input channels of a
       group.
     - ``groups``: number of groups. Output channels are ordered by group.

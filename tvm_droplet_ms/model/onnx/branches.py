@@ -53,7 +53,7 @@ def take_branch(
 def rename(node: NodeProto, names: dict[str, str]) -> None:
     """Rename the values that a node reads and makes, in its subgraphs too.
 
-    ``node``: the node. It is changed. ``names``: the new name of each value that gets one.
+    ``node`` is changed. ``names``: the new name of each value that gets one.
     """
     for field in (node.input, node.output):
         if any(name in names for name in field):

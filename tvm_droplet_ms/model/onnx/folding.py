@@ -49,7 +49,7 @@ def fold_constants(model: ModelProto) -> None:
     - ``Loop`` and ``Scan`` of known length are written out step by step, up to some thousand nodes.
     - ``Identity`` and ``Dropout`` go away, and so do nodes and initializers that nothing reads.
 
-    ``model``: the model. It is changed. Its constants are initializers afterwards.
+    ``model`` is changed. Its constants are initializers afterwards.
     """
     before = type(model)()
     before.CopyFrom(model)

@@ -51,9 +51,9 @@ def half_types(model: ModelProto) -> Declared:
 def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
     """Return a copy of a model that computes in float32.
 
-    ``model``: the model. It is not changed. ``borders``: whether the inputs and outputs keep their
-    types, and are cast; otherwise they are float32. Returns the copy. Its weights are those of
-    `model`, which float32 holds exactly.
+    ``model`` is not changed. ``borders``: whether the inputs and outputs keep their types, and are
+    cast; otherwise they are float32. Returns the copy. Its weights are those of `model`, which
+    float32 holds exactly.
     """
     import onnx
 

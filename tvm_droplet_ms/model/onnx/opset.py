@@ -38,8 +38,8 @@ def opset_of(model: ModelProto) -> int:
 def with_new_opset(model: ModelProto) -> ModelProto:
     """Convert a model of old operators with ONNX's version converter.
 
-    ``model``: the model. It is not changed. Returns a model of version 13, or `model` itself where
-    its version is that or a later one. Raises ``RuntimeError`` if ONNX cannot convert it.
+    ``model`` is not changed. Returns a model of version 13, or `model` itself where its version is
+    that or a later one. Raises ``RuntimeError`` if ONNX cannot convert it.
     """
     standard = [each for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if not standard or opset_of(model) >= OLDEST:

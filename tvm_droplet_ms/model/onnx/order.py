@@ -41,8 +41,8 @@ def reads(node: NodeProto) -> set[str]:
 def sort_nodes(model: ModelProto) -> None:
     """Sort the nodes of a model, and of all subgraphs, in place. An order that is right is kept.
 
-    ``model``: the model. It is changed. Raises ``ValueError`` if a node reads a value that nothing
-    makes, or that is made of what the node makes.
+    ``model`` is changed. Raises ``ValueError`` if a node reads a value that nothing makes, or that
+    is made of what the node makes.
     """
     _sort(model.graph, set())
 

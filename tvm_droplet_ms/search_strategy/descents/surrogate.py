@@ -79,7 +79,6 @@ class SurrogateDescent:
     3. Take the points of largest expected improvement, each as if those before had come out as
        predicted.
 
-    - ``search``: the run.
     - ``prober``: finds the neighbourhood of a point.
     - ``batch_size``: the most candidates of the next batch.
     - ``stop_when_converged``: whether to end when no point promises an improvement and every

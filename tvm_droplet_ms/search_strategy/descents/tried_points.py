@@ -12,8 +12,7 @@ from ..published.decisions import SpacePoint
 class TriedPoints:
     """Knows which points were measured, and with what time, and which are rejected.
 
-    Many points may give one module: a point is tried once its module is. ``history``: the
-    measurements.
+    Many points may give one module: a point is tried once its module is.
     """
 
     def __init__(self, history: History, spaces: DesignSpaces) -> None:

@@ -26,7 +26,6 @@ class SearchContext:
     """The parts of a run that an explorer and a descent work with.
 
     - ``replayer``: replays traces on the task's workload.
-    - ``history``: the measurements.
     - ``schedules``: the design spaces of the task, as TVM gives them.
     - ``spaces``: the points of the design spaces.
     - ``generator``: makes all random choices.

@@ -64,8 +64,7 @@ class EvolutionaryExplorer(Explorer):
 class EvolutionaryExploration(Evolution, Exploration):
     """Proposes what evolution proposes and computes its workload, less what was measured before.
 
-    ``evolution``: initialised with the task's context. ``search``: the run. ``cost_model``:
-    evolution selects with it.
+    ``evolution``: initialised with the task's context. ``cost_model``: evolution selects with it.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ class RandomExploration(Exploration):
     """Samples the design spaces in turn, as TVM's ``ReplayTrace`` does.
 
     ``replayer``: replays traces on the task's workload. ``schedules``: the design spaces of the
-    task. ``history``: the measurements.
+    task.
     """
 
     def __init__(self, replayer: Replayer, schedules: Sequence[Schedule], history: History) -> None:

@@ -44,9 +44,9 @@ def executed_operations(mod: IRModule) -> float:
 class WorkLimit:
     """Refuses schedules that execute many times the operations of the unscheduled kernel.
 
-    It is applied to a schedule as a postprocessor is. ``mod``: the workload. ``samples``: a
-    schedule of each design space. Where all of them execute more than the workload, the limit goes
-    by the least of them, so that something is left.
+    It is applied to a schedule as a postprocessor is. ``samples``: a schedule of each design space.
+    Where all of them execute more than the workload, the limit goes by the least of them, so that
+    something is left.
     """
 
     def __init__(self, mod: IRModule, samples: Iterable[IRModule] = ()) -> None:

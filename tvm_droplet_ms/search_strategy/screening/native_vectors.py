@@ -76,8 +76,8 @@ def native_lanes(extent: int, itemsize: int) -> int:
 def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
     """Postprocessors, with ``NativeVectors`` after the one that vectorizes.
 
-    ``postprocs``: those of a task. ``target``: its target. For another one than a CPU, the
-    postprocessors stay as they are. Returns the postprocessors to apply.
+    ``postprocs``: those of a task. For another one than a CPU, the postprocessors stay as they are.
+    Returns the postprocessors to apply.
     """
     if target.kind.name != "llvm":
         return list(postprocs)

@@ -39,7 +39,6 @@ class TuningClock:
     """Times the batches of a run, and says when it ends.
 
     - ``priorities``: the rule that chooses the task of each batch; it is told the results.
-    - ``tasks``: the number of tasks.
     - ``deadline``: when to end, by `clock`. A batch that is expected to take longer than what is
       left is not begun.
     - ``should_stop``: asked before each batch; once it says True, the run ends.

@@ -41,7 +41,7 @@ SEARCH_SHARE = 0.5
 class Executable:
     """An executable whose outputs agree.
 
-    ``graph``: the prepared graph. ``build_secs``: what compiling it took, in seconds.
+    ``build_secs``: what compiling it took, in seconds.
     """
 
     graph: IRModule
@@ -59,7 +59,6 @@ class Agreement:
     Where the time is too short for an answer, all schedules or all passes are left out. A graph
     pass that raises is left out at once (``guarded``).
 
-    - ``mod``: the imported module.
     - ``passes``: what prepares the graph, by name, in order.
     - ``check``: what the outputs are compared with.
     - ``parts``: where the time goes.

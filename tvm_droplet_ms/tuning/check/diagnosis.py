@@ -15,7 +15,7 @@ class TooLate(Exception):
 class SearchClock:
     """The time of a search, which knows how long its steps take.
 
-    ``stop``: when the search is to end. ``clock``: counts seconds.
+    ``stop``: when the search is to end.
     """
 
     def __init__(self, stop: StopRequest, clock: Callable[[], float] = time.monotonic) -> None:

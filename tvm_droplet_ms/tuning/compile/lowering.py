@@ -18,10 +18,9 @@ from .packing import WeightPacker
 def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRModule:
     """Turn the operators of a graph into kernels, and fuse them.
 
-    ``mod``: the prepared graph. ``is_reference``: whether to take TVM's own kernels only, to
-    compare others with. Returns Relax functions that call TIR functions, one for each kernel to
-    tune; see ``lowering_passes``. Extract tasks from this module, and apply a database to this
-    module.
+    ``is_reference``: whether to take TVM's own kernels only, to compare others with. Returns Relax
+    functions that call TIR functions, one for each kernel to tune; see ``lowering_passes``. Extract
+    tasks from this module, and apply a database to this module.
     """
     with target:
         return tvm.transform.Sequential(lowering_passes(is_plain=is_reference))(mod)

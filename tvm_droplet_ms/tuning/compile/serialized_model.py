@@ -67,8 +67,8 @@ class _Marker(relax.PyExprMutator):  # type: ignore[misc]
 def serialized(module: tvm.runtime.Module, marks: Mapping[bytes, Tensor]) -> list[memoryview]:
     """The bytes that a module's library holds under the symbol of ``library_symbol``.
 
-    ``module``: the compiled module, of marks. ``marks``: the constants. Raises ``FormatError`` if
-    TVM's bytes are not as this version of it writes them.
+    ``module``: the compiled module, of marks. Raises ``FormatError`` if TVM's bytes are not as this
+    version of it writes them.
     """
     pack = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")
     packed = bytearray(np.from_dlpack(pack(module)).tobytes())

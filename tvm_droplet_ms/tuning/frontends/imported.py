@@ -26,7 +26,6 @@ class InputSpec:
     """An input of a model.
 
     - ``name``: name of the parameter of the Relax function; see ``check_inputs`` for equal ones.
-    - ``shape``: the extents.
     - ``dtype``: the element type, such as "float32".
     - ``use``: what integers are used as, by which random ones are drawn.
     """

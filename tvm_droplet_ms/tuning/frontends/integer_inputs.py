@@ -61,8 +61,7 @@ class IntegerUse:
 
         Indices are drawn over all that is indexed, and so are the constants that an input is
         compared with, where one is above 1. A mask is 0 or 1, and 1 at the start of each row: what
-        masks all of a row gives NaN. Anything else is 0 or 1. ``shape``: the extents.
-        ``generator``: the source of chance. Returns integers of at least 0.
+        masks all of a row gives NaN. Anything else is 0 or 1. Returns integers of at least 0.
         """
         if self.extent is not None:
             return generator.integers(0, self.extent, shape)

@@ -58,7 +58,6 @@ class PickContest:
     - ``file``: where the fastest are kept. None for nowhere.
     - ``seed``: seed of the sampling.
     - ``known``: schedules of other models' tasks; see ``find_schedules``.
-    - ``clock``: counts seconds.
     """
 
     target: Target

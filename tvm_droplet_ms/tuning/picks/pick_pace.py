@@ -38,7 +38,6 @@ class PickPace:
     - ``kernels``: the kernels to pick schedules for, and to compile.
     - ``workers``: the processes that pick and compile.
     - ``left``: the seconds of the whole run that are left.
-    - ``clock``: counts seconds.
     """
 
     def __init__(

@@ -50,7 +50,6 @@ class NoSchedule(RuntimeError):
 class PickRequest:
     """A task to sample.
 
-    - ``mod``: the workload.
     - ``count``: the schedules to sample, and the most known ones to ask about. At least 1.
     - ``space``: the design space, as ``TuneContext`` takes it.
     - ``num_threads``: the threads that may extract features.
@@ -70,9 +69,9 @@ class PickRequest:
 def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     """Pick the best predicted of some sampled schedules, and of the nearest known ones.
 
-    ``request``: the task. ``model``: the cost model to ask. None for the nearest known schedule, or
-    else a random one. Returns the pick: the plain schedule where no sample is valid. Raises
-    ``NoSchedule`` if no sample is valid, and ``plain_schedule`` has none.
+    ``model``: the cost model to ask. None for the nearest known schedule, or else a random one.
+    Returns the pick: the plain schedule where no sample is valid. Raises ``NoSchedule`` if no
+    sample is valid, and ``plain_schedule`` has none.
     """
     try:
         ranked = _rank(request, model)

@@ -27,7 +27,6 @@ NAMED = 3
 class FirstPick:
     """The schedule that a task has before it is measured.
 
-    - ``mod``: the workload.
     - ``trace``: the trace of the best predicted schedule, or of the fastest measured one, its
       postprocessors included; an empty one where the unscheduled kernel was the fastest.
     - ``points``: the best predicted points of the design spaces, the best first.
@@ -99,9 +98,8 @@ def task_key(mod: IRModule, target: Target) -> str:
 def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstPick | None:
     """Read a pick of the file.
 
-    ``mod``: the workload. ``stored``: its line; None where the file has none. ``has_model``:
-    whether a model can be asked: what was drawn without one is then made anew. None where it must
-    be made anew.
+    ``stored``: its line; None where the file has none. ``has_model``: whether a model can be asked:
+    what was drawn without one is then made anew. None where it must be made anew.
     """
     if stored is None or (has_model and len(stored.points) > 1 and not stored.predicted):
         return None

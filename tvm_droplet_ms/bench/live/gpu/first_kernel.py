@@ -20,9 +20,9 @@ NAME = "small_dense"
 def check(rows: Rows, target: Any, *, compares: bool) -> tuple[str, bool] | None:
     """Run the product by each compiler, in this process and through builder and runner.
 
-    ``rows``: gets a row for each compiler and each way. ``target``: the GPU. ``compares``: whether
-    the output is compared. False for a stand-in whose kernels do nothing. Returns the first
-    compiler that works both ways, and whether its builds need all memory; None if none does.
+    ``rows``: gets a row for each compiler and each way. ``compares``: whether the output is
+    compared. False for a stand-in whose kernels do nothing. Returns the first compiler that works
+    both ways, and whether its builds need all memory; None if none does.
     """
     for compiler in COMPILERS:
         os.environ[MODE] = compiler

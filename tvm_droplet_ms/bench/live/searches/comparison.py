@@ -54,7 +54,6 @@ class Run:
     """A finished run of one method on one layer with one seed.
 
     - ``trials``: in the order of measurement.
-    - ``wall_secs``: the seconds of tuning.
     - ``proposing_secs``: the seconds that were spent neither building, nor running, nor updating
       the cost model.
     - ``environment``: the machine and the versions.

@@ -111,9 +111,9 @@ def prepare_onnx(
     - ``Pad`` with zeros goes into the padding of the convolutions and pools behind it, and
       SAME_UPPER and SAME_LOWER of a convolution become explicit padding.
 
-    ``model``: the model. It is not changed. ``shapes``: shapes of inputs, which replace those that
-    the model says. Returns the model to import. What is not listed above is left as it is; so are
-    nodes inside the branches of ``If`` and the bodies of ``Loop``.
+    ``model`` is not changed. ``shapes``: shapes of inputs, which replace those that the model says.
+    Returns the model to import. What is not listed above is left as it is; so are nodes inside the
+    branches of ``If`` and the bodies of ``Loop``.
     """
     copy = type(model)()
     copy.CopyFrom(model)

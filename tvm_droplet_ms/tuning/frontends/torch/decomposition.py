@@ -31,7 +31,7 @@ def decompose(torch: Any, program: Any) -> Any:
 def drop_what_computes_nothing(torch: Any, program: Any) -> None:
     """Remove assertions, and inputs that are no tensors (None, numbers, flags).
 
-    ``torch``: PyTorch. ``program``: a decomposed program, which is changed.
+    ``program``: a decomposed program, which is changed.
     """
     graph = program.graph_module.graph
     for node in reversed(list(graph.nodes)):

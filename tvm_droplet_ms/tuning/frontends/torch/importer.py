@@ -19,8 +19,8 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
     """The importer with operators that TVM's lacks.
 
     What a converter makes is compared with what PyTorch noted for the node when it exported the
-    program: another type is converted, another shape is an error. ``torch``: PyTorch.
-    ``constants``: tensors by the first argument of the nodes of ``constant``.
+    program: another type is converted, another shape is an error. ``constants``: tensors by the
+    first argument of the nodes of ``constant``.
     """
 
     def __init__(self, torch: Any, constants: list[Any]) -> None:

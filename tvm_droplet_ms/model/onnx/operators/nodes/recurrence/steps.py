@@ -23,7 +23,6 @@ _ACCUMULATORS = 8
 class Steps:
     """The loops over steps, directions, tiles and sequences.
 
-    - ``layer``: the extents.
     - ``operands``: the buffers of the inputs.
     - ``outputs``: the buffers of the outputs.
     - ``dtype``: the element type.
