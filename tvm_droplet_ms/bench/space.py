@@ -17,9 +17,6 @@ from ..session.archive import replacing
 FORMAT = "tvm-droplet-ms space"
 VERSION = 1
 
-FAILURES = ("constraint", "compile", "runtime", "timeout", "wrong result")
-"""Reasons that a point has no time; "constraint": a primitive or a postprocessor refused it."""
-
 
 _AS_IT_IS = ("name", "description", "definition", "closed", "target", "machine", "versions", "date")
 """Fields of a space that its file has as they are."""
@@ -75,7 +72,8 @@ class MeasuredModule:
       failed.
     - ``build_secs``: duration of building and exporting it, in seconds.
     - ``run_secs``: duration of one measurement in seconds: loading, filling the arguments, timing.
-    - ``failure``: one of ``FAILURES``, or None.
+    - ``failure``: why it has no time: "constraint" (a primitive or a postprocessor refused it),
+      "compile", "runtime", "timeout" or "wrong result"; None where it has one.
     """
 
     structural_hash: int
