@@ -16,18 +16,10 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 class Block:
     """A block of code of a page.
 
-    Parameters
-    ----------
-    page : str
-        The name of the page.
-    line : int
-        The line where it begins, from 1.
-    language : str
-        The word after its backticks.
-    text : str
-        The code.
-    why_not_run : str
-        Why it is not run, as the comment above it says; empty where it is.
+    - ``page``: the name of the page.
+    - ``line``: the line where it begins, from 1.
+    - ``language``: the word after its backticks.
+    - ``why_not_run``: why it is not run, as the comment above it says; empty where it is.
     """
 
     page: str

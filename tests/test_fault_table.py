@@ -175,7 +175,7 @@ def rows() -> list[list[str]]:
 
 
 def has_test(path: str, names: list[str]) -> bool:
-    """Whether a file has a test of this name, in classes of these names."""
+    """True if a file has a test of this name, in classes of these names."""
     body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
     for name in names:
         nodes = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]

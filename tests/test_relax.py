@@ -11,6 +11,8 @@ import filelock
 import numpy as np
 import pytest
 import tvm_ffi
+from conformance.driving import OneMillisecond
+from tuning.small_network import SmallNet
 
 import tvm
 from tvm import relax
@@ -24,22 +26,7 @@ from tvm_droplet_ms.measure import WarmBuilder
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
-SMALL_SEARCH = {
-    "explore_trials": 2,
-    "descent_batch_size": 2,
-}
-
-
-class SmallNet(nn.Module):
-    """A network of a convolution, a global maximum and a dense layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2D(3, 8, 3, padding=1)
-        self.dense = nn.Linear(8, 10)
-
-    def forward(self, image):
-        return self.dense(nn.op.max(nn.op.relu(self.conv(image)), axis=[2, 3]))
+SMALL_SEARCH = {"explore_trials": 2, "descent_batch_size": 2}
 
 
 @pytest.fixture(scope="module")
@@ -62,32 +49,10 @@ class NoBuilder(ms.builder.PyBuilder):
         return [ms.builder.BuilderResult(f"{mkdtemp()}/nothing", None) for _ in build_inputs]
 
 
-@derived_object
-class OneMillisecond(ms.runner.PyRunnerFuture):
-    def done(self):
-        return True
-
-    def result(self):
-        return ms.runner.RunnerResult([1e-3], None)
-
-
-@derived_object
-class NoRunner(ms.runner.PyRunner):
-    """A runner that runs nothing: every candidate takes a millisecond."""
-
-    def run(self, runner_inputs):
-        return [OneMillisecond() for _ in runner_inputs]
-
-
 @pytest.fixture
 def unmeasured():
     """Tuning options without real measurements."""
-    return {
-        "builder": NoBuilder(),
-        "runner": NoRunner(),
-        "num_trials_per_iter": 2,
-        "seed": 0,
-    }
+    return {"builder": NoBuilder(), "runner": OneMillisecond(), "num_trials_per_iter": 2, "seed": 0}
 
 
 def measured():
@@ -144,11 +109,7 @@ def test_pipeline_names_an_unknown_strategy_option():
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        ({}, "none"),
-        ({"explorer": "evolutionary"}, "xgb"),
-        ({"cost_model": "random"}, "random"),
-    ],
+    [({}, "none"), ({"explorer": "evolutionary"}, "xgb"), ({"cost_model": "random"}, "random")],
 )
 def test_pipeline_trains_cost_model_only_if_search_uses_it(
     options, expected, model, tmp_path, monkeypatch

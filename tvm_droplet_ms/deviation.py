@@ -16,7 +16,7 @@ SPREAD = 10.0
 largest of a few thousand is that; a fill value such as -1e9 is not of the scale of the others."""
 
 NOISE = 16.0
-"""What may differ, in times of what a rounding error of the inputs moves: sums in another order
+"""The difference that may be, in times of a movement by the inputs' rounding: sums in another order
 round a few times as much, and few movements are seen."""
 
 _LEAST = float(np.finfo(np.float32).tiny)
@@ -30,16 +30,8 @@ def element_scales(expected: Array) -> Array:
     most ``SPREAD`` times the lower quartile of those that are not 0; with fewer than ``ROW`` of
     them it has none. An element has the least scale of the rows that it lies in, or its own
     magnitude where that is larger. Where no row has a scale, the whole output is one row.
-
-    Parameters
-    ----------
-    expected : np.ndarray
-        The output, of any shape. What is not finite is left out.
-
-    Returns
-    -------
-    scales : np.ndarray
-        Of the same shape, in float64; 0 where the whole output is 0.
+    ``expected``: the output, of any shape. What is not finite is left out. Of the same shape, in
+    float64; 0 where the whole output is 0.
     """
     wide = np.asarray(expected, dtype=np.float64)
     magnitudes = np.where(np.isfinite(wide), np.abs(wide), 0.0)
@@ -69,21 +61,12 @@ def _row_scales(magnitudes: Array, axis: int, fewest: int) -> Array:
 def deviation(found: Array, expected: Array, scales: Array | None = None) -> float:
     """The largest difference of two outputs, relative to the scale of the row.
 
-    Parameters
-    ----------
-    found, expected : np.ndarray
-        The outputs. They are equal where both are NaN, or the same infinity.
-    scales : np.ndarray | None
-        The scale of each element; None for ``element_scales(expected)``. Where it is infinite,
-        nothing is compared.
-
-    Returns
-    -------
-    deviation : float
-        The largest of ``|found - expected| / scale``. Infinite where the shapes or the types
-        differ, only one is finite somewhere, they differ where the scale is 0, or
-        booleans or integers of 32 or 64 bits differ: they are identifiers, indices and counts.
-        Integers of 8 bits are often quantized numbers, and have a scale.
+    ``found``, ``expected``: the outputs. They are equal where both are NaN, or the same infinity.
+    ``scales``: the scale of each element; None for ``element_scales(expected)``. Where it is
+    infinite, nothing is compared. Returns the largest of ``|found - expected| / scale``. Infinite
+    where the shapes or the types differ, only one is finite somewhere, they differ where the scale
+    is 0, or booleans or integers of 32 or 64 bits differ: they are identifiers, indices and counts.
+    Integers of 8 bits are often quantized numbers, and have a scale.
     """
     found, expected = np.asarray(found), np.asarray(expected)
     if found.shape != expected.shape or found.dtype != expected.dtype:
@@ -106,17 +89,8 @@ def largest_deviation(
 ) -> float:
     """The largest deviation of two sets of outputs; see ``deviation``.
 
-    Parameters
-    ----------
-    outputs, expected : Sequence[np.ndarray]
-        The outputs.
-    scales : Sequence[np.ndarray] | None
-        The scale of each element of each output; None for ``element_scales``.
-
-    Returns
-    -------
-    deviation : float
-        Infinite where the numbers of outputs differ.
+    ``scales``: the scale of each element of each output; None for ``element_scales``. Returns
+    infinite where the numbers of outputs differ.
     """
     if len(outputs) != len(expected):
         return float("inf")
@@ -128,21 +102,11 @@ def largest_deviation(
 def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) -> Array:
     """The differences that are rounding, by how other runs of the same function moved.
 
-    Parameters
-    ----------
-    expected : np.ndarray
-        The output.
-    moved : Sequence[np.ndarray]
-        The output of runs whose inputs were moved by a rounding error, or that rounded otherwise.
-    scales : np.ndarray | None
-        The scale of each element; None for ``element_scales(expected)``.
-
-    Returns
-    -------
-    noise : np.ndarray
-        For each element ``NOISE`` times the largest movement of its row, relative to the scales:
-        the row along the last axis of at least ``ROW`` elements, or the whole output. Infinite
-        where a run was finite and another was not.
+    ``expected``: the output. ``moved``: the output of runs whose inputs were moved by a rounding
+    error, or that rounded otherwise. ``scales``: the scale of each element; None for
+    ``element_scales(expected)``. Returns for each element ``NOISE`` times the largest movement of
+    its row, relative to the scales: the row along the last axis of at least ``ROW`` elements, or
+    the whole output. Infinite where a run was finite and another was not.
     """
     expected = np.asarray(expected)
     scales = element_scales(expected) if scales is None else scales

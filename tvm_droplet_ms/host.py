@@ -21,11 +21,8 @@ _PAGE = 4096
 def host_target() -> Target:
     """Detect the target of the host CPU.
 
-    Returns
-    -------
-    target : Target
-        Kind ``llvm``, with LLVM's name of this CPU as ``mcpu`` and the number of physical cores as
-        ``num-cores``, which MetaSchedule's parallelisation rule requires.
+    Returns kind ``llvm``, with LLVM's name of this CPU as ``mcpu`` and the number of physical cores
+    as ``num-cores``, which MetaSchedule's parallelisation rule requires.
     """
     return Target(
         {
@@ -57,25 +54,11 @@ def tvm_num_threads() -> int:
 def blas_gflops(num_threads: int, *, size: int = 1024, repeats: int = 10) -> float:
     """Measure the rate of NumPy's BLAS in float32 matrix multiplication.
 
-    Parameters
-    ----------
-    num_threads : int
-        Number of threads that BLAS may use.
-    size : int
-        Number of rows and columns of both operands.
-    repeats : int
-        Number of timed multiplications, after one that is not timed.
-
-    Returns
-    -------
-    rate : float
-        Rate of the fastest multiplication in GFLOP/s (``2 * size**3`` operations each).
-
-    Raises
-    ------
-    RuntimeError
-        If threadpoolctl cannot limit the threads of NumPy's BLAS (such as Apple's Accelerate). The
-        rate would then be that of an unknown number of threads.
+    ``num_threads``: number of threads that BLAS may use. ``size``: number of rows and columns of
+    both operands. ``repeats``: number of timed multiplications, after one that is not timed.
+    Returns rate of the fastest multiplication in GFLOP/s (``2 * size**3`` operations each). Raises
+    ``RuntimeError`` if threadpoolctl cannot limit the threads of NumPy's BLAS (such as Apple's
+    Accelerate). The rate would then be that of an unknown number of threads.
     """
     rng = np.random.default_rng(0)
     lhs, rhs = (rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))

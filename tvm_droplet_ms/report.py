@@ -7,16 +7,8 @@ from collections.abc import Mapping, Sequence
 def format_profile(parts: Mapping[str, float]) -> str:
     """Format where the time of a run went, as a Markdown table.
 
-    Parameters
-    ----------
-    parts : Mapping[str, float]
-        Seconds of each part.
-
-    Returns
-    -------
-    table : str
-        A line per part with its seconds and its share, and a line for the sum. All lines have
-        the same width. There is no final newline.
+    ``parts``: seconds of each part. Returns a line per part with its seconds and its share, and a
+    line for the sum. All lines have the same width. There is no final newline.
     """
     total = sum(parts.values())
     lines = [("part", "seconds", "share")]
@@ -29,15 +21,8 @@ def format_profile(parts: Mapping[str, float]) -> str:
 def align(lines: Sequence[Sequence[str]]) -> str:
     """Align the cells of a Markdown table.
 
-    Parameters
-    ----------
-    lines : Sequence[Sequence[str]]
-        Header and lines, each with the same number of cells: a name, then numbers.
-
-    Returns
-    -------
-    table : str
-        Lines of equal width, without a final newline. Names are left-aligned, numbers right.
+    ``lines``: header and lines, each with the same number of cells: a name, then numbers. Returns
+    lines of equal width, without a final newline. Names are left-aligned, numbers right.
     """
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     padded = [[line[0].ljust(widths[0]), *(map(str.rjust, line[1:], widths[1:]))] for line in lines]

@@ -59,12 +59,8 @@ def tiny() -> Definition:
 def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) -> Space:
     """Every module of ``annotated``; the time of the module at index i is i + 1 microseconds.
 
-    Parameters
-    ----------
-    failures : dict[int, str] | None
-        Error message by index of each failed module.
-    leave_out : int
-        Number of modules left out at the end.
+    ``failures``: error message by index of each failed module. ``leave_out``: number of modules
+    left out at the end.
     """
     fast_start()
     enumeration = enumerate_space(annotated().context(LLVM, "replay-trace"))

@@ -25,12 +25,7 @@ from tvm_droplet_ms.bench.compare.command import INTERRUPTED, run_compare
 from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
 from tvm_droplet_ms.bench.compare.runs import plan
-from tvm_droplet_ms.bench.compare.strategies import (
-    EXPERIMENTS,
-    STRATEGIES,
-    UnknownStrategyError,
-    make_search,
-)
+from tvm_droplet_ms.bench.compare.strategies import EXPERIMENTS, STRATEGIES, find_experiment
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.source_digest import DRAFTING, PACKAGE, REPLAYING, TUNING, source_digest
 from tvm_droplet_ms.bench.space import DecisionLayout, MeasuredModule, MeasuredPoint, Space
@@ -383,7 +378,7 @@ def test_finished_runs_survive_an_interruption(spaces: list[Path], tmp_path: Pat
 def test_invalid_arguments_are_rejected_before_anything_runs(
     spaces: list[Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(UnknownStrategyError, match=r"'drop' is no strategy.*evolutionary"):
+    with pytest.raises(CompareError, match=r"'drop' is no strategy.*evolutionary"):
         compare(spaces, tmp_path / "out", strategies=["replay-trace", "drop"])
     with pytest.raises(CompareError, match="there is no space"):
         compare([], tmp_path / "out")
@@ -400,8 +395,8 @@ def test_strategies_with_a_prior() -> None:
     """A pretrained model where they have, and none that learns where they ask none."""
     prior = {name for name in STRATEGIES if "prior" in EXPERIMENTS[name].begins_with}
     assert prior == {"droplet", "droplet with prior and draft", "evolutionary with prior"}
-    assert make_search("replay-trace", 16)[1] == "random"
-    assert make_search("evolutionary", 16)[1] == "xgb"
+    assert find_experiment("replay-trace").make({}, 16)[1] == "random"
+    assert find_experiment("evolutionary").make({}, 16)[1] == "xgb"
 
 
 def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False) -> RunSettings:

@@ -17,7 +17,7 @@ from tvm.s_tir import Schedule
 from tvm_droplet_ms.bench.compare import transfer
 from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
-from tvm_droplet_ms.bench.compare.strategies import make_search
+from tvm_droplet_ms.bench.compare.strategies import find_experiment
 from tvm_droplet_ms.bench.compare.transfer import learn_without_each
 from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.fit_draft import drafted_space
@@ -163,7 +163,7 @@ def test_the_default_begins_with_what_the_prior_and_the_draft_begin_with(files, 
         )["short"]
         for kind in ("prior", "draft")
     }
-    strategy, _ = make_search("droplet with prior and draft", 16, trained)
+    strategy, _ = find_experiment("droplet with prior and draft").make(trained, 16)
     prior = PretrainedModel.load(trained["prior"])
     space = drafted_space(files["short"])
     features = read_space(files["short"]).features

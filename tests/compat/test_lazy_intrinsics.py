@@ -180,12 +180,7 @@ report(before=before, modules=modules_run(), package=PACKAGE in sys.modules,
 """,
         [TARGETS[key], asked[key]],
     )
-    assert seen == {
-        "before": [],
-        "modules": modules,
-        "package": False,
-        "registered": asked[key],
-    }
+    assert seen == {"before": [], "modules": modules, "package": False, "registered": asked[key]}
 
 
 def test_risc_v_rules_register_their_intrinsics():
@@ -463,11 +458,7 @@ report(imports=imports, made=made, missing=missing)
 """,
         [TARGETS["x86"], asked["cuda-tensorcore"]],
     )
-    assert seen == {
-        "imports": [[key, None] for key in keys],
-        "made": keys + keys,
-        "missing": None,
-    }
+    assert seen == {"imports": [[key, None] for key in keys], "made": keys + keys, "missing": None}
 
 
 def test_missing_intrinsic_raises_as_before():

@@ -88,5 +88,5 @@ def sometimes(bad: RunnerResult, otherwise: Objective) -> Objective:
 
 
 def goes_wrong(decisions: Decisions) -> bool:
-    """Whether ``sometimes`` spoils the measurement of these decisions."""
+    """True if ``sometimes`` spoils the measurement of these decisions."""
     return zlib.crc32(repr(decisions).encode()) % 3 == 0

@@ -20,14 +20,7 @@ SMALL_EVOLUTION = {"population_size": 32, "init_min_unmeasured": 8, "genetic_num
 class Case:
     """A strategy, and the clauses of the contract that it is known not to keep.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    make : Callable[..., ms.SearchStrategy]
-        Makes one that is quick.
-    deviations : Mapping[str, str]
-        Why it does not keep a clause, by the clause.
+    ``make``: makes one that is quick. ``deviations``: why it does not keep a clause, by the clause.
     """
 
     name: str
@@ -35,7 +28,7 @@ class Case:
     deviations: Mapping[str, str] = field(default_factory=dict)
 
     def has_spent(self, measured: int, trials: int) -> bool:
-        """Whether a strategy measured all trials that it had, or may end before."""
+        """True if a strategy measured all trials that it had, or may end before."""
         if "spend its trials" in self.deviations:
             return measured <= trials
         return measured == trials

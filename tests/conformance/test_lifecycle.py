@@ -156,12 +156,7 @@ def test_global_function_makes_a_strategy_without_arguments():
 
 def test_global_function_makes_a_strategy_from_a_map_of_options():
     make = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")
-    options = {
-        "explore_trials": 5,
-        "descent_batch_size": 3,
-        "explorer": "random",
-        "prior": None,
-    }
+    options = {"explore_trials": 5, "descent_batch_size": 3, "explorer": "random", "prior": None}
     strategy = make(options)
     assert isinstance(strategy, ms.SearchStrategy)
     driven = drive(make_context(strategy), timed(bowl), max_trials=20)

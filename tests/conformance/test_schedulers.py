@@ -11,7 +11,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
-from .driving import FixedModel
+from .driving import FixedModel, MadeUpFuture
 from .strategies import make_droplet
 from .watching import follow
 from .workloads import make_context, matmul, sample_nothing, tile_all, tile_two
@@ -37,25 +37,12 @@ class HashBuilder(ms.builder.PyBuilder):
 
 
 @derived_object
-class HashFuture(ms.runner.PyRunnerFuture):
-    def __init__(self, secs: list[float]) -> None:
-        super().__init__()
-        self.secs = secs
-
-    def done(self):
-        return True
-
-    def result(self):
-        return ms.runner.RunnerResult(self.secs, None)
-
-
-@derived_object
 class HashRunner(ms.runner.PyRunner):
     """Runs nothing: a time is a function of the artefact's name."""
 
     def run(self, runner_inputs):
         return [
-            HashFuture([1e-3 * (1 + int(runner_input.artifact_path) % 1013 / 1013)] * 2)
+            MadeUpFuture([1e-3 * (1 + int(runner_input.artifact_path) % 1013 / 1013)] * 2)
             for runner_input in runner_inputs
         ]
 

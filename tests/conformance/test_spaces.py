@@ -66,7 +66,7 @@ def test_exhausted(case, cost):
 
 
 def test_exhausted_space_of_single_times_is_measured_once(case):
-    """Where no repeats tell the noise, no incumbent is measured again to learn it."""
+    """No incumbent is measured again to learn the noise, where no repeats tell it."""
     case.must("end an exhausted space")
     case.must("spend its trials")
     driven = drive(make_context(case.make(), space=tile_two), timed(bowl), max_trials=200)

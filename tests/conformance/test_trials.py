@@ -136,7 +136,7 @@ def test_runner_with_intermittent_failures():
 
 
 def test_exploration_after_failures_keeps_batch_size():
-    """Where the first ``explore_trials`` all fail, the next batches are as large."""
+    """The next batches are as large where the first ``explore_trials`` all fail."""
     context = make_context(make_droplet(explore_trials=12))
     driven = drive(context, fail, max_trials=40, num_trials_per_iter=64)
     assert [len(batch) for batch in driven.batches] == [12, 12, 12, 4]

@@ -38,7 +38,7 @@ class Followed:
         return progress
 
     def incumbents(self) -> Iterator[Decisions]:
-        """Where each descent started, and where each of its steps led."""
+        """The start of each descent, and the point that each of its steps led to."""
         decisions: dict[int, tuple[int, ...]] = {}
         for progress, message in self.events("phase", "step"):
             named = [

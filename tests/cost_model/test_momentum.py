@@ -16,11 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.cost_model import PretrainedModel, TransferModel
 from tvm_droplet_ms.cost_model.adaptation import ADAPTATIONS, MeasuredTask
-from tvm_droplet_ms.cost_model.features.program_features import (
-    DataFlow,
-    LoopTrees,
-    ProgramFeatures,
-)
+from tvm_droplet_ms.cost_model.features.program_features import DataFlow, LoopTrees, ProgramFeatures
 from tvm_droplet_ms.cost_model.pattern_aware.momentum import MOMENTUM, AdaptedNetwork, moved_towards
 from tvm_droplet_ms.cost_model.pattern_aware.pattern_aware import PatternAware
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from tvm.tirx import FloatImm
-from tvm_droplet_ms.cost_model.throughput import (
-    median_secs,
-    relative_throughput,
-    throughput_line,
-)
+from tvm_droplet_ms.cost_model.throughput import median_secs, relative_throughput, throughput_line
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from conformance.driving import OneMillisecond
 from rich.console import Console
 
 from tvm import te
@@ -17,7 +18,6 @@ from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
-from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
@@ -156,28 +156,6 @@ class EveryThirdFails(PyBuilder):
         return BuilderResult(str(Path(tempfile.mkdtemp()) / "kernel"), None)
 
 
-@derived_object
-class Future(ms.runner.PyRunnerFuture):
-    """A result that is there."""
-
-    def __init__(self):
-        super().__init__()
-
-    def done(self):
-        return True
-
-    def result(self):
-        return RunnerResult([1e-3], None)
-
-
-@derived_object
-class OneMillisecond(PyRunner):
-    """Every kernel takes a millisecond."""
-
-    def run(self, runner_inputs):
-        return [Future() for _ in runner_inputs]
-
-
 def tune(mod, tmp_path, strategy, callbacks):
     with quiet_tvm():
         ms.tune_tir(
@@ -238,10 +216,7 @@ def test_a_display_that_fails_does_not_end_the_run(tmp_path, caplog):
         raise BrokenPipeError("nobody reads")
 
     mod = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
-    callbacks = [
-        *ms.MeasureCallback.create("default"),
-        ProgressCallback(LineDisplay(broken)),
-    ]
+    callbacks = [*ms.MeasureCallback.create("default"), ProgressCallback(LineDisplay(broken))]
     tune(mod, tmp_path, "replay-trace", callbacks)
     records = (tmp_path / "database_tuning_record.json").read_text().splitlines()
     assert len(records) == 12

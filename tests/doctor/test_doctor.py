@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the doctor finds, each fault made here."""
+"""The doctor's findings, each fault made here."""
 
 import errno
 import json

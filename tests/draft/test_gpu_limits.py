@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU schedules can be launched: by the draft, and by TVM's own check. Needs no GPU."""
+"""GPU schedules that can be launched: by the draft, and by TVM's own check. Needs no GPU."""
 
 import random
 from collections import Counter

@@ -22,10 +22,7 @@ def driver(tmp_path_factory):
         pytest.skip("there is no C compiler to make the stand-in driver with")
     folder = tmp_path_factory.mktemp("driver")
     versions = f"-Wl,--version-script={SOURCES / 'runtime.map'}"
-    for name, options in (
-        ("libcudart.so.13", ["-DRUNTIME", versions]),
-        ("libcuda.so.1", []),
-    ):
+    for name, options in (("libcudart.so.13", ["-DRUNTIME", versions]), ("libcuda.so.1", [])):
         command = [COMPILER, "-O1", "-Wall", "-Werror", "-shared", "-fPIC", *options]
         command += [f"-Wl,-soname,{name}", "-o", str(folder / name), str(SOURCES / "driver.c")]
         subprocess.run([*command, "-ldl"], check=True)

@@ -63,7 +63,7 @@ def test_folded_integers_meet_other_integers(name):
 
 
 def test_sums_of_integers_are_still_folded():
-    """What NumPy computes as TVM does leaves no call."""
+    """A value that NumPy computes as TVM does leaves no call."""
 
     def body(emit, x):
         value = emit(relax.op.add(integers(1, 2, 3), integers(4, 5, 6)))

@@ -141,7 +141,7 @@ def test_layouts_are_converted_at_both_ends_only():
 
 @pytest.mark.parametrize(("speed", "layout"), [(0.5, "NCHW"), (1.3, "NHWC")])
 def test_transposes_of_a_prepared_graph_go_with_its_layout(speed, layout):
-    """What ``ConvertLayout`` has put around convolutions is not needed where NCHW is faster."""
+    """The transposes of ``ConvertLayout`` around convolutions go where NCHW is faster."""
     w = Weights()
 
     def body(emit, x):

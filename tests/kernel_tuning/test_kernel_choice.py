@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which record is handed over, with times and verdicts that are made up."""
+"""The record that is handed over, with times and verdicts that are made up."""
 
 import json
 import math

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user of ``tune_kernel`` sees where something fails, and that nothing is lost.
+"""The user of ``tune_kernel`` sees what fails, and nothing is lost.
 
 ``tests/test_fault_table.py`` names these tests.
 """
@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from conformance.workloads import RejectAll
 
 from tvm import te
 from tvm.ir import IRModule
-from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
@@ -119,20 +119,6 @@ def test_an_empty_space_ends_in_words(tmp_path, measuring):
     space = ms.space_generator.ScheduleFn(lambda _: [])
     with pytest.raises(KernelError, match="design_spaces is empty, expected at least one"):
         tune(tmp_path, space=space)
-
-
-@derived_object
-class RejectAll(ms.postproc.PyPostproc):
-    """Rejects every schedule."""
-
-    def _initialize_with_tune_context(self, context):
-        pass
-
-    def apply(self, sch):
-        return False
-
-    def clone(self):
-        return RejectAll()
 
 
 def test_postprocessors_that_reject_all_are_named(tmp_path, measuring, caplog):

@@ -93,13 +93,23 @@ class Surroundings:
 
 
 def eventually(condition: Callable[[], bool], secs: float = PATIENCE_SECS) -> bool:
-    """Whether a condition becomes true in time."""
+    """True if a condition becomes true in time."""
     end = time.monotonic() + secs
     while not condition():
         if time.monotonic() > end:
             return False
         time.sleep(0.02)
     return True
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; fails where it does not become true in time."""
+    assert eventually(condition), "waited in vain"
+
+
+def our_processes() -> set[int]:
+    """The processes below this one."""
+    return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
 def outcome(future: Any, secs: float = PATIENCE_SECS) -> tuple[str, Any]:
@@ -113,7 +123,7 @@ def outcome(future: Any, secs: float = PATIENCE_SECS) -> tuple[str, Any]:
 
 
 def outcomes(futures: Iterable[Any], secs: float = PATIENCE_SECS) -> list[tuple[str, Any]]:
-    """What `outcome` says of each; they have this long together."""
+    """The words of `outcome` for each; they have this long together."""
     end = time.monotonic() + secs
     return [outcome(future, max(0.0, end - time.monotonic())) for future in futures]
 

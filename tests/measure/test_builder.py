@@ -46,14 +46,6 @@ N = 16
 
 
 @pytest.fixture
-def surroundings(tmp_path, monkeypatch):
-    """The processes and files of a test; none may be left."""
-    surroundings = Surroundings(tmp_path, monkeypatch)
-    yield surroundings
-    surroundings.assert_nothing_is_left()
-
-
-@pytest.fixture
 def make_builder(surroundings):
     """Makes builders that are closed also when the test fails."""
     with contextlib.ExitStack() as stack:

@@ -28,14 +28,6 @@ from tvm_droplet_ms.measure.pool import program
 MEMORY_LIMIT = 1 << 30
 
 
-@pytest.fixture
-def surroundings(tmp_path, monkeypatch):
-    """The processes and files of a test; none may be left."""
-    surroundings = Surroundings(tmp_path, monkeypatch)
-    yield surroundings
-    surroundings.assert_nothing_is_left()
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """A pool of two workers that every fault here must leave intact."""

@@ -9,9 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
-from measuring import PATIENCE_SECS
+from measuring import our_processes
 
 import tvm
 from tvm import te
@@ -62,17 +61,6 @@ def build_inputs(*lengths):
 
 def start_measuring(runner, built):
     return runner.run([RunnerInput(result.artifact_path, "cpu", TWO_VECTORS) for result in built])
-
-
-def our_processes():
-    return {process.pid for process in psutil.Process().children(recursive=True)}
-
-
-def wait_until(condition, timeout=PATIENCE_SECS):
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 # Through TVM's tuning.

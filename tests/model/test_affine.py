@@ -90,11 +90,7 @@ def test_shift_before_a_padded_convolution_stays_in_front():
         y = batch_norm(emit, values, x, 3)
         return emit(op.nn.conv2d(y, values.normal(4, 3, 3, 3), padding=1))
 
-    assert fold((1, 3, 6, 6), body) == {
-        "relax.multiply": 1,
-        "relax.add": 1,
-        "relax.nn.conv2d": 1,
-    }
+    assert fold((1, 3, 6, 6), body) == {"relax.multiply": 1, "relax.add": 1, "relax.nn.conv2d": 1}
 
 
 def test_scale_before_a_padded_convolution_folds():
@@ -176,11 +172,7 @@ def test_pre_activation_becomes_one_multiplication_and_one_addition():
         y = emit(op.multiply(batch_norm(emit, values, x, 3), values.normal(3, 1, 1)))
         return emit(op.nn.relu(emit(op.add(y, values.normal(3, 1, 1)))))
 
-    assert fold((1, 3, 4, 4), body) == {
-        "relax.multiply": 1,
-        "relax.add": 1,
-        "relax.nn.relu": 1,
-    }
+    assert fold((1, 3, 4, 4), body) == {"relax.multiply": 1, "relax.add": 1, "relax.nn.relu": 1}
 
 
 def test_single_division_becomes_a_multiplication():

@@ -62,7 +62,7 @@ def test_conversions_of_integers(before, dtype):
 
 
 def test_negative_indices_are_wrapped():
-    """What ONNX's Gather becomes."""
+    """ONNX's Gather as it is imported."""
     indices, extent = relax.const(LEFT.astype("int64")), relax.const(np.int64(8))
 
     def body(emit):

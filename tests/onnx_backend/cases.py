@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What the case is about: FLOAT for those that count, or why it does not count."""
+        """The case's subject: FLOAT for those that count, or the reason that it does not count."""
         domains = {node.domain for node in self.model.graph.node} - {"", "ai.onnx"}
         if domains:
             return f"operators of {min(domains)}"
@@ -121,16 +121,11 @@ def _by_test_name() -> dict[str, str]:
 def with_parameters(case: Case) -> Case | None:
     """The case with what shapes its operators as constants, as exporters write it.
 
-    A test of an operator feeds everything at run time, the axes of a ``ReduceSum`` and the shape
-    of a ``Reshape`` included. Files have constants there, and a model of static shapes needs them.
+    A test of an operator feeds everything at run time, the axes of a ``ReduceSum`` and the shape of
+    a ``Reshape`` included. Files have constants there, and a model of static shapes needs them.
     Constant become those inputs of a node whose type is not that of its first one (``axes``,
     ``shape``, ``k``, ``repeats``), and all of ``Range`` and ``ConstantOfShape``; for the expansion
-    of a function, those of the function.
-
-    Returns
-    -------
-    ret : Case or None
-        None if there is no such input, or several data sets.
+    of a function, those of the function. None if there is no such input, or several data sets.
     """
     names = [value.name for value in case.model.graph.input]
     constant = _parameters(case) & set(names)

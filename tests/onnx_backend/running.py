@@ -27,23 +27,15 @@ PASSED, REFUSED, WRONG, FAILED, CRASHED = "passed", "refused", "wrong", "failed"
 
 
 class Outcome(NamedTuple):
-    """What became of a case.
+    """The outcome of a case.
 
-    Parameters
-    ----------
-    name, operator, group : str
-        Of the case.
-    status : str
-        PASSED; REFUSED (one sentence); WRONG (other outputs); FAILED (another exception, which a
-        user would see as a traceback); CRASHED (the process is gone, or a minute was too short).
-    detail : str
-        The sentence, the error, or by how much the outputs differ.
-    constants : bool
-        Whether what shapes the operator was held constant.
-    runtime : bool
-        Whether ONNX Runtime passes the case.
-    secs : float
-        Wall time of the import, the compiler and the run.
+    - ``status``: PASSED; REFUSED (one sentence); WRONG (other outputs); FAILED (another exception,
+      which a user would see as a traceback); CRASHED (the process is gone, or a minute was too
+      short).
+    - ``detail``: the sentence, the error, or by how much the outputs differ.
+    - ``constants``: whether what shapes the operator was held constant.
+    - ``runtime``: whether ONNX Runtime passes the case.
+    - ``secs``: wall time of the import, the compiler and the run.
     """
 
     name: str
@@ -57,7 +49,7 @@ class Outcome(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether the bar is about this case."""
+        """True if the bar is about this case."""
         return self.group == FLOAT and self.runtime
 
 
@@ -143,10 +135,7 @@ def _in_order(case: Case, imported: ImportedModel, inputs: list[Any]) -> list[An
 def difference(case: Case, found: list[Any], expected: list[Any]) -> str:
     """Say how outputs differ from the expected ones: as ONNX's runner judges, type and shape too.
 
-    Returns
-    -------
-    ret : str
-        Nothing if they are the same.
+    Silent if they are the same.
     """
     if len(found) != len(expected):
         return f"{len(found)} outputs, expected {len(expected)}"

@@ -12,10 +12,7 @@ COLUMNS = (PASSED, REFUSED, WRONG, FAILED, CRASHED)
 def table(outcomes: Sequence[Outcome]) -> str:
     """Write the outcomes that count by operator, those that failed by name, and the other groups.
 
-    Returns
-    -------
-    ret : str
-        Markdown.
+    Returns Markdown.
     """
     counted = [each for each in outcomes if each.counts]
     right = sum(each.status == PASSED for each in counted)
@@ -56,10 +53,7 @@ def _grouped(outcomes: Sequence[Outcome], key: str) -> dict[str, list[Outcome]]:
 def _rows(title: str, groups: dict[str, list[Outcome]]) -> list[str]:
     """The rows of a table, those with the most that is not right first."""
     counts = {name: Counter(each.status for each in found) for name, found in groups.items()}
-    lines = [
-        f"| {title} | cases | {' | '.join(COLUMNS)} |",
-        f"|---|{'---|' * (len(COLUMNS) + 1)}",
-    ]
+    lines = [f"| {title} | cases | {' | '.join(COLUMNS)} |", f"|---|{'---|' * (len(COLUMNS) + 1)}"]
     order = sorted(counts, key=lambda name: (counts[name][PASSED] - counts[name].total(), name))
     for name in order:
         found = counts[name]

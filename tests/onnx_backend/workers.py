@@ -16,16 +16,13 @@ from .cases import Case, load_cases
 from .running import CRASHED, Outcome, run_case
 
 SECS = 60.0
-"""What a case may take."""
+"""The most that a case may take."""
 
 
 def start_server() -> Any:
     """Start a server that loads the cases, TVM and ONNX Runtime: its forks begin at once.
 
-    Returns
-    -------
-    ret : ForkServerContext
-        The server goes on loading after the return.
+    The server goes on loading after the return.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, f"{__package__}.preload"])
@@ -47,19 +44,8 @@ def run_cases(
 ) -> list[Outcome]:
     """Run cases in worker processes, at a low priority.
 
-    Parameters
-    ----------
-    names : Sequence[str]
-        The cases.
-    workers : int
-        Processes at a time.
-    tell : Callable[[Outcome], None]
-        Is told each outcome as it comes, from several threads.
-
-    Returns
-    -------
-    ret : list[Outcome]
-        In the order of the names.
+    ``workers``: processes at a time. ``tell``: is told each outcome as it comes, from several
+    threads. In the order of the names.
     """
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:

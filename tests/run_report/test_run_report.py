@@ -93,7 +93,7 @@ def test_worth_of_many_sets_and_of_other_sketches():
 
 
 class Page(HTMLParser):
-    """What a browser would show and ask for."""
+    """The texts that a browser would show and the addresses that it would ask for."""
 
     def __init__(self):
         super().__init__()
@@ -279,7 +279,4 @@ def test_the_parallel_extent_is_a_decision(run):
         ("parallel loops", "64"),
     )
     worths = {worth.decision: worth.largest_ratio for worth in decision_worths(history.trials)}
-    assert worths == {
-        "parallel loops": pytest.approx(3.0),
-        "tile of C, loop 0": pytest.approx(2.0),
-    }
+    assert worths == {"parallel loops": pytest.approx(3.0), "tile of C, loop 0": pytest.approx(2.0)}

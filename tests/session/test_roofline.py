@@ -31,8 +31,7 @@ def test_bound_is_longer_of_computing_and_moving():
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"),
-    [(1, 40e9), (1000, 40e9), (9999, 40e9), (10_000, 10e9), (10**9, 10e9)],
+    ("size", "expected"), [(1, 40e9), (1000, 40e9), (9999, 40e9), (10_000, 10e9), (10**9, 10e9)]
 )
 def test_bandwidth_is_that_of_largest_measured_set_within(size, expected):
     assert RATES.bandwidth(size) == expected

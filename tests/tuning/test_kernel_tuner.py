@@ -27,7 +27,7 @@ class Part:
 
 @pytest.fixture
 def log(monkeypatch):
-    """What happens, in order; a run is its size of a batch, and one of 7 fails."""
+    """The events in order; a run is its size of a batch, and one of 7 fails."""
     log = []
 
     def start(*_, **__):

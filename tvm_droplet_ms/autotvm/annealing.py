@@ -12,21 +12,12 @@ State = TypeVar("State")
 class TopStates(Generic[State]):
     """The best distinct states that annealing has visited.
 
-    Parameters
-    ----------
-    size : int
-        The most states to keep. At least 1.
-    key : Callable[[State], Hashable]
-        Tells states apart.
-    is_excluded : Callable[[State], bool]
-        Whether a state is not wanted: it was measured before.
+    ``size``: the most states to keep. At least 1. ``key``: tells states apart. ``is_excluded``:
+    whether a state is not wanted: it was measured before.
     """
 
     def __init__(
-        self,
-        size: int,
-        key: Callable[[State], Hashable],
-        is_excluded: Callable[[State], bool],
+        self, size: int, key: Callable[[State], Hashable], is_excluded: Callable[[State], bool]
     ) -> None:
         self._size = size
         self._key = key
@@ -34,13 +25,7 @@ class TopStates(Generic[State]):
         self._kept: dict[Hashable, tuple[float, State]] = {}
 
     def add(self, states: Sequence[State], scores: Sequence[float]) -> bool:
-        """Offer states.
-
-        Returns
-        -------
-        changed : bool
-            Whether any of them is among the best.
-        """
+        """Offer states. Returns whether any of them is among the best."""
         changed = False
         for state, score in zip(states, scores, strict=True):
             key = self._key(state)
@@ -80,29 +65,17 @@ def anneal(
     was the last to have it): the temperature falls from 1 to 0 in equal steps, and a chain moves
     with probability exp(min((new - old) / (temperature + 1e-5), 0)).
 
-    Parameters
-    ----------
-    chains : Sequence[State]
-        The present states.
-    scores : Sequence[float]
-        The score of each, finite.
-    mutate : Callable[[State], State | None]
-        A state near a given one; None where there is none, and the chain stays.
-    score : Callable[[Sequence[State]], Sequence[float]]
-        Scores states, the higher the better; it is asked about the moves of all chains at once.
-    steps : int
-        The moves of each chain, at most.
-    early_stop : int
-        The moves without a change of ``top`` after which annealing ends.
-    top : TopStates
-        Collects the best states visited.
-    generator : random.Random
-        Makes all choices.
+    - ``chains``: the present states.
+    - ``scores``: the score of each, finite.
+    - ``mutate``: a state near a given one; None where there is none, and the chain stays.
+    - ``score``: scores states, the higher the better; it is asked about the moves of all chains at
+      once.
+    - ``steps``: the moves of each chain, at most.
+    - ``early_stop``: the moves without a change of ``top`` after which annealing ends.
+    - ``top``: collects the best states visited.
+    - ``generator``: makes all choices.
 
-    Returns
-    -------
-    chains : list[State]
-        The last states, from which the next batch goes on.
+    Returns the last states, from which the next batch goes on.
     """
     states, heights = list(chains), list(scores)
     top.add(states, heights)

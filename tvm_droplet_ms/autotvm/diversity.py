@@ -17,22 +17,13 @@ def submodular_pick(
     and submodular, so that the greedy batch has at least 1 - 1/e of the best batch's value
     (Nemhauser et al., 1978).
 
-    Parameters
-    ----------
-    scores : np.ndarray
-        Of shape ``(candidates,)``; the higher, the better.
-    covers : Sequence[frozenset[Hashable]]
-        The components that each candidate covers.
-    count : int
-        The size of the batch.
-    alpha : float
-        The worth of one more covered component, in the unit of the scores; 0 picks the highest
-        scores.
+    - ``scores``: of shape ``(candidates,)``; the higher, the better.
+    - ``covers``: the components that each candidate covers.
+    - ``count``: the size of the batch.
+    - ``alpha``: the worth of one more covered component, in the unit of the scores; 0 picks the
+      highest scores.
 
-    Returns
-    -------
-    batch : list[int]
-        Indices in the order in which they were picked, ``count`` or as many as there are.
+    Returns indices in the order in which they were picked, ``count`` or as many as there are.
     """
     left = list(range(len(scores)))
     covered: set[Hashable] = set()

@@ -94,15 +94,7 @@ class AnnealingExplorer(Explorer):
 
 
 class AnnealingExploration(Exploration):
-    """The annealing of one run.
-
-    Parameters
-    ----------
-    options : AnnealingExplorer
-        The configuration.
-    search : SearchContext
-        The run.
-    """
+    """The annealing of one run. ``options``: the configuration."""
 
     def __init__(self, options: AnnealingExplorer, search: SearchContext) -> None:
         self._options = options

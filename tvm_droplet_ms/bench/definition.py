@@ -15,18 +15,10 @@ from tvm.target import Target
 class Definition:
     """A workload and its design space.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    description : str
-        The workload and the schedule space, in a line.
-    mod : IRModule
-        The unscheduled module, with the function ``main``.
-    make_space : Callable[[], SpaceGenerator]
-        Makes a new generator of its design space.
-    is_whole : bool
-        True for MetaSchedule's own space, which is too large to enumerate.
+    - ``description``: the workload and the schedule space, in a line.
+    - ``mod``: the unscheduled module, with the function ``main``.
+    - ``make_space``: makes a new generator of its design space.
+    - ``is_whole``: True for MetaSchedule's own space, which is too large to enumerate.
     """
 
     name: str
@@ -61,18 +53,11 @@ def cut(
     The rules and their other settings are those of ``ScheduleRule::DefaultLLVM``
     (``src/s_tir/meta_schedule/schedule_rule/schedule_rule.cc``).
 
-    Parameters
-    ----------
-    structure : str
-        The tiling; MetaSchedule's own is "SSRSRS".
-    unroll : Sequence[int]
-        The limits of unrolling to choose from.
-    write_levels : Sequence[int]
-        At which levels a write cache may be; none for no write cache.
-    rfactor : bool
-        True if a reduction may be split in two.
-    parallel : bool
-        True to annotate loops as parallel, which adds an extent to choose.
+    - ``structure``: the tiling; MetaSchedule's own is "SSRSRS".
+    - ``unroll``: the limits of unrolling to choose from.
+    - ``write_levels``: at which levels a write cache may be; none for no write cache.
+    - ``rfactor``: True if a reduction may be split in two.
+    - ``parallel``: True to annotate loops as parallel, which adds an extent to choose.
     """
     rule = ms.schedule_rule
 

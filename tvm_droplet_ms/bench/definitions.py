@@ -36,13 +36,9 @@ def trusted() -> tuple[str, ...]:
 def definition_of(space: Space) -> Definition:
     """Find the definition that a space file names.
 
-    Raises
-    ------
-    UntrustedDefinitionError
-        If the file names a function that was not given to ``trust``: to find the definition is to
-        import and call it.
-    UnknownDefinitionError
-        If there is none of that name.
+    Raises ``UntrustedDefinitionError`` if the file names a function that was not given to
+    ``trust``: to find the definition is to import and call it. Raises ``UnknownDefinitionError`` if
+    there is none of that name.
     """
     if ":" in space.definition and space.definition not in _trusted:
         raise UntrustedDefinitionError(
@@ -56,16 +52,9 @@ def definition_of(space: Space) -> Definition:
 def find_definition(text: str) -> Definition:
     """Find a definition by its name, or one of the user's.
 
-    Parameters
-    ----------
-    text : str
-        A name of ``DEFINITIONS`` or of ``LAYERS``, or ``package.module:function``, a function
-        without parameters that returns a ``Definition``.
-
-    Raises
-    ------
-    UnknownDefinitionError
-        If there is none.
+    ``text``: a name of ``DEFINITIONS`` or of ``LAYERS``, or ``package.module:function``, a function
+    without parameters that returns a ``Definition``. Raises ``UnknownDefinitionError`` if there is
+    none.
     """
     if ":" in text:
         module, _, attribute = text.partition(":")

@@ -24,12 +24,8 @@ CHECKED_POINTS = 8
 class DesignSpace:
     """Sketches of a context's design space, and replay of points in them.
 
-    Attributes
-    ----------
-    places : DesignSpaces
-        Points of the distinct sketches.
-    replayer : Replayer
-        Replays traces and runs the context's postprocessors.
+    ``places``: points of the distinct sketches. ``replayer``: replays traces and runs the context's
+    postprocessors.
     """
 
     def __init__(self, context: TuneContext, seed: int = 0) -> None:
@@ -94,10 +90,7 @@ def _layout(decision: Decision, attrs: Any) -> DecisionLayout:
 def check_modules(space: Space) -> None:
     """Check that this TVM makes the modules of a space that were measured.
 
-    Raises
-    ------
-    SpaceError
-        If a replayed point has another structural hash.
+    Raises ``SpaceError`` if a replayed point has another structural hash.
     """
     context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
     design_space = DesignSpace(context)

@@ -56,14 +56,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 class DraftedSpace:
     """The symbols and the times of the modules of a measured space.
 
-    Parameters
-    ----------
-    name : str
-        The space's name.
-    symbols : np.ndarray
-        Of shape ``(modules, SYMBOLS)``, float32; NaN where the key is not understood.
-    secs : np.ndarray
-        The times of the modules in seconds, of shape ``(modules,)``; infinity for failures.
+    ``name``: the space's name. ``symbols``: of shape ``(modules, SYMBOLS)``, float32; NaN where the
+    key is not understood. ``secs``: the times of the modules in seconds, of shape ``(modules,)``;
+    infinity for failures.
     """
 
     name: str
@@ -72,7 +67,7 @@ class DraftedSpace:
 
     @property
     def usable(self) -> np.ndarray:
-        """Whether a draft can learn from each module: its symbols are known, and it runs."""
+        """True for each module that a draft can learn from: its symbols are known, and it runs."""
         usable: np.ndarray = np.isfinite(self.symbols).all(axis=1) & np.isfinite(self.secs)
         return usable
 
@@ -80,10 +75,7 @@ class DraftedSpace:
 def learn_draft(spaces: Sequence[DraftedSpace], out: Path) -> int:
     """Fit a draft to spaces, and write it.
 
-    Returns
-    -------
-    count : int
-        The spaces that it learned from: those with a usable module.
+    Returns the spaces that it learned from: those with a usable module.
     """
     learned = [(space, space.usable) for space in spaces if space.usable.any()]
     trees = fit_draft(

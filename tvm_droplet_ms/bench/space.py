@@ -17,8 +17,9 @@ from ..session.archive import replacing
 FORMAT = "tvm-droplet-ms space"
 VERSION = 1
 
-FAILURES = ("constraint", "compile", "runtime", "timeout", "wrong result")
-"""Why a point has no time; "constraint": a schedule primitive or a postprocessor refused it."""
+
+_AS_IT_IS = ("name", "description", "definition", "closed", "target", "machine", "versions", "date")
+"""Fields of a space that its file has as they are."""
 
 
 class SpaceError(Exception):
@@ -29,19 +30,12 @@ class SpaceError(Exception):
 class DecisionLayout:
     """One decision of a sketch, and its limits.
 
-    Parameters
-    ----------
-    kind : str
-        The kind of its instruction: "SamplePerfectTile", "SampleCategorical",
-        "SampleComputeLocation" or "Annotate", the last for a parallel extent.
-    start : int
-        Index of its first integer in a point.
-    length : int
-        Number of its integers: the positions of a tile, else 1.
-    max_innermost_factor : int
-        The limit of a tile's innermost position; -1 for none.
-    candidates : tuple[float, ...]
-        Candidates of a ``SampleCategorical``; empty for the others.
+    - ``kind``: the kind of its instruction: "SamplePerfectTile", "SampleCategorical",
+      "SampleComputeLocation" or "Annotate", the last for a parallel extent.
+    - ``start``: index of its first integer in a point.
+    - ``length``: number of its integers: the positions of a tile, else 1.
+    - ``max_innermost_factor``: the limit of a tile's innermost position; -1 for none.
+    - ``candidates``: candidates of a ``SampleCategorical``; empty for the others.
     """
 
     kind: str
@@ -59,14 +53,9 @@ SketchLayout = tuple[DecisionLayout, ...]
 class MeasuredPoint:
     """Realised decisions, and the module that they make.
 
-    Parameters
-    ----------
-    sketch : int
-        Index of the sketch in the design space.
-    decisions : Point
-        The decisions, one after the other: as ``Sketch.read`` gives them.
-    module : int | None
-        The index of its module in the space; None where there is none: a "constraint" failure.
+    ``sketch``: index of the sketch in the design space. ``decisions``: the decisions, one after the
+    other: as ``Sketch.read`` gives them. ``module``: the index of its module in the space; None
+    where there is none: a "constraint" failure.
     """
 
     sketch: int
@@ -78,18 +67,13 @@ class MeasuredPoint:
 class MeasuredModule:
     """A distinct scheduled module and its measurements.
 
-    Parameters
-    ----------
-    structural_hash : int
-        The ``tvm_ffi.structural_hash`` of the scheduled module.
-    secs : tuple[float, ...]
-        The time of one call in seconds, once for each pass over the space; empty if it failed.
-    build_secs : float
-        Duration of building and exporting it, in seconds.
-    run_secs : float
-        Duration of one measurement in seconds: loading, filling the arguments, timing.
-    failure : str | None
-        One of ``FAILURES``, or None.
+    - ``structural_hash``: the ``tvm_ffi.structural_hash`` of the scheduled module.
+    - ``secs``: the time of one call in seconds, once for each pass over the space; empty if it
+      failed.
+    - ``build_secs``: duration of building and exporting it, in seconds.
+    - ``run_secs``: duration of one measurement in seconds: loading, filling the arguments, timing.
+    - ``failure``: why it has no time: "constraint" (a primitive or a postprocessor refused it),
+      "compile", "runtime", "timeout" or "wrong result"; None where it has one.
     """
 
     structural_hash: int
@@ -108,33 +92,17 @@ class MeasuredModule:
 class Space:
     """A workload's design space with the time of every module in it.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    description : str
-        The workload and the schedule space, in a line.
-    definition : str
-        Name that ``definitions.find_definition`` finds the workload by.
-    target : Mapping[str, Any]
-        The target.
-    machine : Mapping[str, Any]
-        Machine that measured it: ``cpu``, ``cpus``, ``threads``.
-    versions : Mapping[str, str]
-        Versions of the packages that made it.
-    date : str
-        Date of the measurement, in ISO format.
-    sketches : tuple[SketchLayout, ...]
-        The sketches of the design space.
-    points : tuple[MeasuredPoint, ...]
-        All points, those with the same module too (aliases), and those without one.
-    modules : tuple[MeasuredModule, ...]
-        The distinct modules.
-    closed : bool
-        True for a space with every module that MetaSchedule can reach; False for a sample.
-    origins : tuple[str, ...]
-        Origin of each module of a sample: "random" for TVM's own sampling, "near" for a change of
-        one of the best, or the name of the search that proposed it. Empty where it is not known.
+    - ``description``: the workload and the schedule space, in a line.
+    - ``definition``: name that ``definitions.find_definition`` finds the workload by.
+    - ``machine``: machine that measured it: ``cpu``, ``cpus``, ``threads``.
+    - ``versions``: versions of the packages that made it.
+    - ``date``: date of the measurement, in ISO format.
+    - ``points``: all points, those with the same module too (aliases), and those without one.
+    - ``closed``: True for a space with every module that MetaSchedule can reach; False for a
+      sample.
+    - ``origins``: origin of each module of a sample: "random" for TVM's own sampling, "near" for a
+      change of one of the best, or the name of the search that proposed it. Empty where it is not
+      known.
     """
 
     name: str
@@ -182,10 +150,7 @@ class Space:
     def load(path: Path) -> "Space":
         """Read a space.
 
-        Raises
-        ------
-        SpaceError
-            If the file cannot be read, is no space, or is one of another version.
+        Raises ``SpaceError`` if the file cannot be read, is no space, or is one of another version.
         """
         try:
             data = path.read_bytes()
@@ -205,14 +170,7 @@ class Space:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "name": self.name,
-            "description": self.description,
-            "definition": self.definition,
-            "closed": self.closed,
-            "target": dict(self.target),
-            "machine": dict(self.machine),
-            "versions": dict(self.versions),
-            "date": self.date,
+            **{name: vars(self)[name] for name in _AS_IT_IS},
             "sketches": [[asdict(decision) for decision in sketch] for sketch in self.sketches],
             "points": {
                 "sketch": [point.sketch for point in self.points],
@@ -237,14 +195,7 @@ class Space:
         names = ("structural_hash", "nanosecs", "build_millisecs", "run_millisecs")
         columns = zip(*(modules[name] for name in names), strict=True)
         return Space(
-            name=content["name"],
-            description=content["description"],
-            definition=content["definition"],
-            target=content["target"],
-            machine=content["machine"],
-            versions=content["versions"],
-            date=content["date"],
-            closed=content["closed"],
+            **{name: content[name] for name in _AS_IT_IS},
             origins=tuple(content.get("origins", ())),
             sketches=tuple(
                 tuple(

@@ -35,16 +35,10 @@ class MissingModuleError(Exception):
 class Trial:
     """One measured candidate.
 
-    Parameters
-    ----------
-    module : int
-        The structural hash of its module.
-    secs : float
-        Mean of the times reported by the runner, in seconds; infinity if it failed.
-    best_estimate : float
-        The time without noise, in seconds; infinity if it failed.
-    failure : str | None
-        Why it has no time.
+    - ``module``: the structural hash of its module.
+    - ``secs``: mean of the times reported by the runner, in seconds; infinity if it failed.
+    - ``best_estimate``: the time without noise, in seconds; infinity if it failed.
+    - ``failure``: why it has no time.
     """
 
     module: int
@@ -61,24 +55,10 @@ class Trial:
 class ReplayTable:
     """Answers for one tuning run of one task.
 
-    Parameters
-    ----------
-    space : Space
-        The space.
-    noisy : bool
-        True if a measurement is drawn from the recorded repeats; otherwise it is their median.
-    seed : int
-        Seed of the draws.
-
-    Attributes
-    ----------
-    trials : list[Trial]
-        The candidates in the order in which they were measured, repeated ones included.
-
-    Raises
-    ------
-    SpaceError
-        If this TVM makes other modules of the space's points than those that were measured.
+    ``noisy``: True if a measurement is drawn from the recorded repeats; otherwise it is their
+    median. ``seed``: seed of the draws. ``trials``: the candidates in the order in which they were
+    measured, repeated ones included. Raises ``SpaceError`` if this TVM makes other modules of the
+    space's points than those that were measured.
     """
 
     def __init__(self, space: Space, *, noisy: bool = False, seed: int = 0) -> None:
@@ -94,13 +74,7 @@ class ReplayTable:
         return {"builder": TableBuilder(self), "runner": TableRunner()}
 
     def answer(self, mod: IRModule) -> MeasuredModule:
-        """Measurements of a module.
-
-        Raises
-        ------
-        MissingModuleError
-            If the space does not have it.
-        """
+        """Measurements of a module. Raises ``MissingModuleError`` if the space does not have it."""
         name = structural_hash(mod)
         if name not in self.space.index:
             raise MissingModuleError(
@@ -132,11 +106,6 @@ class TableBuilder(PyBuilder):
     """Looks modules up instead of building them.
 
     Every artefact has a folder of its own, which TVM deletes once the candidate is measured.
-
-    Parameters
-    ----------
-    table : ReplayTable
-        The table.
     """
 
     def __init__(self, table: ReplayTable) -> None:
@@ -147,10 +116,7 @@ class TableBuilder(PyBuilder):
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """Look a batch up.
 
-        Raises
-        ------
-        MissingModuleError
-            If a closed space does not have a module.
+        Raises ``MissingModuleError`` if a closed space does not have a module.
         """
         return [self._result(build_input) for build_input in build_inputs]
 

@@ -27,20 +27,10 @@ def read_space(
 ) -> MeasuredWorkload:
     """Features and measured times of some programs of a space, drawn at random.
 
-    Parameters
-    ----------
-    path : Path
-        File of a space or a sample.
-    most : int | None
-        Maximum number of programs; None for all of a sample, and ``MOST_PROGRAMS`` of a closed
-        space.
-    extractor : Extractor | None
-        Extractor of the features; None for ``ProgramFeatures``.
-
-    Raises
-    ------
-    SpaceError
-        If the file is none, or this TVM makes other modules of its points.
+    ``path``: file of a space or a sample. ``most``: maximum number of programs; None for all of a
+    sample, and ``MOST_PROGRAMS`` of a closed space. ``extractor``: extractor of the features; None
+    for ``ProgramFeatures``. Raises ``SpaceError`` if the file is none, or this TVM makes other
+    modules of its points.
     """
     space = Space.load(path)
     target = Target(dict(space.target))
@@ -65,14 +55,9 @@ def read_space_once(
 ) -> MeasuredWorkload:
     """``read_space``, kept in a file: replaying a space takes minutes.
 
-    Parameters
-    ----------
-    path : Path
-        File of a space or a sample.
-    cache : Path
-        File to keep it in, ``.npz``. A file with features of another kind is written again.
-    extractor : Extractor | None
-        Extractor of the features; None for ``ProgramFeatures``.
+    ``path``: file of a space or a sample. ``cache``: file to keep it in, ``.npz``. A file with
+    features of another kind is written again. ``extractor``: extractor of the features; None for
+    ``ProgramFeatures``.
     """
     used = extractor or ProgramFeatures()
     if cache.exists():

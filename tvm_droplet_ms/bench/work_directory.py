@@ -21,10 +21,8 @@ class CollectionError(Exception):
 def claim(directory: Path, task: Mapping[str, str]) -> None:
     """Create a work directory for a task, or check that an existing one belongs to it.
 
-    Raises
-    ------
-    CollectionError
-        If the directory holds other files, or the collection of another task.
+    Raises ``CollectionError`` if the directory holds other files, or the collection of another
+    task.
     """
     marker = directory / MARKER
     if marker.exists():

@@ -31,21 +31,10 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Parameters
-    ----------
-    arguments : Sequence[str] | None
-        The arguments. None takes those of the process.
-
-    Returns
-    -------
-    status : int
-        0 for success. 1 for a failure that is explained on standard error, or if standard output
-        was closed (as by ``head``). An interruption ends the process with status 130.
-
-    Raises
-    ------
-    SystemExit
-        Raised by argparse after ``--help`` and ``--version``, and with status 2 for bad arguments.
+    ``arguments``: the arguments. None takes those of the process. Returns 0 for success. 1 for a
+    failure that is explained on standard error, or if standard output was closed (as by ``head``).
+    An interruption ends the process with status 130. Raises ``SystemExit``: raised by argparse
+    after ``--help`` and ``--version``, and with status 2 for bad arguments.
     """
     options = _parser().parse_args(arguments)
     try:

@@ -23,12 +23,7 @@ def ending_at_once(advice: str) -> Iterator[None]:
     ``tune`` and ``tune_kernel`` take the first signal while they tune, to end in order. These take
     the others: before and after the tuning, and the second one. No exception is raised, because it
     would have to pass through TVM's C++. The workers end by themselves. Signals that are ignored
-    stay so.
-
-    Parameters
-    ----------
-    advice : str
-        The command that goes on.
+    stay so. ``advice``: the command that goes on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

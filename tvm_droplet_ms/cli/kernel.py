@@ -31,17 +31,10 @@ def is_kernel(text: str) -> bool:
 def find_kernel(text: str) -> "IRModule":
     """The kernel that an argument names.
 
-    Parameters
-    ----------
-    text : str
-        A workload of the package, such as "dense"; ``package.module:function``, a function without
-        parameters that returns a ``PrimFunc`` or a module of one; or a file ``.json`` that
-        ``tvm.ir.save_json`` wrote of it.
-
-    Raises
-    ------
-    ValueError
-        If it names none; says what was expected.
+    ``text``: a workload of the package, such as "dense"; ``package.module:function``, a function
+    without parameters that returns a ``PrimFunc`` or a module of one; or a file ``.json`` that
+    ``tvm.ir.save_json`` wrote of it. Raises ``ValueError`` if it names none; says what was
+    expected.
     """
     if Path(text).suffix == ".json":
         from tvm.ir import load_json
@@ -118,23 +111,12 @@ def hand_over(
 ) -> int:
     """Print a result and write its library.
 
-    Parameters
-    ----------
-    text : str
-        The result.
-    result : KernelResult | TuneResult
-        What writes its library.
-    out : str | None
-        The file to write; None for none.
-    library : Path
-        Where the library is in any case, for the message of an error.
-    interrupted : bool
-        Whether the tuning was interrupted.
+    - ``result``: what writes its library.
+    - ``out``: the file to write; None for none.
+    - ``library``: where the library is in any case, for the message of an error.
+    - ``interrupted``: whether the tuning was interrupted.
 
-    Returns
-    -------
-    status : int
-        The exit status.
+    Returns the exit status.
     """
     unwritten = ""
     try:

@@ -22,12 +22,8 @@ class ManifestError(ValueError):
 class Manifest:
     """The command of a run.
 
-    Parameters
-    ----------
-    options : Mapping[str, Any]
-        Its options, as argparse names them.
-    spent_secs : float
-        Seconds of wall clock that runs of it have taken.
+    ``options``: its options, as argparse names them. ``spent_secs``: seconds of wall clock that
+    runs of it have taken.
     """
 
     options: Mapping[str, Any]
@@ -37,12 +33,8 @@ class Manifest:
 def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
     """Read the command of a directory.
 
-    A run that was killed has taken until its last record, as far as is known.
-
-    Raises
-    ------
-    ManifestError
-        If there is none, or it is damaged.
+    A run that was killed has taken until its last record, as far as is known. Raises
+    ``ManifestError`` if there is none, or it is damaged.
     """
     path = Path(work_dir) / FILE
     if not path.exists():
@@ -84,23 +76,12 @@ def run_kept(
     One that fails before it has measured anything, such as a command for another target, does not
     take the place of the one before.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory; made where it is missing.
-    options : Mapping[str, Any]
-        The options, in the types of JSON.
-    run : Callable[[], int]
-        Runs the command; returns its exit status.
-    spent_secs : float
-        Seconds of wall clock that runs of it have taken before, where it goes on.
-    clock : Callable[[], float]
-        Counts seconds.
+    - ``work_dir``: the directory; made where it is missing.
+    - ``options``: the options, in the types of JSON.
+    - ``run``: runs the command; returns its exit status.
+    - ``spent_secs``: seconds of wall clock that runs of it have taken before, where it goes on.
 
-    Returns
-    -------
-    status : int
-        The exit status of the command.
+    Returns the exit status of the command.
     """
     path = Path(work_dir) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -51,10 +51,8 @@ def _run(options: argparse.Namespace) -> int:
 def _kept(options: Mapping[str, Any], path: Path) -> argparse.Namespace:
     """The options of a run, and the defaults of those that its version did not have.
 
-    Raises
-    ------
-    ManifestError
-        If one is none of ``droplet-ms tune``, such as in a file that was edited.
+    Raises ``ManifestError`` if one is none of ``droplet-ms tune``, such as in a file that was
+    edited.
     """
     if not isinstance(options.get("model"), str):
         raise ManifestError(f"{path} is damaged: it names no model; run droplet-ms tune again")

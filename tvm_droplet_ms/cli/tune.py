@@ -28,15 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spent:
-    """The costs of a command's runs.
-
-    Parameters
-    ----------
-    secs : float
-        Seconds of wall clock.
-    trials : int
-        Trials.
-    """
+    """The costs of a command's runs. ``secs``: seconds of wall clock."""
 
     secs: float = 0.0
     trials: int = 0
@@ -149,19 +141,9 @@ def _run(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = None) -> int:
     """Tune as the options say, and keep them in the work directory.
 
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Those of ``droplet-ms tune``.
-    minutes_left : float
-        What is left of the minutes of the command.
-    spent : Spent | None
-        What runs of the command have taken before; None where it begins.
-
-    Returns
-    -------
-    status : int
-        The exit status.
+    ``options``: those of ``droplet-ms tune``. ``minutes_left``: what is left of the minutes of the
+    command. ``spent``: what runs of the command have taken before; None where it begins. Returns
+    the exit status.
     """
     if not sys.platform.startswith("linux"):
         return _fail(f"it needs Linux, because its builder and runner do; this is {sys.platform}")

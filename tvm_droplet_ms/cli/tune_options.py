@@ -29,15 +29,8 @@ class OptionError(ValueError):
 def check_options(options: argparse.Namespace) -> None:
     """Refuse, before anything is tuned, what would fail or be ignored afterwards.
 
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Those of ``droplet-ms tune``; directories of earlier versions lack some.
-
-    Raises
-    ------
-    OptionError
-        If one does not apply to what is tuned, or ``--out`` cannot be written.
+    ``options``: those of ``droplet-ms tune``; directories of earlier versions lack some. Raises
+    ``OptionError`` if one does not apply to what is tuned, or ``--out`` cannot be written.
     """
     one, others = ("a kernel", OF_MODELS) if is_kernel(options.model) else ("a model", OF_KERNELS)
     for name in others:
@@ -80,15 +73,8 @@ def _check_out(out: Path) -> None:
 def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
     """The arrays of a file of inputs, by name; None for none.
 
-    Parameters
-    ----------
-    path : str | None
-        A file ``.npz``, whose names are those of the inputs.
-
-    Raises
-    ------
-    OptionError
-        If it cannot be read, or holds none.
+    ``path``: a file ``.npz``, whose names are those of the inputs. Raises ``OptionError`` if it
+    cannot be read, or holds none.
     """
     if path is None:
         return None

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .lazy_intrinsics import (
-        fast_start,
-        fast_tune_contexts,
-        import_intrinsics,
-        restore,
-    )
+    from .lazy_intrinsics import fast_start, fast_tune_contexts, import_intrinsics, restore
 
 __all__ = ["fast_start", "fast_tune_contexts", "import_intrinsics", "restore"]
 

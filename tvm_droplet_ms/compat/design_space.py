@@ -26,20 +26,7 @@ def sound_space(space: Any, mod: IRModule, target: Target) -> Any:
     (``space_generator.cc``, ``tensor_intrin/x86.py``). LLVM 22 refuses the intrinsic's operands,
     another rule vectorizes the loops around it, which does not compile, and weights that are not
     packed match it and give wrong numbers. So kernels that read bytes get the rules of any CPU.
-
-    Parameters
-    ----------
-    space : SpaceGenerator | Callable | str
-        What was asked for.
-    mod : IRModule
-        The kernel.
-    target : Target
-        The target.
-
-    Returns
-    -------
-    space : SpaceGenerator | Callable | str
-        `space`, or another one in place of ``FROM_TARGET``.
+    ``space``: what was asked for. Returns `space`, or another one in place of ``FROM_TARGET``.
     """
     is_x86 = target.kind.name == "llvm" and "arm_cpu" not in [str(key) for key in target.keys]
     is_default = isinstance(space, str) and space == FROM_TARGET

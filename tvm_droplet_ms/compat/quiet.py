@@ -68,11 +68,6 @@ def without_lines(text: str) -> Iterator[None]:
     All other lines are printed when it ends; where several threads are within it, when the last
     one ends. TVM's C++ code writes to the file descriptor, which Python's ``warnings`` and
     ``logging`` do not see. Where the process has no standard error, nothing is done.
-
-    Parameters
-    ----------
-    text : str
-        The text.
     """
     if not _QUIET.enter(text):
         yield

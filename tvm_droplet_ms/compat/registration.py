@@ -28,11 +28,8 @@ def register_with_tvm() -> None:
 
     The registered functions import the rest of this package when they are first called. So neither
     ``import tvm`` nor ``import tvm_droplet_ms`` takes longer, and their order does not matter.
-
-    Raises
-    ------
-    ValueError
-        Raised by TVM if another package has registered a pipeline of the same name.
+    Raises ``ValueError``: raised by TVM if another package has registered a pipeline of the same
+    name.
     """
     if _TVM_PIPELINES in sys.modules:
         _register()

@@ -18,12 +18,8 @@ def _release(version: str) -> tuple[int, ...]:
 def check_versions() -> None:
     """Raise if the installed versions of apache-tvm and apache-tvm-ffi crash MetaSchedule.
 
-    Does nothing if either is not installed as a Python distribution (a source build).
-
-    Raises
-    ------
-    ImportError
-        Names both versions and the command that installs working ones.
+    Does nothing if either is not installed as a Python distribution (a source build). Raises
+    ``ImportError``: names both versions and the command that installs working ones.
     """
     try:
         tvm = metadata.version("apache-tvm")

@@ -20,15 +20,7 @@ seed does (2026-11-24, commit 62a88a6)."""
 
 @dataclass
 class MeasuredTask:
-    """Measured programs of one task.
-
-    Parameters
-    ----------
-    features : list[np.ndarray]
-        The features of each.
-    secs : list[float]
-        Their times in seconds; infinity for a failure.
-    """
+    """Measured programs of one task. ``secs``: their times in seconds; infinity for a failure."""
 
     features: list[np.ndarray] = field(default_factory=list)
     secs: list[float] = field(default_factory=list)
@@ -49,26 +41,12 @@ class Adaptation(Protocol):
         """True if it knows anything, of other workloads or of this run."""
 
     def learn(self, tasks: Sequence[MeasuredTask]) -> None:
-        """Learn from all measurements of the run, at least one.
-
-        Parameters
-        ----------
-        tasks : Sequence[MeasuredTask]
-            The tasks, each with a measurement.
-        """
+        """Learn from all measurements of the run, at least one."""
 
     def predict(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
         """Predict the relative throughput of programs.
 
-        Parameters
-        ----------
-        features : np.ndarray
-            Features of programs of a task, of shape ``(programs, width)``.
-        task : MeasuredTask
-            The measurements of the task, which may be none.
-
-        Returns
-        -------
-        throughput : np.ndarray
-            Array of shape ``(programs,)``, float64.
+        ``features``: features of programs of a task, of shape ``(programs, width)``. ``task``: the
+        measurements of the task, which may be none. Returns an array of shape ``(programs,)``,
+        float64.
         """

@@ -42,14 +42,8 @@ _OBJECTIVE_PARAMETERS: dict[Objective, dict[str, Any]] = {
 class Trees:
     """Boosted trees, and the line from their scores to relative throughputs.
 
-    Parameters
-    ----------
-    booster : xgboost.Booster
-        The trees.
-    objective : Objective
-        The training objective.
-    intercept, slope : float
-        The line from scores to relative throughputs; scores of the objective "rank" have no unit.
+    ``intercept``, ``slope``: the line from scores to relative throughputs; scores of the objective
+    "rank" have no unit.
     """
 
     booster: xgboost.Booster
@@ -70,23 +64,15 @@ class Trees:
     ) -> "Trees":
         """Fit trees to the programs of one workload or several.
 
-        Parameters
-        ----------
-        features : np.ndarray
-            Array of shape ``(programs, features)``.
-        throughput : np.ndarray
-            ``relative_throughput`` of each workload, of shape ``(programs,)``.
-        workloads : np.ndarray
-            The number of each program's workload, ascending, of the same shape: "rank" compares
-            only programs of one workload.
-        objective : Objective
-            "rank" or "regression".
-        rounds : int
-            The number of trees.
-        seed : int
-            Seed of the trees' subsamples.
-        weights : np.ndarray | None
-            The weight of each program in "regression", of the same shape; None for equal weights.
+        - ``features``: array of shape ``(programs, features)``.
+        - ``throughput``: ``relative_throughput`` of each workload, of shape ``(programs,)``.
+        - ``workloads``: the number of each program's workload, ascending, of the same shape: "rank"
+          compares only programs of one workload.
+        - ``objective``: "rank" or "regression".
+        - ``rounds``: the number of trees.
+        - ``seed``: seed of the trees' subsamples.
+        - ``weights``: the weight of each program in "regression", of the same shape; None for equal
+          weights.
         """
         data = xgboost.DMatrix(features, label=throughput, nthread=1)
         if objective == "rank":
@@ -111,13 +97,7 @@ class Trees:
 
     @staticmethod
     def from_bytes(content: bytes, objective: Objective, intercept: float, slope: float) -> "Trees":
-        """Read the trees that ``to_bytes`` wrote.
-
-        Raises
-        ------
-        ValueError
-            If they are no trees.
-        """
+        """Read the trees that ``to_bytes`` wrote. Raises ``ValueError`` if they are no trees."""
         # xgboost ends the process for an empty buffer.
         if not content.startswith(b"{"):
             raise ValueError(f"its trees begin with {content[:8]!r}, expected an UBJSON object")

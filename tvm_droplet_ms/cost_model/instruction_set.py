@@ -21,19 +21,9 @@ anywhere changes the filters, as ``warnings.catch_warnings`` does."""
 def instruction_set(target: Target) -> str:
     """The instruction set that programs of a target are compiled to.
 
-    The number of cores and the CPU model do not count, only the code of vectorized loops.
-
-    Parameters
-    ----------
-    target : Target
-        The target.
-
-    Returns
-    -------
-    name : str
-        For LLVM the widest vector extension of the target's ``mtriple``, ``mcpu`` and ``mattr``,
-        such as "llvm avx512f"; "llvm scalar" without any. For others the kind and its ``arch``,
-        such as "cuda sm_80".
+    The number of cores and the CPU model do not count, only the code of vectorized loops. For LLVM
+    the widest vector extension of the target's ``mtriple``, ``mcpu`` and ``mattr``, such as "llvm
+    avx512f"; "llvm scalar" without any. For others the kind and its ``arch``, such as "cuda sm_80".
     """
     kind = str(target.kind.name)
     if kind == "llvm":
@@ -48,13 +38,6 @@ def warn_of_others(learned: Collection[str], target: Target) -> None:
     """Warn where a model was trained on other instruction sets than that of a target.
 
     Once in a process for a target: a run of a whole model makes several cost models.
-
-    Parameters
-    ----------
-    learned : Collection[str]
-        The instruction sets that it was trained on.
-    target : Target
-        The target.
     """
     tuned = instruction_set(target)
     if tuned in learned:

@@ -50,16 +50,7 @@ def write_model(
 ) -> None:
     """Write a model's file; it is complete or absent.
 
-    Parameters
-    ----------
-    path : str | os.PathLike[str]
-        The file.
-    kind : str
-        The kind of the model.
-    header : Mapping[str, Any]
-        The fields of the header but "format" and "model", as JSON.
-    content : bytes
-        The model.
+    ``header``: the fields of the header but "format" and "model", as JSON.
     """
     full = {"format": FORMAT, "model": kind} | dict(header)
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -70,18 +61,9 @@ def write_model(
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
     """Read a file that ``write_model`` wrote.
 
-    Returns
-    -------
-    header : dict[str, Any]
-        The header, whose fields have their types. A file from before there were networks does not
-        name the kind of its model: it is "trees".
-    content : bytes
-        The model.
-
-    Raises
-    ------
-    ModelFileError
-        If the file cannot be read, is damaged or is no model.
+    Returns ``header``: the header, whose fields have their types. A file from before there were
+    networks does not name the kind of its model: it is "trees"; ``content``: the model. Raises
+    ``ModelFileError`` if the file cannot be read, is damaged or is no model.
     """
     try:
         with zipfile.ZipFile(path) as archive:

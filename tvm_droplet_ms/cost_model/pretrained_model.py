@@ -250,15 +250,8 @@ class PretrainedModel:
 def shipped_model(kind: str) -> PretrainedModel | None:
     """The package's model for a kind of target, read from its file once in a process.
 
-    Parameters
-    ----------
-    kind : str
-        The name of the target's kind, such as "llvm".
-
-    Returns
-    -------
-    model : PretrainedModel | None
-        None where no model comes with the package for this kind.
+    ``kind``: the name of the target's kind, such as "llvm". None where no model comes with the
+    package for this kind.
     """
     path = _DIRECTORY / f"{kind}.model"
     return PretrainedModel.load(path) if path.exists() else None

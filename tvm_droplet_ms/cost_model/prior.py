@@ -18,24 +18,11 @@ if TYPE_CHECKING:
 def find_prior(prior: str, target: "Target") -> "TransferModel | None":
     """Make the cost model that a search starts with.
 
-    Parameters
-    ----------
-    prior : str
-        "auto" for the model that comes with the package for the target's kind; otherwise the path
-        of a model's file.
-    target : Target
-        The target to tune for.
-
-    Returns
-    -------
-    model : TransferModel | None
-        A new model, whose measurements are its own; the model's file is read once in a process
-        for "auto". None where no model comes with the package for the target's kind.
-
-    Raises
-    ------
-    ModelFileError
-        If the path is no file of a model.
+    ``prior``: "auto" for the model that comes with the package for the target's kind; otherwise the
+    path of a model's file. ``target``: the target to tune for. Returns a new model, whose
+    measurements are its own; the model's file is read once in a process for "auto". None where no
+    model comes with the package for the target's kind. Raises ``ModelFileError`` if the path is no
+    file of a model.
     """
     from .pretrained_model import shipped_model
     from .transfer import TransferModel

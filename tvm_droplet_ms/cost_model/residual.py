@@ -25,16 +25,8 @@ class ResidualTrees:
 
     After "Learning to Optimize Tensor Programs" (Chen et al., 2018, section 4). The local part
     learns the residual of the global part from all tasks of the run. The weight of the global part
-    falls for a task whose measurements it misorders.
-
-    Parameters
-    ----------
-    pretrained_model : PretrainedModel | None
-        The global part; None for none.
-    objective : Objective
-        The objective of the local part.
-    seed : int
-        Seed of the local part.
+    falls for a task whose measurements it misorders. ``pretrained_model``: the global part; None
+    for none.
     """
 
     def __init__(

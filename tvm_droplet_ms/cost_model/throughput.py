@@ -14,16 +14,9 @@ in seconds."""
 def median_secs(run_secs: Iterable[Any] | None) -> float:
     """The median of a program's times, as TVM's ``XGBModel`` takes it.
 
-    Parameters
-    ----------
-    run_secs : Iterable[float | FloatImm] | None
-        The times in seconds, of a ``RunnerResult`` or a ``TuningRecord``.
-
-    Returns
-    -------
-    secs : float
-        In seconds; infinity for a failed measurement, which has no times, or one that is not
-        finite and positive, or ``FAILED_SECS``.
+    ``run_secs``: the times in seconds, of a ``RunnerResult`` or a ``TuningRecord``. In seconds;
+    infinity for a failed measurement, which has no times, or one that is not finite and positive,
+    or ``FAILED_SECS``.
     """
     times = np.array([float(secs) for secs in run_secs or ()])
     if not len(times) or not np.all(np.isfinite(times) & (times > 0)):
@@ -35,16 +28,8 @@ def median_secs(run_secs: Iterable[Any] | None) -> float:
 def relative_throughput(secs: np.ndarray) -> np.ndarray:
     """The best time of a workload over the time of each of its programs.
 
-    Parameters
-    ----------
-    secs : np.ndarray
-        Times in seconds, of shape ``(programs,)``. Infinite, NaN, zero and negative times are
-        failures.
-
-    Returns
-    -------
-    throughput : np.ndarray
-        From 0 to 1, of the same shape; 0 for a failure.
+    ``secs``: times in seconds, of shape ``(programs,)``. Infinite, NaN, zero and negative times are
+    failures. Returns from 0 to 1, of the same shape; 0 for a failure.
     """
     valid = np.isfinite(secs) & (secs > 0)
     throughput = np.zeros(len(secs))
@@ -56,16 +41,9 @@ def relative_throughput(secs: np.ndarray) -> np.ndarray:
 def throughput_line(scores: np.ndarray, throughput: np.ndarray) -> tuple[float, float]:
     """Fit the line from a model's scores, which may have any unit, to relative throughputs.
 
-    Parameters
-    ----------
-    scores, throughput : np.ndarray
-        Scores and throughputs of the training programs, of shape ``(programs,)``.
-
-    Returns
-    -------
-    intercept, slope : float
-        The least-squares line. The slope is at least 0, so that the line keeps the order of the
-        scores; it is 1 where all scores are equal.
+    ``scores``, ``throughput``: scores and throughputs of the training programs, of shape
+    ``(programs,)``. Returns the least-squares line. The slope is at least 0, so that the line keeps
+    the order of the scores; it is 1 where all scores are equal.
     """
     if np.ptp(scores) == 0:
         return 0.0, 1.0

@@ -24,16 +24,13 @@ class TrainingDataError(ValueError):
 class MeasuredWorkload:
     """Measured programs of one workload on one target.
 
-    Parameters
-    ----------
-    name : str
-        The workload's name, for messages; its structural hash where it comes from a database.
-    target : str
-        The target, as ``target_text``.
-    features : np.ndarray
-        The features of each program, of shape ``(programs, width)`` of the extractor, float32.
-    secs : np.ndarray
-        The time of each program in seconds, of shape ``(programs,)``; infinity for a failure.
+    - ``name``: the workload's name, for messages; its structural hash where it comes from a
+      database.
+    - ``target``: the target, as ``target_text``.
+    - ``features``: the features of each program, of shape ``(programs, width)`` of the extractor,
+      float32.
+    - ``secs``: the time of each program in seconds, of shape ``(programs,)``; infinity for a
+      failure.
     """
 
     name: str
@@ -49,12 +46,8 @@ class MeasuredWorkload:
     def save(self, path: str | os.PathLike[str], schema: str) -> None:
         """Write a compressed ``.npz`` file; the file is complete or absent.
 
-        Parameters
-        ----------
-        path : str | os.PathLike[str]
-            The file; missing directories are made.
-        schema : str
-            The schema of the extractor that made the features.
+        ``path``: the file; missing directories are made. ``schema``: the schema of the extractor
+        that made the features.
         """
         with replacing(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, schema=np.array(schema), **vars(self))
@@ -63,17 +56,9 @@ class MeasuredWorkload:
     def load(path: str | os.PathLike[str]) -> "tuple[MeasuredWorkload, str]":
         """Read a file that ``save`` wrote.
 
-        Returns
-        -------
-        workload : MeasuredWorkload
-            The measured programs.
-        schema : str
-            The schema of their features.
-
-        Raises
-        ------
-        TrainingDataError
-            If the file cannot be read, is damaged, or holds something else.
+        Returns ``workload``: the measured programs; ``schema``: the schema of their features.
+        Raises ``TrainingDataError`` if the file cannot be read, is damaged, or holds something
+        else.
         """
         try:
             with open(path, "rb") as file:
@@ -133,17 +118,9 @@ def select_target(
 ) -> list[MeasuredWorkload]:
     """Select the workloads of one target: times of different machines do not compare.
 
-    Parameters
-    ----------
-    workloads : Sequence[MeasuredWorkload]
-        Workloads of any targets.
-    target : str | None
-        A part of the target's text that no other target has; None where there is only one target.
-
-    Raises
-    ------
-    TrainingDataError
-        If there are no workloads, or not exactly one target matches; lists the targets.
+    ``workloads``: workloads of any targets. ``target``: a part of the target's text that no other
+    target has; None where there is only one target. Raises ``TrainingDataError`` if there are no
+    workloads, or not exactly one target matches; lists the targets.
     """
     groups: dict[str, list[MeasuredWorkload]] = {}
     for workload in workloads:

@@ -21,17 +21,8 @@ from .state import RunState, TaskState
 def failure_kind(build_error: str | None, run_error: str) -> str:
     """The kind of a failure, from the messages of a builder and a runner.
 
-    Parameters
-    ----------
-    build_error : str | None
-        The builder's message.
-    run_error : str
-        The runner's message.
-
-    Returns
-    -------
-    kind : str
-        "machinery" where the candidate is not to blame, "build", "timeout" or "run".
+    ``build_error``: the builder's message. ``run_error``: the runner's message. Returns "machinery"
+    where the candidate is not to blame, "build", "timeout" or "run".
     """
     if is_machinery_failure(run_error):
         return "machinery"

@@ -113,10 +113,7 @@ def message(progress: Progress) -> Callable[[str], None]:
     return progress or (lambda _line: None)
 
 
-def run_display(
-    work_dir: str | os.PathLike[str] | None,
-    progress: Progress,
-) -> Display:
+def run_display(work_dir: str | os.PathLike[str] | None, progress: Progress) -> Display:
     """The display of a run, and the file of its events.
 
     Parameters

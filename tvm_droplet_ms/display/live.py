@@ -20,12 +20,7 @@ class LiveDisplay:
     Of many tasks it shows those that were measured last.
 
     It is drawn by the thread that tunes: a thread of its own would be copied into the processes
-    that builders and runners fork.
-
-    Parameters
-    ----------
-    console : Console | None
-        Where to draw; None for the standard error.
+    that builders and runners fork. ``console``: where to draw; None for the standard error.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -45,15 +40,7 @@ class LiveDisplay:
 
 
 def table_of(run: RunState, shown: Collection[str]) -> Table:
-    """Some tasks of a run as a table.
-
-    Parameters
-    ----------
-    run : RunState
-        The run.
-    shown : Collection[str]
-        The names of those to show.
-    """
+    """Some tasks of a run as a table. ``shown``: the names of those to show."""
     left = "" if math.isnan(run.secs_left) else f", about {run.secs_left:.0f} s left"
     trials = sum(task.done for task in run.tasks)
     caption = f"{trials} trials of {len(run.tasks)} task(s), {run.secs:.0f} s{left}"

@@ -29,10 +29,7 @@ class _PhaseHandler(logging.Handler):
 def followed_phases(task: TaskState) -> Iterator[None]:
     """Within it, a task has the phase that the search logs. What was shown is shown as before.
 
-    Parameters
-    ----------
-    task : TaskState
-        The only task that is tuned.
+    ``task``: the only task that is tuned.
     """
     level, propagate = logger.level, logger.propagate
     handler = _PhaseHandler(task, logger.getEffectiveLevel())

@@ -26,17 +26,8 @@ Steps = Callable[[str, int, int], None]
 def console_steps(name: str, every_secs: float = EVERY_SECS) -> Iterator[Steps]:
     """A bar for each step on a terminal, lines elsewhere, with the time left, on standard error.
 
-    Parameters
-    ----------
-    name : str
-        What the command works on.
-    every_secs : float
-        Seconds between two lines where the standard error is no terminal.
-
-    Yields
-    ------
-    show : Steps
-        Shows a step.
+    ``name``: what the command works on. ``every_secs``: seconds between two lines where the
+    standard error is no terminal.
     """
     if not sys.stderr.isatty():
         yield _lines(name, every_secs)

@@ -153,7 +153,7 @@ def noise(clock: Callable[[], float] = time.perf_counter) -> float:
 
 
 def free_space(directory: Path, subject: str) -> Finding:
-    """Whether a directory can be written and has room."""
+    """A directory can be written and has room."""
     if not os.access(directory, os.W_OK):
         return Finding(
             subject, "fault", f"{directory} cannot be written", "choose another one, or its rights"

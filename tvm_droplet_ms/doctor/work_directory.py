@@ -55,7 +55,7 @@ def examine_work_dir(
 
 @contextmanager
 def _writing(directory: Path, *, repair: bool) -> Iterator[Finding]:
-    """Whether another process tunes in the directory. While it is repaired, none can begin to."""
+    """Another process tunes in the directory, or not. While it is repaired, none can begin to."""
     with ExitStack() as held:
         try:
             held.enter_context(only_writer(directory))

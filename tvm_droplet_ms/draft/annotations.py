@@ -13,19 +13,11 @@ import numpy as np
 
 
 def fusible_loops(extents: np.ndarray, strides: Sequence[np.ndarray]) -> np.ndarray:
-    """How many of the innermost loops every access walks through contiguously.
+    """The number of innermost loops that every access walks through contiguously.
 
-    Parameters
-    ----------
-    extents : np.ndarray
-        The iterations of each loop, of shape ``(loops, points)``.
-    strides : Sequence[np.ndarray]
-        For each access, the elements that a step of each loop moves, of the same shape.
-
-    Returns
-    -------
-    count : np.ndarray
-        Of shape ``(points,)``.
+    ``extents``: the iterations of each loop, of shape ``(loops, points)``. ``strides``: for each
+    access, the elements that a step of each loop moves, of the same shape. Returns values of shape
+    ``(points,)``.
     """
     loops, points = extents.shape
     count = np.full(points, loops)
@@ -52,23 +44,13 @@ def vector_extent(
 ) -> np.ndarray:
     """The extent of the loop that is vectorised; 1 where none is.
 
-    Parameters
-    ----------
-    extents : np.ndarray
-        The iterations of each loop, of shape ``(loops, points)``.
-    strides : Sequence[np.ndarray]
-        For each access, the elements that a step of each loop moves, of the same shape.
-    reduces : Sequence[bool]
-        Whether each loop runs over a reduced axis: these are not vectorised.
-    single : Sequence[bool]
-        Whether the body of each loop is one statement.
-    limit : np.ndarray
-        The largest extent, of shape ``(points,)``.
+    - ``extents``: the iterations of each loop, of shape ``(loops, points)``.
+    - ``strides``: for each access, the elements that a step of each loop moves, of the same shape.
+    - ``reduces``: whether each loop runs over a reduced axis: these are not vectorised.
+    - ``single``: whether the body of each loop is one statement.
+    - ``limit``: the largest extent, of shape ``(points,)``.
 
-    Returns
-    -------
-    extent : np.ndarray
-        Of shape ``(points,)``.
+    Returns values of shape ``(points,)``.
     """
     fusible = fusible_loops(extents, strides)
     vector = np.ones(extents.shape[1])

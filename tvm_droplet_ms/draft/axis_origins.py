@@ -46,15 +46,11 @@ _HARMLESS = frozenset(
 class Region:
     """The loops that moving a block to a loop of another one made, one for each of its axes.
 
-    Parameters
-    ----------
-    block : Block
-        The block that was moved.
-    depth : int
-        The loops around it before its own.
-    required : list[tuple[Block, Any, list[int | None]]]
-        The blocks at this place that read what it writes, or write what it reads; the region; and
-        the dimension of it that each axis is, None for one that is reduced, whose loops are whole.
+    - ``block``: the block that was moved.
+    - ``depth``: the loops around it before its own.
+    - ``required``: the blocks at this place that read what it writes, or write what it reads; the
+      region; and the dimension of it that each axis is, None for one that is reduced, whose loops
+      are whole.
     """
 
     block: Block
@@ -65,30 +61,15 @@ class Region:
 class AxisOrigins:
     """The loops that the axes of each block of a schedule run over.
 
-    Parameters
-    ----------
-    sketch : Sketch
-        The sketch of the schedule.
-    schedule : Schedule
-        The schedule, without postprocessors.
-    tree : BlockTree
-        Its blocks.
-    tape : Tape
-        Gets the nodes.
+    - ``schedule``: the schedule, without postprocessors.
+    - ``tape``: gets the nodes.
+    - ``extents``: the extents of loops that the trace tells, by the ``id`` of the loop.
+    - ``chains``: the loops that each axis of a block was split into, the outermost first, by its
+      name.
+    - ``regions``: the blocks that were moved, by their names.
 
-    Attributes
-    ----------
-    extents : dict[int, Node]
-        The extents of loops that the trace tells, by the ``id`` of the loop.
-    chains : dict[str, list[list[Loop]]]
-        The loops that each axis of a block was split into, the outermost first, by its name.
-    regions : dict[str, Region]
-        The blocks that were moved, by their names.
-
-    Raises
-    ------
-    NotUnderstood
-        Says what makes a loop of an extent that is not known to follow from the decisions.
+    Raises ``NotUnderstood``: says what makes a loop of an extent that is not known to follow from
+    the decisions.
     """
 
     def __init__(self, sketch: Sketch, schedule: Schedule, tree: BlockTree, tape: Tape) -> None:

@@ -27,12 +27,7 @@ class Loop:
 class Block:
     """A block that has no block within it.
 
-    Parameters
-    ----------
-    realize : Any
-        TVM's ``SBlockRealize``.
-    loops : tuple[Loop, ...]
-        The loops around it, the outermost first.
+    ``realize``: TVM's ``SBlockRealize``. ``loops``: the loops around it, the outermost first.
     """
 
     realize: Any
@@ -73,12 +68,8 @@ class Block:
 class BlockTree:
     """The blocks and loops of a module.
 
-    Parameters
-    ----------
-    blocks : list[Block]
-        Those without a block within them, in the order of the module.
-    loops : list[Loop]
-        All loops around them, each once, in the order of the module.
+    ``blocks``: those without a block within them, in the order of the module. ``loops``: all loops
+    around them, each once, in the order of the module.
     """
 
     blocks: list[Block]
@@ -90,13 +81,7 @@ class BlockTree:
 
 
 def read_blocks(mod: IRModule) -> BlockTree:
-    """Read the blocks of a module.
-
-    Raises
-    ------
-    NotUnderstood
-        If an extent is not constant.
-    """
+    """Read the blocks of a module. Raises ``NotUnderstood`` if an extent is not constant."""
     loops: list[tuple[Any, Loop]] = []
 
     def ours(theirs: Any) -> Loop:
@@ -112,13 +97,7 @@ def read_blocks(mod: IRModule) -> BlockTree:
 
 
 def integer(value: Any) -> int:
-    """The number that an expression is.
-
-    Raises
-    ------
-    NotUnderstood
-        If it is not constant.
-    """
+    """The number that an expression is. Raises ``NotUnderstood`` if it is not constant."""
     if isinstance(value, int | tirx.IntImm):
         return int(value)
     raise NotUnderstood(f"the extent {value}, which is not constant")

@@ -28,14 +28,8 @@ class DraftFileError(ValueError):
 def write_draft(path: str | os.PathLike[str], trees: Trees, workloads: Sequence[str]) -> None:
     """Write a draft's file; it is complete or absent.
 
-    Parameters
-    ----------
-    path : str | os.PathLike[str]
-        The file.
-    trees : Trees
-        Those of ``fit_draft``.
-    workloads : Sequence[str]
-        The names of the workloads that they have learned from.
+    ``trees``: those of ``fit_draft``. ``workloads``: the names of the workloads that they have
+    learned from.
     """
     header = {"format": FORMAT, "schema": SCHEMA, "workloads": list(workloads)}
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -46,10 +40,8 @@ def write_draft(path: str | os.PathLike[str], trees: Trees, workloads: Sequence[
 def read_draft(path: str | os.PathLike[str]) -> Trees:
     """Read a file that ``write_draft`` wrote.
 
-    Raises
-    ------
-    DraftFileError
-        If the file cannot be read, is damaged, or its symbols are those of another version.
+    Raises ``DraftFileError`` if the file cannot be read, is damaged, or its symbols are those of
+    another version.
     """
     try:
         with zipfile.ZipFile(path) as archive:

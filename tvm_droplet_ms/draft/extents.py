@@ -127,17 +127,8 @@ class Tape:
     def evaluate(self, points: np.ndarray, nodes: Sequence[Node]) -> np.ndarray:
         """The values of expressions.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            Decisions, of shape ``(points, entries)``.
-        nodes : Sequence[Node]
-            The expressions.
-
-        Returns
-        -------
-        values : np.ndarray
-            Of shape ``(nodes, points)``.
+        ``points``: decisions, of shape ``(points, entries)``. Returns values of shape ``(nodes,
+        points)``.
         """
         needed = self._needed(nodes)
         chosen = np.asarray(nodes, dtype=int)
@@ -187,10 +178,7 @@ class Interval:
 class Intervals:
     """Interval arithmetic on a tape, with the rules of TVM's ``ConstIntBoundAnalyzer``.
 
-    Parameters
-    ----------
-    tape : Tape
-        Where the expressions are recorded.
+    ``tape``: where the expressions are recorded.
     """
 
     def __init__(self, tape: Tape) -> None:

@@ -18,16 +18,8 @@ if TYPE_CHECKING:
 def find_draft(target: "Target") -> "Draft | None":
     """Make the draft for a target.
 
-    Parameters
-    ----------
-    target : Target
-        The target to tune for.
-
-    Returns
-    -------
-    draft : Draft | None
-        What the schedules of a CPU are expected to run at; which schedules a GPU can launch, where
-        the target says its limits; None for other targets.
+    ``target``: the target to tune for. What the schedules of a CPU are expected to run at; which
+    schedules a GPU can launch, where the target says its limits; None for other targets.
     """
     if target.kind.name == "llvm":
         from .symbol_draft import SymbolDraft

@@ -25,16 +25,9 @@ def fit_draft(
     """Fit trees to the symbols of measured schedules.
 
     A workload weighs the square root of the number of its schedules, as in
-    ``PretrainedModel.learn``.
-
-    Parameters
-    ----------
-    symbols : Sequence[np.ndarray]
-        Of the schedules of each workload, of shape ``(schedules, SYMBOLS)``.
-    throughputs : Sequence[np.ndarray]
-        The throughput of each relative to the best of its workload, of shape ``(schedules,)``.
-    seed : int
-        Seed of the draw of schedules, and of the trees.
+    ``PretrainedModel.learn``. ``symbols``: of the schedules of each workload, of shape
+    ``(schedules, SYMBOLS)``. ``throughputs``: the throughput of each relative to the best of its
+    workload, of shape ``(schedules,)``. ``seed``: seed of the draw of schedules, and of the trees.
     """
     generator = np.random.default_rng(seed)
     kept = [np.sort(generator.permutation(len(row))[:MOST_POINTS]) for row in symbols]

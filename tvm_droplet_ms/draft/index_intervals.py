@@ -16,19 +16,9 @@ class UnknownIndex(Exception):
 def index_interval(index: Any, axis: Callable[[Any], Interval], intervals: Intervals) -> Interval:
     """The values that an index may take while each axis varies by itself.
 
-    Parameters
-    ----------
-    index : Any
-        A ``PrimExpr`` of a block's axes.
-    axis : Callable[[Any], Interval]
-        The values of an axis, by its variable.
-    intervals : Intervals
-        Does the arithmetic.
-
-    Raises
-    ------
-    UnknownIndex
-        Names the kind of expression, such as a load: a gather.
+    ``index``: a ``PrimExpr`` of a block's axes. ``axis``: the values of an axis, by its variable.
+    ``intervals``: does the arithmetic. Raises ``UnknownIndex``: names the kind of expression, such
+    as a load: a gather.
     """
 
     def visit(expr: Any) -> Interval:

@@ -44,17 +44,8 @@ def key_of(sketch: Sketch, point: Point) -> Key:
 class KeySymbols:
     """The symbols of the points of one key.
 
-    Parameters
-    ----------
-    sketch : Sketch
-        The sketch of the key.
-    schedule : Schedule
-        A replayed schedule of the key, without postprocessors.
-
-    Raises
-    ------
-    NotUnderstood, UnknownIndex
-        If the loops of the key are not known to follow from its decisions.
+    ``schedule``: a replayed schedule of the key, without postprocessors. Raises ``NotUnderstood``,
+    ``UnknownIndex`` if the loops of the key are not known to follow from its decisions.
     """
 
     sketch: Sketch
@@ -75,15 +66,8 @@ class KeySymbols:
     def of(self, points: np.ndarray) -> np.ndarray:
         """The symbols of points of the key.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            Decisions, of shape ``(points, entries)``.
-
-        Returns
-        -------
-        symbols : np.ndarray
-            Of shape ``(points, SYMBOLS)``, float32.
+        ``points``: decisions, of shape ``(points, entries)``. Returns values of shape ``(points,
+        SYMBOLS)``, float32.
         """
         nests, limits = self.values(points)
         if not nests:
@@ -93,10 +77,7 @@ class KeySymbols:
     def values(self, points: np.ndarray) -> tuple[list[NestValues], Limits]:
         """The loop nests of points of the key, and what may be annotated.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            Decisions, of shape ``(points, entries)``.
+        ``points``: decisions, of shape ``(points, entries)``.
         """
         values = self._tape.evaluate(points, self._nodes)
 

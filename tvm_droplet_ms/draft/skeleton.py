@@ -32,17 +32,9 @@ from .nests import Nest, NestAccess, Skeleton
 def compile_skeleton(sketch: Sketch, schedule: Schedule) -> Skeleton:
     """Read the loop nests of a key out of one of its schedules.
 
-    Parameters
-    ----------
-    sketch : Sketch
-        The sketch of the schedule.
-    schedule : Schedule
-        A replayed schedule, without postprocessors.
-
-    Raises
-    ------
-    NotUnderstood
-        Says what makes a loop of an extent that is not known to follow from the decisions.
+    ``sketch``: the sketch of the schedule. ``schedule``: a replayed schedule, without
+    postprocessors. Raises ``NotUnderstood``: says what makes a loop of an extent that is not known
+    to follow from the decisions.
     """
     tape = Tape()
     tree = read_blocks(schedule.mod)
@@ -88,7 +80,7 @@ class _Lengths:
         return self._origins.extents[id(loop)]
 
     def _needed(self, region: Region, axis: int, depth: int) -> Node:
-        """How many values of an axis are needed while the loops deeper than `depth` turn."""
+        """The number of an axis's values needed while the loops deeper than `depth` turn."""
         tape = self._tape
         counts = []
         for other, needed, dimensions in region.required:
@@ -106,7 +98,7 @@ class _Lengths:
         return tape.least(count, tape.constant(region.block.lengths[axis]))
 
     def count(self, block: Block, axis: int, depth: int) -> Node:
-        """How many values an axis of a block takes while its loops deeper than `depth` turn."""
+        """The number of values of a block's axis while its loops deeper than `depth` turn."""
         key = (block.name, axis, depth)
         if key not in self._counts:
             self._counts[key] = self._count(block, axis, depth)

@@ -71,16 +71,10 @@ RANDOM_SHARE = 0.25
 class TaskSymbols:
     """The draft of one task; keys are compiled where they are asked for.
 
-    Parameters
-    ----------
-    trees : Scorer
-        Score symbols.
-    spaces : DesignSpaces
-        The points of the task.
-    replayer : Replayer
-        Makes a schedule of each key.
-    random_share : float
-        See ``TaskDraft``.
+    - ``trees``: score symbols.
+    - ``spaces``: the points of the task.
+    - ``replayer``: makes a schedule of each key.
+    - ``random_share``: see ``TaskDraft``.
     """
 
     trees: Scorer
@@ -140,7 +134,7 @@ class TaskSymbols:
         return None
 
     def summary(self) -> str:
-        """How many keys are drafted, and why the others are not."""
+        """The number of keys that are drafted, and the reasons that the others are not."""
         drafted = sum(key is not None for key in self._keys.values())
         text = f"drafted {drafted} of {len(self._keys)} keys"
         reasons = ", ".join(f"{reason} ({count})" for reason, count in self._unknown.most_common())

@@ -31,19 +31,12 @@ LINE = 64.0
 class NestValues:
     """The loop nest of one block, for many points.
 
-    Parameters
-    ----------
-    extents : np.ndarray
-        The iterations of each loop, the innermost first, of shape ``(loops, points)``.
-    touched, runs, strides : np.ndarray
-        Of each access, of shape ``(accesses, loops, points)``; see ``skeleton.NestAccess``. The
-        writes come first.
-    itemsizes : Sequence[int]
-        The bytes of an element of each access.
-    reduces, single : Sequence[bool]
-        See ``skeleton.Nest``.
-    operations : float
-        The arithmetic operations of one execution of the block.
+    - ``extents``: the iterations of each loop, the innermost first, of shape ``(loops, points)``.
+    - ``touched``, ``runs``, ``strides``: of each access, of shape ``(accesses, loops, points)``;
+      see ``skeleton.NestAccess``. The writes come first.
+    - ``itemsizes``: the bytes of an element of each access.
+    - ``reduces``, ``single``: see ``skeleton.Nest``.
+    - ``operations``: the arithmetic operations of one execution of the block.
     """
 
     extents: np.ndarray
@@ -65,10 +58,8 @@ class NestValues:
 class Limits:
     """The limits that a sketch sets the postprocessors, for many points.
 
-    Parameters
-    ----------
-    parallel, vector, unroll : np.ndarray
-        The limits that the root block is annotated with, of shape ``(points,)``; 0 for none.
+    ``parallel``, ``vector``, ``unroll``: the limits that the root block is annotated with, of shape
+    ``(points,)``; 0 for none.
     """
 
     parallel: np.ndarray
@@ -92,17 +83,8 @@ SCHEMA = f"1: {SYMBOLS} symbols"
 def symbols(nests: Sequence[NestValues], limits: Limits) -> np.ndarray:
     """The symbols of many schedules of one key.
 
-    Parameters
-    ----------
-    nests : Sequence[NestValues]
-        The nests that have loops and accesses, in the order of the module; at least one.
-    limits : Limits
-        What may be annotated.
-
-    Returns
-    -------
-    values : np.ndarray
-        Of shape ``(points, SYMBOLS)``, float32.
+    ``nests``: the nests that have loops and accesses, in the order of the module; at least one.
+    ``limits``: what may be annotated. Returns values of shape ``(points, SYMBOLS)``, float32.
     """
     works = [nest.iterations[-1] * max(nest.operations, 1.0) for nest in nests]
     main = int(np.argmax([work.mean() for work in works]))
@@ -132,14 +114,9 @@ def symbols(nests: Sequence[NestValues], limits: Limits) -> np.ndarray:
 def _levels(nest: NestValues) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The largest loops whose bytes fit each size, and the bytes that move into it.
 
-    Returns
-    -------
-    within : np.ndarray
-        The iterations within the size, of shape ``(sizes, points)``.
-    moved : np.ndarray
-        The bytes that each access moves, of shape ``(accesses, sizes, points)``.
-    fitting : np.ndarray
-        The number of loops that fit, of shape ``(sizes, points)``.
+    Returns ``within``: the iterations within the size, of shape ``(sizes, points)``; ``moved``: the
+    bytes that each access moves, of shape ``(accesses, sizes, points)``; ``fitting``: the number of
+    loops that fit, of shape ``(sizes, points)``.
     """
     together = nest.touched.sum(axis=0)
     fitting = (together[None] <= SIZES[:, None, None]).sum(axis=1)

@@ -18,15 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class Case:
-    """A small graph.
-
-    Attributes
-    ----------
-    roots : list[Term]
-        Its results.
-    arrays : dict[Operator, Array]
-        The values of its leaves.
-    """
+    """A small graph. ``roots``: its results. ``arrays``: the values of its leaves."""
 
     roots: list[Term]
     arrays: dict[Operator, Array]
@@ -43,12 +35,7 @@ class Case:
 class CaseMaker:
     """Draws what a case is made of.
 
-    Attributes
-    ----------
-    rng : np.random.Generator
-        The source of all that is random.
-    dtype : str
-        The type of all tensors.
+    ``rng``: the source of all that is random. ``dtype``: the type of all tensors.
     """
 
     rng: np.random.Generator

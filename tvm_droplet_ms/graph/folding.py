@@ -16,8 +16,8 @@ _INTEGERS = frozenset(
     {"add", "subtract", "multiply", "maximum", "minimum", "negative", "relu", "matmul", "sum"}
     | {"pad"}
 )
-"""What NumPy does to integers as TVM does. A quotient or a power is not among them: TVM rounds
-towards zero where NumPy turns to floats."""
+"""Operators that NumPy computes on integers as TVM does. A quotient or a power is not among them:
+TVM rounds towards zero where NumPy turns to floats."""
 
 _CANNOT = NotImplementedError, ValueError, TypeError, IndexError, OverflowError
 """Errors of NumPy and the interpreter for what they do not know."""
@@ -26,20 +26,9 @@ _CANNOT = NotImplementedError, ValueError, TypeError, IndexError, OverflowError
 def folded(operator: Operator, operands: Sequence[Array], type_: Type) -> Array | None:
     """Evaluate a call of weights as TVM would.
 
-    Parameters
-    ----------
-    operator : Operator
-        The operator.
-    operands : Sequence[Array]
-        The values of its operands.
-    type_ : Type
-        The type of the call, by TVM's inference.
-
-    Returns
-    -------
-    value : Array or None
-        The value, of that shape and type. None where NumPy does not know it, or has arithmetic of
-        its own for it: the call has to stay.
+    ``operands``: the values of its operands. ``type_``: the type of the call, by TVM's inference.
+    Returns the value, of that shape and type. None where NumPy does not know it, or has arithmetic
+    of its own for it: the call has to stay.
     """
     if operator.name not in OPERATORS or not isinstance(type_, Tensor):
         return None

@@ -25,28 +25,17 @@ FINAL_SHARE = 0.25
 """The most of a time limit that is kept for the last extraction."""
 
 LEAST_FINAL_SECS = 0.2
-"""What a last extraction gets where growth has used up the time: without it, it would be greedy."""
+"""Seconds of a last extraction where growth has used up the rest: without, it would be greedy."""
 
 
 class FunctionSearch:
     """The search for the best graphs of one function.
 
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph of the function as it came.
-    roots : Sequence[int]
-        The classes of its results.
-    price : Price
-        Prices kernels.
-    rules : Sequence[Rule]
-        The rules.
-    layouts : bool
-        Whether layouts may change.
-    max_nodes : int
-        The limit of the e-graph.
-    report : FunctionReport
-        Is told what was done.
+    - ``graph``: the e-graph of the function as it came.
+    - ``roots``: the classes of its results.
+    - ``layouts``: whether layouts may change.
+    - ``max_nodes``: the limit of the e-graph.
+    - ``report``: is told what was done.
     """
 
     def __init__(
@@ -80,17 +69,11 @@ class FunctionSearch:
     def best(self, before: FoundPlan, search: str, time_limit: float, seed: int) -> FoundPlan:
         """The cheapest plan by prices that do not change.
 
-        Parameters
-        ----------
-        before : FoundPlan
-            The plan as it came, which is kept where nothing is cheaper.
-        search : str
-            "auto", "saturate" or "mcts".
-        time_limit : float
-            Seconds, a part of which is kept for the last extraction; the step under way is
-            finished.
-        seed : int
-            The seed of the tree search.
+        - ``before``: the plan as it came, which is kept where nothing is cheaper.
+        - ``search``: "auto", "saturate" or "mcts".
+        - ``time_limit``: seconds, a part of which is kept for the last extraction; the step under
+          way is finished.
+        - ``seed``: the seed of the tree search.
         """
         start = time.perf_counter()
         end = start + time_limit
@@ -118,30 +101,16 @@ class FunctionSearch:
     ) -> list[FoundPlan]:
         """The cheapest plans by prices that are measured while they are asked for.
 
-        Parameters
-        ----------
-        before : FoundPlan
-            The plan as it came.
-        search : str
-            "auto", "saturate" or "mcts".
-        time_limit : float
-            Seconds of the saturation and of the tree search.
-        seed : int
-            The seed of the tree search.
-        price : MeasuredPrice
-            The prices; the same as that of the constructor.
-        timer : Timer
-            Times kernels.
-        is_due : Callable[[], bool]
-            Whether no more is to be timed.
-        is_late : Callable[[], bool]
-            Whether nothing gets more trials.
+        - ``before``: the plan as it came.
+        - ``search``: "auto", "saturate" or "mcts".
+        - ``time_limit``: seconds of the saturation and of the tree search.
+        - ``seed``: the seed of the tree search.
+        - ``price``: the prices; the same as that of the constructor.
+        - ``is_due``: whether no more is to be timed.
+        - ``is_late``: whether nothing gets more trials.
 
-        Returns
-        -------
-        found : list[FoundPlan]
-            Plans of different kernels, the cheapest first, with their last prices. The plan as it
-            came is among them.
+        Returns plans of different kernels, the cheapest first, with their last prices. The plan as
+        it came is among them.
         """
         start = time.perf_counter()
         graphs = [self._grown(search, time_limit)]

@@ -29,24 +29,9 @@ def time_graphs(
 ) -> dict[str, list[float]]:
     """Time compiled graphs in turns, in a new process.
 
-    Parameters
-    ----------
-    graphs : Mapping[str, CompiledModel]
-        The graphs, by name.
-    inputs : Sequence[np.ndarray]
-        The inputs of all of them.
-
-    Returns
-    -------
-    secs : dict[str, list[float]]
-        The seconds of each graph in each round, by name.
-
-    Raises
-    ------
-    TaskFailed
-        If the process ends or hangs.
-    OSError
-        If a library cannot be written.
+    ``graphs``: the graphs, by name. ``inputs``: the inputs of all of them. Returns the seconds of
+    each graph in each round, by name. Raises ``TaskFailed`` if the process ends or hangs. Raises
+    ``OSError`` if a library cannot be written.
     """
     with (
         tempfile.TemporaryDirectory(prefix="droplet_graphs_") as folder,

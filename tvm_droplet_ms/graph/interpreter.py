@@ -205,22 +205,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 def evaluate(operator: Operator, operands: Sequence[Value]) -> Value:
     """Evaluate a call.
 
-    Parameters
-    ----------
-    operator : Operator
-        An operator of :data:`OPERATORS`.
-    operands : Sequence[Value]
-        The operands.
-
-    Returns
-    -------
-    value : Value
-        An array of the type of the operands, or a tuple of arrays.
-
-    Raises
-    ------
-    KeyError
-        If the operator is not known here.
+    ``operator``: an operator of :data:`OPERATORS`. Returns an array of the type of the operands, or
+    a tuple of arrays. Raises ``KeyError`` if the operator is not known here.
     """
     value = OPERATORS[operator.name](operator, *operands)
     if isinstance(value, tuple):
@@ -234,17 +220,7 @@ def evaluate(operator: Operator, operands: Sequence[Value]) -> Value:
 def infer(operator: Operator, types: tuple[Type, ...]) -> Type | None:
     """Infer the type of a call by evaluating it: an ``Infer`` that needs no TVM.
 
-    Parameters
-    ----------
-    operator : Operator
-        The operator.
-    types : tuple[Type, ...]
-        The types of its operands.
-
-    Returns
-    -------
-    type : Type or None
-        None where NumPy refuses the operands.
+    ``types``: the types of its operands. None where NumPy refuses the operands.
     """
     with np.errstate(all="ignore"):
         try:

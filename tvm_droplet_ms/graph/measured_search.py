@@ -40,8 +40,9 @@ MOST_SEARCH_SECS = 45.0
 """The most seconds of a search without the timing of kernels, however long the whole may take."""
 
 LEAST_PROMISE = LEAST_GAIN / 2
-"""What a graph has to save by its estimate to be run. It is taken only if it saves twice as much,
-and of graphs that promised 1% some were 4% faster, of those that promised 0.1% none surely."""
+"""The share that a graph has to save by its estimate to be run. It is taken only if it saves twice
+as much, and of graphs that promised 1% some were 4% faster, of those that promised 0.1% none
+surely."""
 
 MOST_GRAPHS = 3
 """The most graphs that are run beside the input."""
@@ -60,24 +61,12 @@ LISTED = 3
 class MeasuredSearch:
     """The search of ``main`` with measured prices.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The module.
-    imported : Imported
-        Its function ``main``.
-    price : MeasuredPrice
-        The prices, which learn.
-    bench : Bench
-        Times kernels and graphs.
-    target : Target
-        The target.
-    stop : StopRequest
-        When to end; what was begun is finished.
-    seed : int
-        Seed of all random choices.
-    report : FunctionReport
-        Is told what was done.
+    - ``imported``: the module's function ``main``.
+    - ``price``: the prices, which learn.
+    - ``bench``: times kernels and graphs.
+    - ``stop``: when to end; what was begun is finished.
+    - ``seed``: seed of all random choices.
+    - ``report``: is told what was done.
     """
 
     def __init__(
@@ -104,19 +93,8 @@ class MeasuredSearch:
     def run(self, search: FunctionSearch, kind: str, fold: bool) -> relax.Function | None:
         """Search, and compare what was found with the input.
 
-        Parameters
-        ----------
-        search : FunctionSearch
-            The search.
-        kind : str
-            "auto", "saturate" or "mcts".
-        fold : bool
-            Whether what depends on constants alone is computed now.
-
-        Returns
-        -------
-        function : relax.Function or None
-            None where the input is kept.
+        ``kind``: "auto", "saturate" or "mcts". ``fold``: whether what depends on constants alone is
+        computed now. None where the input is kept.
         """
         try:
             bound = self._with_weights(self._mod)
@@ -184,14 +162,7 @@ class MeasuredSearch:
 
         limit = min(SEARCH_SHARE * left, MOST_SEARCH_SECS)
         found = search.best_timed(
-            before,
-            kind,
-            limit,
-            self._seed,
-            self._price,
-            timed,
-            lambda: pricing.is_due,
-            is_late,
+            before, kind, limit, self._seed, self._price, timed, lambda: pricing.is_due, is_late
         )
         known = self._price.timed
         self._measured.kernels = len(known)

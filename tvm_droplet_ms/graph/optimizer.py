@@ -145,13 +145,7 @@ class _Options:
 
     def search_of(self, imported: Imported, price: Price, report: FunctionReport) -> FunctionSearch:
         return FunctionSearch(
-            imported.graph,
-            imported.roots,
-            price,
-            self.rules,
-            self.layouts,
-            self.max_nodes,
-            report,
+            imported.graph, imported.roots, price, self.rules, self.layouts, self.max_nodes, report
         )
 
 

@@ -8,18 +8,10 @@ from dataclasses import dataclass, field
 class GraphTimes:
     """The estimate and the times of one whole graph.
 
-    Parameters
-    ----------
-    name : str
-        The graph.
-    estimate_secs : float
-        The sum of the prices of its e-nodes.
-    kernels_secs : float
-        The sum of the best times of its fused kernels, each alone.
-    whole_secs : float
-        The median time of the whole graph; 0 where its outputs were refused.
-    deviation : float
-        How far its outputs differ from the untouched model's, relative to the largest.
+    - ``estimate_secs``: the sum of the prices of its e-nodes.
+    - ``kernels_secs``: the sum of the best times of its fused kernels, each alone.
+    - ``whole_secs``: the median time of the whole graph; 0 where its outputs were refused.
+    - ``deviation``: how far its outputs differ from the untouched model's, relative to the largest.
     """
 
     name: str
@@ -45,32 +37,19 @@ class GraphTimes:
 class Measured:
     """The measurements for a function.
 
-    Attributes
-    ----------
-    kernels : int
-        The kernels whose prices were asked for.
-    unpriced : int
-        Those of them that could not be timed: their rooflines are their prices.
-    untimed : int
-        The kernels of the cheapest graph that there was no time for.
-    closer : int
-        The kernels that got more trials, because these might have made another graph the cheapest.
-    trials : int
-        The schedules that were measured, in all.
-    pricing_secs, verifying_secs : float
-        The seconds of pricing, and of whole graphs.
-    timing_secs : float
-        Those of pricing in which kernels were timed: the rest is the search.
-    secs_of : dict[str, float]
-        Those by part.
-    graphs : list[GraphTimes]
-        The graphs that were run, the input first.
-    taken : str
-        The name of the graph that was taken.
-    verdict : str
-        Why.
-    limits : list[str]
-        What the cheapest graph's time goes to.
+    - ``kernels``: the kernels whose prices were asked for.
+    - ``unpriced``: those of them that could not be timed: their rooflines are their prices.
+    - ``untimed``: the kernels of the cheapest graph that there was no time for.
+    - ``closer``: the kernels that got more trials, because these might have made another graph the
+      cheapest.
+    - ``trials``: the schedules that were measured, in all.
+    - ``pricing_secs``, ``verifying_secs``: the seconds of pricing, and of whole graphs.
+    - ``timing_secs``: those of pricing in which kernels were timed: the rest is the search.
+    - ``secs_of``: those by part.
+    - ``graphs``: the graphs that were run, the input first.
+    - ``taken``: the name of the graph that was taken.
+    - ``verdict``: why.
+    - ``limits``: what the cheapest graph's time goes to.
     """
 
     kernels: int = 0
@@ -110,33 +89,19 @@ class Measured:
 class FunctionReport:
     """The outcome of the search of one function.
 
-    Attributes
-    ----------
-    name : str
-        The function.
-    note : str
-        Why it was left alone, or what went wrong; empty if nothing did.
-    search : str
-        "saturated": all equal graphs fit the limit. "tree search": they did not. "none": left
-        alone.
-    optimal : bool
-        Whether no cheaper graph exists under these rules and prices. Only after a saturation.
-    before_secs, after_secs : float
-        The prices of the graph as it came and as it is now.
-    nodes : int
-        E-nodes at the end.
-    rules : dict[str, int]
-        How often each rule changed the e-graph.
-    conversions : int
-        How many tensors change their layout.
-    weight_bytes_before, weight_bytes_after : int
-        Bytes of the constants.
-    search_secs : float
-        Seconds of everything.
-    measured : Measured or None
-        What was measured; None where prices are estimates.
-    notes : list[str]
-        What else the user should know, each once.
+    - ``note``: why it was left alone, or what went wrong; empty if nothing did.
+    - ``search``: "saturated": all equal graphs fit the limit. "tree search": they did not. "none":
+      left alone.
+    - ``optimal``: whether no cheaper graph exists under these rules and prices. Only after a
+      saturation.
+    - ``before_secs``, ``after_secs``: the prices of the graph as it came and as it is now.
+    - ``nodes``: e-nodes at the end.
+    - ``rules``: how often each rule changed the e-graph.
+    - ``conversions``: how many tensors change their layout.
+    - ``weight_bytes_before``, ``weight_bytes_after``: bytes of the constants.
+    - ``search_secs``: seconds of everything.
+    - ``measured``: what was measured; None where prices are estimates.
+    - ``notes``: what else the user should know, each once.
     """
 
     name: str

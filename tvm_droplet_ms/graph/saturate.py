@@ -13,17 +13,11 @@ from .rules.rule import Rule, apply_rule
 class Saturation:
     """The end of a saturation.
 
-    Attributes
-    ----------
-    complete : bool
-        Whether no rule adds anything any more.
-    rounds : int
-        How many rounds it took.
-    applied : dict[str, int]
-        How often each rule changed the e-graph, by name. Only rules that did.
-    mistyped : dict[str, int]
-        How many equalities of each rule had sides of different types, by name: faults of rules,
-        which are passed over. Only rules that have any.
+    - ``complete``: whether no rule adds anything any more.
+    - ``rounds``: how many rounds it took.
+    - ``applied``: how often each rule changed the e-graph, by name. Only rules that did.
+    - ``mistyped``: how many equalities of each rule had sides of different types, by name: faults
+      of rules, which are passed over. Only rules that have any.
     """
 
     complete: bool = False
@@ -37,21 +31,8 @@ def saturate(
 ) -> Saturation:
     """Apply all rules until nothing new appears, the e-graph is full, or the time is over.
 
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph, rebuilt, with a limit. It is changed.
-    rules : Sequence[Rule]
-        The rules.
-    max_rounds : int
-        The most rounds.
-    time_limit : float
-        Seconds, after which no further rule is applied.
-
-    Returns
-    -------
-    saturation : Saturation
-        How it ended.
+    ``graph``: the e-graph, rebuilt, with a limit. It is changed. ``time_limit``: seconds, after
+    which no further rule is applied. Returns how it ended.
     """
     result = Saturation()
     end = time.perf_counter() + time_limit

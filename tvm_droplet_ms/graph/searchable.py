@@ -36,18 +36,10 @@ class Environment(Protocol[S]):
 class Found(Generic[S]):
     """The result of a search.
 
-    Attributes
-    ----------
-    best : S
-        The state of the lowest cost; of those, the first.
-    cost : float
-        Its cost.
-    simulations : int
-        How many simulations were made.
-    costs : int
-        How many different states were priced.
-    actions : list[str]
-        The real steps.
+    - ``best``: the state of the lowest cost; of those, the first.
+    - ``simulations``: how many simulations were made.
+    - ``costs``: how many different states were priced.
+    - ``actions``: the real steps.
     """
 
     best: S

@@ -29,16 +29,11 @@ Clock = Callable[[Mapping[str, _Graph], Sequence[np.ndarray]], dict[str, list[fl
 class Verdict:
     """The outcome of a comparison.
 
-    Parameters
-    ----------
-    winner : str
-        The name of the graph to take: the input's, where no other is surely faster.
-    secs : dict[str, list[float]]
-        The seconds of each graph in each round; without those that were refused.
-    deviations : dict[str, float]
-        How far the outputs of each differ from the reference's; see ``OutputCheck.deviation``.
-    reason : str
-        Why, in words.
+    - ``winner``: the name of the graph to take: the input's, where no other is surely faster.
+    - ``secs``: the seconds of each graph in each round; without those that were refused.
+    - ``deviations``: how far the outputs of each differ from the reference's; see
+      ``OutputCheck.deviation``.
+    - ``reason``: why, in words.
     """
 
     winner: str
@@ -54,21 +49,11 @@ class Verdict:
 def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph]) -> Verdict:
     """Compare compiled graphs.
 
-    Parameters
-    ----------
-    graphs : Mapping[str, Runnable]
-        By name; ``INPUT`` is the graph that came in.
-    check : OutputCheck
-        The inputs, and the outputs that each graph must have.
-    clock : Clock
-        Times the graphs whose outputs are right.
-
-    Returns
-    -------
-    verdict : Verdict
-        The fastest graph of the right outputs that is faster than the input by ``LEAST_GAIN`` in
-        three of four rounds, and so again when both are timed anew: the load of a shared machine
-        can favour one program for a while.
+    ``graphs``: by name; ``INPUT`` is the graph that came in. ``check``: the inputs, and the outputs
+    that each graph must have. ``clock``: times the graphs whose outputs are right. Returns the
+    fastest graph of the right outputs that is faster than the input by ``LEAST_GAIN`` in three of
+    four rounds, and so again when both are timed anew: the load of a shared machine can favour one
+    program for a while.
     """
     deviations = {name: check.deviation(graph) for name, graph in graphs.items()}
     right = {name: graphs[name] for name, off in deviations.items() if off <= check.tolerance}

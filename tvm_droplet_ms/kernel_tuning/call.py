@@ -18,10 +18,7 @@ _NAME = "main"
 def module_of(mod: IRModule | PrimFunc) -> IRModule:
     """A module whose function ``main`` is the kernel.
 
-    Raises
-    ------
-    KernelError
-        If it is no ``PrimFunc`` and no module of one.
+    Raises ``KernelError`` if it is no ``PrimFunc`` and no module of one.
     """
     if isinstance(mod, PrimFunc):
         mod = IRModule({_NAME: mod})
@@ -39,10 +36,7 @@ def module_of(mod: IRModule | PrimFunc) -> IRModule:
 def refuse_empty(module: IRModule) -> None:
     """Refuse a kernel that has nothing to schedule, or computes nothing.
 
-    Raises
-    ------
-    KernelError
-        If it has no blocks, or a loop without iterations.
+    Raises ``KernelError`` if it has no blocks, or a loop without iterations.
     """
     blocks: list[Any] = []
     loops: list[Any] = []
@@ -71,10 +65,7 @@ def check_limits(
 ) -> None:
     """Refuse numbers that are out of range; see ``tune_kernel``.
 
-    Raises
-    ------
-    KernelError
-        Names the argument, its value and what was expected.
+    Raises ``KernelError``: names the argument, its value and what was expected.
     """
     if threads < 1:
         raise KernelError(f"threads is {threads!r}, expected an integer of at least 1")

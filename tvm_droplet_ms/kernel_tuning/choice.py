@@ -33,23 +33,14 @@ _Ranked = tuple[int, TuningRecord]
 class Chosen:
     """The schedule to hand over, and what was found out beside it.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        The schedule.
-    library : Path
-        Its shared library.
-    time : KernelTime
-        Its time, taken beside the others.
-    untuned : KernelTime | None
-        The time of the kernel without a schedule; a single call of a slow one. None where it could
-        not run.
-    verdict : Verdict
-        Of its outputs.
-    wrong : list[str]
-        Why other schedules were refused.
-    is_untuned : bool
-        Whether the schedule is none, because none is faster than the kernel without one.
+    - ``library``: its shared library.
+    - ``time``: its time, taken beside the others.
+    - ``untuned``: the time of the kernel without a schedule; a single call of a slow one. None
+      where it could not run.
+    - ``verdict``: of its outputs.
+    - ``wrong``: why other schedules were refused.
+    - ``is_untuned``: whether the schedule is none, because none is faster than the kernel without
+      one.
     """
 
     schedule: Schedule
@@ -91,16 +82,9 @@ class Choice:
     applies the record of the least time, which is then the schedule that is handed over. Where the
     kernel without a schedule is faster than that, it is handed over.
 
-    Parameters
-    ----------
-    name : str
-        The kernel's name.
-    module : IRModule
-        The kernel without a schedule.
-    directory : Path
-        The work directory.
-    verifier : Verifier
-        Checks and times.
+    - ``name``: the kernel's name.
+    - ``module``: the kernel without a schedule.
+    - ``verifier``: checks and times.
     """
 
     name: str
@@ -114,15 +98,8 @@ class Choice:
     def choose(self, ranked: list[_Ranked]) -> Chosen:
         """Choose among records.
 
-        Parameters
-        ----------
-        ranked : list[tuple[int, TuningRecord]]
-            Those with a valid time and their positions in the file, the fastest first.
-
-        Raises
-        ------
-        KernelError
-            If none is right, or none could be checked.
+        ``ranked``: those with a valid time and their positions in the file, the fastest first.
+        Raises ``KernelError`` if none is right, or none could be checked.
         """
         try:
             return self._choose(ranked)

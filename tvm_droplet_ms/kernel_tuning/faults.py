@@ -52,12 +52,8 @@ def refusing_full_disks(work_dir: str | os.PathLike[str]) -> Iterator[None]:
 def refuse_another_kernel(work_dir: Path, module: IRModule) -> None:
     """Refuse a directory that holds the result of another kernel, which would be lost.
 
-    A result that an earlier version wrote, or that is damaged, does not tell its kernel.
-
-    Raises
-    ------
-    KernelError
-        If it does; names the kernel.
+    A result that an earlier version wrote, or that is damaged, does not tell its kernel. Raises
+    ``KernelError`` if it does; names the kernel.
     """
     try:
         kept = json.loads((work_dir / RESULT).read_text(encoding="utf-8"))
@@ -81,17 +77,8 @@ def remove_left_checks(work_dir: Path) -> None:
 def check_written(work_dir: Path, expected: int) -> None:
     """Refuse to go on where records did not reach their file: TVM does not look.
 
-    Parameters
-    ----------
-    work_dir : Path
-        Directory of the database.
-    expected : int
-        How many records there are to be.
-
-    Raises
-    ------
-    KernelError
-        If there are fewer.
+    ``work_dir``: directory of the database. ``expected``: how many records there are to be. Raises
+    ``KernelError`` if there are fewer.
     """
     found = count_records(work_dir)
     if found < expected:
@@ -122,22 +109,12 @@ def nothing_measured(
 ) -> KernelError:
     """The error of a run that has no measured schedule to hand over.
 
-    Parameters
-    ----------
-    name : str
-        The kernel's name.
-    arguments : Sequence[str]
-        The names of its arguments.
-    target : Target
-        The target.
-    work_dir : Path
-        The directory of the run.
-    known : int
-        Failed schedules of earlier runs in it.
-    failures : Mapping[str, int]
-        Failed schedules of this run, by the first line of the reason.
-    why_ended : str
-        The stop rule that ended the run; empty for none.
+    - ``name``: the kernel's name.
+    - ``arguments``: the names of its arguments.
+    - ``work_dir``: the directory of the run.
+    - ``known``: failed schedules of earlier runs in it.
+    - ``failures``: failed schedules of this run, by the first line of the reason.
+    - ``why_ended``: the stop rule that ended the run; empty for none.
     """
     if failures:
         count = sum(failures.values())

@@ -33,21 +33,9 @@ _TRIES = 2
 class Fleet:
     """The servers of a key, for one run of ``tune_kernel``.
 
-    Parameters
-    ----------
-    tracker : str
-        ``HOST:PORT`` of the tracker.
-    key : str
-        The key.
-    threads : int
-        The threads of the kernel.
-    allocate : Callable[..., Any] | None
-        Allocates the arguments of candidates, as ``FleetRunner`` takes it; None for its default.
-
-    Raises
-    ------
-    KernelError
-        If the tracker does not answer, or there is no server.
+    ``tracker``: ``HOST:PORT`` of the tracker. ``allocate``: allocates the arguments of candidates,
+    as ``FleetRunner`` takes it; None for its default. Raises ``KernelError`` if the tracker does
+    not answer, or there is no server.
     """
 
     def __init__(
@@ -71,10 +59,7 @@ class Fleet:
     def target(self) -> Target:
         """The target of the servers' CPU, as one of them tells it.
 
-        Raises
-        ------
-        KernelError
-            If it does not tell, or this machine cannot link for it.
+        Raises ``KernelError`` if it does not tell, or this machine cannot link for it.
         """
         try:
             triple, cpu = self._call(_TELL_SECS, _tell_cpu)
@@ -100,10 +85,7 @@ class Fleet:
     def run(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run or time libraries on a server; see ``Verifier``.
 
-        Raises
-        ------
-        TaskFailed
-            If they fail, or no server is left.
+        Raises ``TaskFailed`` if they fail, or no server is left.
         """
         return self._call(secs, on_server, self._threads, function, *arguments)
 
@@ -126,17 +108,11 @@ class Fleet:
 
 
 def fleet_of(
-    tracker: str | None,
-    key: str | None,
-    threads: int,
-    allocate: Callable[..., Any] | None = None,
+    tracker: str | None, key: str | None, threads: int, allocate: Callable[..., Any] | None = None
 ) -> Fleet | None:
     """The fleet that the arguments of ``tune_kernel`` ask for; None for this machine.
 
-    Raises
-    ------
-    KernelError
-        If one of them is missing, or the fleet cannot be used.
+    Raises ``KernelError`` if one of them is missing, or the fleet cannot be used.
     """
     if tracker is None and key is None:
         return None
@@ -160,10 +136,7 @@ def target_of(
 def refuse_lost_fleet(fleet: Fleet | None, directory: Path, measured: int) -> None:
     """End a run that has no servers left.
 
-    Raises
-    ------
-    KernelError
-        If the fleet has a fault; says what is kept and how to go on.
+    Raises ``KernelError`` if the fleet has a fault; says what is kept and how to go on.
     """
     if fleet is not None and fleet.runner.fault:
         raise KernelError(

@@ -114,10 +114,7 @@ class KernelResult:
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run the kernel on all its arguments, outputs included; returns them as they are then.
 
-        Raises
-        ------
-        KernelError
-            If there are more or fewer, or one has another shape.
+        Raises ``KernelError`` if there are more or fewer, or one has another shape.
         """
         import tvm
 

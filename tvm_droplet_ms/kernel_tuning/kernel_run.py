@@ -35,12 +35,7 @@ from .check.arguments import arguments_of, measured_values, random_arrays, summe
 from .check.integer_roles import integer_roles
 from .check.verification import Verifier, verifying_pool
 from .errors import KernelError
-from .faults import (
-    CHECKS,
-    refuse_another_kernel,
-    refusing_full_disks,
-    remove_left_checks,
-)
+from .faults import CHECKS, refuse_another_kernel, refusing_full_disks, remove_left_checks
 from .fleet import fleet_of, refuse_lost_fleet, target_of
 from .flop import flop_of
 from .kernel_result import KernelResult
@@ -149,12 +144,7 @@ def tune_kernel(
             directory = open_work_dir(work_dir, cpu, threads)
         except ModelError as error:
             raise KernelError(str(error)) from error
-    with (
-        folder,
-        refusing_full_disks(directory),
-        _only_writer(directory),
-        worker_threads(threads),
-    ):
+    with folder, refusing_full_disks(directory), _only_writer(directory), worker_threads(threads):
         refuse_another_kernel(directory, module)
         remove_left_checks(directory)
         for torn in mend_torn_end(directory):

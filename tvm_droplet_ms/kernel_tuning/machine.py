@@ -23,19 +23,9 @@ def write_machine(
 ) -> float:
     """Measure the machine and write the file; it takes half a second.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory.
-    threads : int
-        The threads of the kernel.
-    fleet : str | None
-        The name of the servers that measured, whose peak is not known; None for this machine.
-
-    Returns
-    -------
-    peak_gflops : float
-        The peak rate of float32 operations, in billions a second; NaN where it cannot be measured.
+    ``threads``: the threads of the kernel. ``fleet``: the name of the servers that measured, whose
+    peak is not known; None for this machine. Returns the peak rate of float32 operations, in
+    billions a second; NaN where it cannot be measured.
     """
     peak = _peak_gflops(threads) if fleet is None else math.nan
     content: dict[str, Any] = {

@@ -46,17 +46,9 @@ def count_records(work_dir: str | os.PathLike[str]) -> int:
 def correct_times(work_dir: str | os.PathLike[str], times: Mapping[int, Sequence[float]]) -> None:
     """Replace the times of some records.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        Directory of the database. No other process may write it.
-    times : Mapping[int, Sequence[float]]
-        The new times in seconds, by the position of the record in the file.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read or written.
+    ``work_dir``: directory of the database. No other process may write it. ``times``: the new times
+    in seconds, by the position of the record in the file. Raises ``OSError`` if the file cannot be
+    read or written.
     """
     if not times:
         return

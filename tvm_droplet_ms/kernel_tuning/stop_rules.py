@@ -10,21 +10,12 @@ from dataclasses import dataclass, field
 class StopRules:
     """The rules of one run, and what it has seen.
 
-    Parameters
-    ----------
-    is_due : Callable[[], str]
-        Why the run should end now, from outside: its time, or a signal; empty while it should not.
-    patience : int | None
-        Trials without a gain after which to end; None for no limit.
-    target_secs : float | None
-        The time of the kernel at which to end; None for none.
-    best_secs : float
-        The best mean time before the run, in seconds; infinity where there is none.
-
-    Attributes
-    ----------
-    since_gain : int
-        Trials since the best time was found.
+    - ``is_due``: why the run should end now, from outside: its time, or a signal; empty while it
+      should not.
+    - ``patience``: trials without a gain after which to end; None for no limit.
+    - ``target_secs``: the time of the kernel at which to end; None for none.
+    - ``best_secs``: the best mean time before the run, in seconds; infinity where there is none.
+    - ``since_gain``: trials since the best time was found.
     """
 
     is_due: Callable[[], str]
@@ -47,7 +38,7 @@ class StopRules:
 
     @property
     def reason(self) -> str:
-        """Why the run should end now; empty while it should not."""
+        """The reason that the run should end now; empty while it should not."""
         due = self._failed or self.is_due()
         if due:
             return due

@@ -27,16 +27,8 @@ class StoppableStrategy(PySearchStrategy):
     """Forwards to another strategy until its rules have a reason to end.
 
     TVM ends a task whose strategy has no candidates (``task_scheduler.cc``). So a run ends after
-    the batch that is being measured, and no exception passes through TVM's C++.
-
-    Parameters
-    ----------
-    strategy : SearchStrategy
-        The strategy.
-    rules : StopRules
-        When to end; told the results.
-    on_batch : Callable[[Sequence[RunnerResult]], None]
-        Told the results of each batch, after the rules.
+    the batch that is being measured, and no exception passes through TVM's C++. ``rules``: when to
+    end; told the results. ``on_batch``: told the results of each batch, after the rules.
     """
 
     def __init__(self, strategy: SearchStrategy, rules: StopRules, on_batch: OnBatch) -> None:

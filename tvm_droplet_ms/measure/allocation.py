@@ -34,21 +34,10 @@ def allocate_safely(
 ) -> list[list[Tensor]]:
     """Allocate arguments; ``f_alloc_argument`` of a ``PromptRunner``.
 
-    Parameters
-    ----------
-    device : Device
-        The device.
-    args_info : Any
-        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    alloc_repeat : int
-        The number of sets.
-    fill : Callable[[Device, Any, int], Any]
-        Allocates and fills those that are neither integers nor booleans.
-
-    Returns
-    -------
-    arguments : list[list[Tensor]]
-        The sets. Integers and booleans are 0, which is an index of every axis. Others are random.
+    ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    ``alloc_repeat``: the number of sets. ``fill``: allocates and fills those that are neither
+    integers nor booleans. Returns the sets. Integers and booleans are 0, which is an index of every
+    axis. Others are random.
     """
 
     def allocate(info: Any) -> Tensor:
@@ -76,19 +65,9 @@ class GivenArguments:
     """Allocates arguments some of whose values are given.
 
     A runner hands this object to its worker with every candidate, so that it names a file.
-
-    Parameters
-    ----------
-    path : Path
-        The file, which is written.
-    values : Mapping[int, np.ndarray]
-        The values, by the place of their argument. Where a schedule lays an argument out anew, it
-        is filled as the others are.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    ``path``: the file, which is written. ``values``: the values, by the place of their argument.
+    Where a schedule lays an argument out anew, it is filled as the others are. Raises ``OSError``
+    if the file cannot be written.
     """
 
     def __init__(self, path: Path, values: Mapping[int, np.ndarray]) -> None:

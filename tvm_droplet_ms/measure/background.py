@@ -27,15 +27,7 @@ from .runner import PromptRunner
 
 @derived_object
 class BackgroundFuture(PyRunnerFuture):
-    """The future result of one candidate of a batch.
-
-    Parameters
-    ----------
-    batch : Future[list[RunnerResult]]
-        The results of the batch.
-    index : int
-        The candidate's place in it.
-    """
+    """The future result of one candidate of a batch. ``index``: the candidate's place in it."""
 
     def __init__(self, batch: "Future[list[RunnerResult]]", index: int) -> None:
         super().__init__()
@@ -55,16 +47,9 @@ class BackgroundFuture(PyRunnerFuture):
 class BackgroundRunner(PyRunner):
     """A runner whose ``run`` returns at once.
 
-    Parameters
-    ----------
-    runner : PromptRunner
-        Measures, one batch after the other.
-
-    Attributes
-    ----------
-    failures : Counter[str]
-        The candidates of batches that `runner` raised an error for, under "machinery"; those that
-        it failed itself are in its ``stats``.
+    ``runner``: measures, one batch after the other. ``failures``: the candidates of batches that
+    `runner` raised an error for, under "machinery"; those that it failed itself are in its
+    ``stats``.
     """
 
     def __init__(self, runner: PromptRunner) -> None:
@@ -77,15 +62,7 @@ class BackgroundRunner(PyRunner):
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Begin to measure a batch.
 
-        Parameters
-        ----------
-        runner_inputs : Sequence[RunnerInput]
-            As of ``PromptRunner.run``.
-
-        Returns
-        -------
-        futures : list[RunnerFuture]
-            In the order of the inputs.
+        ``runner_inputs``: as of ``PromptRunner.run``. In the order of the inputs.
         """
         batch = self._last = self._thread.submit(self._measure, list(runner_inputs))
         return [BackgroundFuture(batch, index) for index in range(len(runner_inputs))]
@@ -113,15 +90,7 @@ class BackgroundRunner(PyRunner):
 
 @derived_object
 class PatientBuilder(PyBuilder):
-    """A builder that begins a batch when nothing is measured.
-
-    Parameters
-    ----------
-    builder : WarmBuilder
-        Builds.
-    runner : BackgroundRunner
-        Measures.
-    """
+    """A builder that begins a batch when nothing is measured."""
 
     def __init__(self, builder: WarmBuilder, runner: BackgroundRunner) -> None:
         super().__init__()

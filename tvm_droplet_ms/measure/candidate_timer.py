@@ -29,16 +29,8 @@ SLACK = 2.0
 class Candidate:
     """A candidate and its future result.
 
-    Parameters
-    ----------
-    path : str
-        The artefact.
-    device_type : str
-        TVM's name of the device's type.
-    args_info : list[Any]
-        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    future : Future[RunnerResult]
-        The result.
+    ``device_type``: TVM's name of the device's type. ``args_info``: the shapes and types of the
+    arguments, as ``ArgInfo.as_json`` gives them.
     """
 
     path: str
@@ -76,10 +68,7 @@ def timing_config(
 ) -> TimingConfig:
     """The settings of a runner, checked; see ``PromptRunner``.
 
-    Raises
-    ------
-    ValueError
-        If a number is out of range.
+    Raises ``ValueError`` if a number is out of range.
     """
     for name, value, below in (
         ("timeout_sec", timeout_sec, 0.0),
@@ -128,16 +117,9 @@ class TimesCandidates(Protocol):
 class CandidateTimer:
     """Times candidates, and repeats those that are near the best of their task.
 
-    Parameters
-    ----------
-    name : str
-        The runner's name, with which messages begin.
-    config : TimingConfig
-        The settings.
-    timeout_sec : float
-        The most seconds that one candidate may take.
-    times : TimesCandidates
-        Times a candidate once.
+    - ``name``: the runner's name, with which messages begin.
+    - ``timeout_sec``: the most seconds that one candidate may take.
+    - ``times``: times a candidate once.
     """
 
     def __init__(
@@ -156,12 +138,7 @@ class CandidateTimer:
     ) -> RunnerResult:
         """Measure a candidate. May be called by several threads.
 
-        Parameters
-        ----------
-        candidate : Candidate
-            The candidate.
-        artifact : Callable[[str], str | Failure]
-            Gives the artefact to time for the candidate's path.
+        ``artifact``: gives the artefact to time for the candidate's path.
         """
         start = time.perf_counter()
         try:
@@ -185,16 +162,9 @@ class CandidateTimer:
     def time_limit(self, best: float) -> float:
         """The seconds that a candidate may take.
 
-        Parameters
-        ----------
-        best : float
-            The best time of its task so far, in seconds; infinity if there is none.
-
-        Returns
-        -------
-        secs : float
-            At most ``timeout_sec``. What takes longer than the slowest candidate that is not
-            hopeless is killed before that.
+        ``best``: the best time of its task so far, in seconds; infinity if there is none. Returns
+        at most ``timeout_sec``. What takes longer than the slowest candidate that is not hopeless
+        is killed before that.
         """
         config, evaluator = self._config, self._config.evaluator
         call = config.hopeless * best

@@ -102,17 +102,8 @@ def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
 def failure_path(folder: str, failure: Failure) -> str:
     """Path that passes a machinery failure from a builder to a ``PromptRunner``.
 
-    Parameters
-    ----------
-    folder : str
-        An existing folder, which TVM deletes after the batch.
-    failure : Failure
-        The failure.
-
-    Returns
-    -------
-    path : str
-        A path in the folder; no file has it.
+    ``folder``: an existing folder, which TVM deletes after the batch. Returns a path in the folder;
+    no file has it.
     """
     return os.path.join(folder, quote(str(failure), safe=" :,;='()[]"))
 
@@ -120,15 +111,7 @@ def failure_path(folder: str, failure: Failure) -> str:
 def failure_at(path: str) -> Failure | None:
     """The failure encoded in a path by ``failure_path``.
 
-    Parameters
-    ----------
-    path : str
-        The path of a builder's result.
-
-    Returns
-    -------
-    failure : Failure | None
-        None for the path of an artefact.
+    ``path``: the path of a builder's result. None for the path of an artefact.
     """
     message = unquote(os.path.basename(path))
     if not message.startswith(MACHINERY_FAILURE):

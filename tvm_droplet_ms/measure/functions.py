@@ -17,23 +17,10 @@ def check_functions(
 ) -> None:
     """Check that the workers have the functions to call; close the pool if not.
 
-    Parameters
-    ----------
-    pool : WorkerPool
-        The workers.
-    timeout : float
-        The seconds that this may take.
-    initializer : Callable[[], None] | None
-        The workers' initializer, which may register functions.
-    functions : Sequence[str | Callable[..., Any] | None]
-        Functions, which must be picklable, and names of global ones.
-
-    Raises
-    ------
-    TypeError
-        If a function cannot be pickled.
-    TaskFailed
-        If the initializer raises or no function of that name is registered in a worker.
+    ``timeout``: the seconds that this may take. ``initializer``: the workers' initializer, which
+    may register functions. ``functions``: functions, which must be picklable, and names of global
+    ones. Raises ``TypeError`` if a function cannot be pickled. Raises ``TaskFailed`` if the
+    initializer raises or no function of that name is registered in a worker.
     """
     names = [function for function in functions if isinstance(function, str)]
     try:

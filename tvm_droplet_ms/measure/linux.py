@@ -7,15 +7,7 @@ import sys
 def require_linux(name: str) -> None:
     """Raise an error on a system that the worker processes do not run on.
 
-    Parameters
-    ----------
-    name : str
-        The class or function that needs Linux.
-
-    Raises
-    ------
-    RuntimeError
-        If this is not Linux.
+    ``name``: the class or function that needs Linux. Raises ``RuntimeError`` if this is not Linux.
     """
     if sys.platform != "linux":
         raise RuntimeError(

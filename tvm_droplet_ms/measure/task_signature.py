@@ -36,16 +36,9 @@ def read_task(folder: str) -> str:
 def arguments_signature(args_info: Sequence[Any]) -> str:
     """The part of a candidate's arguments that no schedule changes.
 
-    Parameters
-    ----------
-    args_info : Sequence[Any]
-        The arguments, as ``ArgInfo.as_json`` gives them.
-
-    Returns
-    -------
-    signature : str
-        The type and the number of elements of each, and the shape of the last one, the output. A
-        schedule may change the layout of weights (``layout_free_buffers``), and so their shape.
+    ``args_info``: the arguments, as ``ArgInfo.as_json`` gives them. Returns the type and the number
+    of elements of each, and the shape of the last one, the output. A schedule may change the layout
+    of weights (``layout_free_buffers``), and so their shape.
     """
     sizes = [(str(dtype), prod(map(int, shape))) for _, dtype, shape in args_info]
     output = [int(extent) for extent in args_info[-1][2]] if args_info else []
@@ -60,19 +53,8 @@ def task_signature(mod: IRModule, target: Target) -> str:
     operation in them. Candidates of one task have different signatures only where an intrinsic
     replaced operations. Two tasks with equal arguments, which the runner knows too, share a
     signature if they compute with the same floating-point operations, or with integers only. The
-    runner may then give up the slower task's candidates after one call.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The scheduled module.
-    target : Target
-        Its target.
-
-    Returns
-    -------
-    signature : str
-        A hash, the same in every process.
+    runner may then give up the slower task's candidates after one call. Returns a hash, the same in
+    every process.
     """
     functions = []
     for variable, function in mod.functions.items():

@@ -49,17 +49,12 @@ class TimingConfig:
 class Timing:
     """The times of a candidate.
 
-    Parameters
-    ----------
-    secs : list[float]
-        The seconds of each repeat.
-    verdict : str
-        "hopeless" if it was given up after one call, "near best" if it got more repeats than the
-        evaluator's configuration asks for, and "timed" otherwise.
-    load_secs, timing_secs : float
-        The seconds of loading it, and of filling its arguments and running it.
-    process : int
-        The id of the process that ran it.
+    - ``secs``: the seconds of each repeat.
+    - ``verdict``: "hopeless" if it was given up after one call, "near best" if it got more repeats
+      than the evaluator's configuration asks for, and "timed" otherwise.
+    - ``load_secs``, ``timing_secs``: the seconds of loading it, and of filling its arguments and
+      running it.
+    - ``process``: the id of the process that ran it.
     """
 
     secs: list[float]
@@ -78,23 +73,11 @@ def time_candidate(
 ) -> Timing:
     """Load a candidate and time it, with an early end for slow ones.
 
-    Parameters
-    ----------
-    config : TimingConfig
-        The settings.
-    path : str
-        The artefact.
-    device_type : str
-        TVM's name of the device's type.
-    args_info : Any
-        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    best : float
-        The best time of the task so far, in seconds; infinity if there is none.
+    - ``device_type``: TVM's name of the device's type.
+    - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    - ``best``: the best time of the task so far, in seconds; infinity if there is none.
 
-    Returns
-    -------
-    timing : Timing
-        The repeats that were taken.
+    Returns the repeats that were taken.
     """
     cleanup = get_global_func_with_default_on_worker(config.f_cleanup, default_cleanup)
     start = time.perf_counter()
@@ -134,27 +117,13 @@ def time_loaded(
 ) -> tuple[list[float], str]:
     """Time a module that is loaded, with an early end for slow ones.
 
-    Parameters
-    ----------
-    config : TimingConfig
-        The settings.
-    module : Module
-        The module, here or in a session on a server.
-    device : Device
-        The device.
-    args_info : Any
-        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    best : float
-        The best time of the task so far, in seconds; infinity if there is none.
-    allocate, run_evaluator : Allocate, Evaluate
-        Allocate arguments and run the evaluator.
-    has_wall_clock : bool
-        Whether the wall clock of this process tells how long a first call takes.
+    - ``module``: the module, here or in a session on a server.
+    - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    - ``best``: the best time of the task so far, in seconds; infinity if there is none.
+    - ``allocate``, ``run_evaluator``: allocate arguments and run the evaluator.
+    - ``has_wall_clock``: whether the wall clock of this process tells how long a first call takes.
 
-    Returns
-    -------
-    secs, verdict : list[float], str
-        As of ``Timing``.
+    As of ``Timing``.
     """
 
     def evaluate(evaluator: EvaluatorConfig, arguments: list[Any]) -> list[float]:

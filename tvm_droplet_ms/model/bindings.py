@@ -30,17 +30,9 @@ def values_of(func: relax.Function) -> Iterator[Expr]:
 def users_of(func: relax.Function) -> dict[Var, list[Var]]:
     """List who uses each variable of a function.
 
-    Parameters
-    ----------
-    func : relax.Function
-        The function.
-
-    Returns
-    -------
-    ret : dict[Var, list[Var]]
-        The variables whose values mention a variable, in order. What is mentioned inside a branch
-        of an ``If`` is used by the variable of the ``If``. A mention by the result of the function
-        counts as a user too: the variable itself.
+    Returns the variables whose values mention a variable, in order. What is mentioned inside a
+    branch of an ``If`` is used by the variable of the ``If``. A mention by the result of the
+    function counts as a user too: the variable itself.
     """
     users: dict[Var, list[Var]] = {}
     for block in func.body.blocks:
@@ -55,19 +47,10 @@ def users_of(func: relax.Function) -> dict[Var, list[Var]]:
 class Bindings:
     """The bindings of a block of a Relax function.
 
-    Parameters
-    ----------
-    block : relax.BindingBlock
-        The block. Variables of other blocks are left out: a dataflow block does not see theirs.
-    users : Mapping[Var, Sequence[Var]]
-        Who uses each variable of the whole function (:func:`users_of`).
-
-    Attributes
-    ----------
-    values : dict[Var, Expr]
-        The value of each variable. While the block is rewritten, the new value.
-    users : Mapping[Var, Sequence[Var]]
-        As given. New variables are not in it.
+    - Variables of other blocks are left out: a dataflow block does not see theirs.
+    - ``users``: who uses each variable of the whole function (:func:`users_of`).
+    - ``values``: the value of each variable. While the block is rewritten, the new value.
+    - ``users``: as given. New variables are not in it.
     """
 
     def __init__(self, block: relax.BindingBlock, users: Mapping[Var, Sequence[Var]]) -> None:
@@ -87,17 +70,8 @@ class Bindings:
     def call_of(self, expr: Expr, *names: str) -> relax.Call | None:
         """Return the call of one of some operators that an expression is or is bound to.
 
-        Parameters
-        ----------
-        expr : Expr
-            A call, or a variable.
-        names : str
-            Names of operators, such as "relax.add".
-
-        Returns
-        -------
-        ret : relax.Call or None
-            The call. None if the expression is anything else.
+        ``expr``: a call, or a variable. ``names``: names of operators, such as "relax.add". Returns
+        the call. None if the expression is anything else.
         """
         value = self.value_of(expr)
         return value if operator_name(value) in names else None

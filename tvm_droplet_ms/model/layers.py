@@ -17,20 +17,12 @@ CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 class Layer:
     """A float32 convolution or dense layer with a constant weight.
 
-    Attributes
-    ----------
-    call : relax.Call
-        The call.
-    weight : Array
-        A view of the weight.
-    input_axis, output_axis : int
-        Axis of the channels in the input and in the output.
-    weight_input_axis, weight_output_axis : int
-        Axes of the weight: the input channels of a group, and the output channels.
-    groups : int
-        Number of groups.
-    padded : bool
-        Whether zeros are put around the input.
+    - ``weight``: a view of the weight.
+    - ``input_axis``, ``output_axis``: axis of the channels in the input and in the output.
+    - ``weight_input_axis``, ``weight_output_axis``: axes of the weight: the input channels of a
+      group, and the output channels.
+    - ``groups``: number of groups.
+    - ``padded``: whether zeros are put around the input.
     """
 
     call: relax.Call
@@ -55,16 +47,9 @@ class Layer:
 def layer_of(value: Expr) -> Layer | None:
     """Return the layer that a value is.
 
-    Parameters
-    ----------
-    value : Expr
-        The value of a binding.
-
-    Returns
-    -------
-    ret : Layer or None
-        The layer. None if the value is no convolution or matrix product, if it is not float32 or
-        of unknown shape, if its weight is no constant, or if a layout is packed.
+    ``value``: the value of a binding. Returns the layer. None if the value is no convolution or
+    matrix product, if it is not float32 or of unknown shape, if its weight is no constant, or if a
+    layout is packed.
     """
     name = operator_name(value)
     if name not in (*CONVOLUTIONS, "relax.matmul"):

@@ -27,12 +27,8 @@ def prepare_graph() -> tvm.transform.Pass:
     constants (``relax.transform.BindParams``): what depends on a parameter is not folded.
 
     Next come ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``, ``FuseTIR``
-    and ``AttachAttrLayoutFreeBuffers``, and then the tuning.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. What it does not know it leaves as it is.
+    and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. What it does not
+    know it leaves as it is.
     """
     canonicalize = relax.transform.CanonicalizeBindings
     return tvm.transform.Sequential(

@@ -54,24 +54,16 @@ def binding_pass(
 ) -> tvm.transform.Pass:
     """Make a pass that gives variables of Relax functions new values of the same types.
 
-    Parameters
-    ----------
-    name : str
-        Name of the pass.
-    make_rewrite : Callable[[Bindings], Rewrite]
-        Given the bindings of a block, makes a function that is called with each variable, its
-        value, and a function that binds an expression to a new variable in front. It returns the
-        new value, or None to leave the value as it is. ``Bindings.values`` is kept up to date.
-    required : Sequence[str]
-        Operators without any of which there is nothing to rewrite. Such a function is left as it
-        is. Empty: every function is rewritten.
+    - ``make_rewrite``: given the bindings of a block, makes a function that is called with each
+      variable, its value, and a function that binds an expression to a new variable in front. It
+      returns the new value, or None to leave the value as it is. ``Bindings.values`` is kept up to
+      date.
+    - ``required``: operators without any of which there is nothing to rewrite. Such a function is
+      left as it is. Empty: every function is rewritten.
 
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. Values that are no longer used are left: dead code elimination removes them. It
-        leaves functions that FuseOps made (attribute "Primitive") alone, and the branches of
-        ``If``. It raises ValueError if a new value has another type than its variable.
+    Returns the pass. Values that are no longer used are left: dead code elimination removes them.
+    It leaves functions that FuseOps made (attribute "Primitive") alone, and the branches of ``If``.
+    It raises ValueError if a new value has another type than its variable.
     """
 
     def transform(func: relax.Function, _mod: Any, _ctx: Any) -> relax.Function:

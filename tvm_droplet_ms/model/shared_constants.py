@@ -25,10 +25,7 @@ _FIRST_BYTES = 1024
 def share_constants() -> tvm.transform.Pass:
     """Make a pass that replaces constants by the first one of the same values and type.
 
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. Constants of a type that NumPy lacks, such as bfloat16, stay as they are.
+    Returns the pass. Constants of a type that NumPy lacks, such as bfloat16, stay as they are.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:

@@ -11,11 +11,7 @@ from .rewriting import Emit, Rewrite, binding_pass
 
 STACK = "relax.stack"
 
-PAIRWISE = {
-    "relax.sum": relax.op.add,
-    "relax.max": relax.op.maximum,
-    "relax.min": relax.op.minimum,
-}
+PAIRWISE = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 
 
 def _operands(bindings: Bindings, stack: relax.Call) -> list[Expr] | None:
@@ -66,13 +62,8 @@ def unstack_reductions() -> tvm.transform.Pass:
     TVM's ONNX importer broadcasts the inputs of ``Sum``, ``Max`` and ``Min``, stacks them, and
     reduces the stack over its new axis: two kernels, which fuse with nothing, and an operation at
     which ``ConvertLayout`` stops with an error. Additions, maxima and minima of two tensors fuse
-    with the convolution before them.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. The results are the same to the last bit, as the tensors are added up in the same
-        order. The stacks are left as dead code.
+    with the convolution before them. Returns the pass. The results are the same to the last bit, as
+    the tensors are added up in the same order. The stacks are left as dead code.
     """
     return binding_pass("UnstackReductions", _rewrite_reductions, [STACK])
 
@@ -93,10 +84,5 @@ def concatenate_stacks() -> tvm.transform.Pass:
     """Make a pass that replaces each stack by a concatenation of tensors with one more axis.
 
     ``ConvertLayout`` stops at a stack of activations: "Invalid SLayout: can't find S".
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass.
     """
     return binding_pass("ConcatenateStacks", _rewrite_stacks, [STACK])

@@ -25,11 +25,8 @@ _TO_NHWC, _TO_NCHW = [0, 2, 3, 1], [0, 3, 1, 2]
 def split_transposed() -> tvm.transform.Pass:
     """Make a pass that computes transposed convolutions by convolutions of blocks of pixels.
 
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. It changes 2-D ones of one group in NCHW, with constant weights, a static input,
-        a stride of at least 2 and no dilation.
+    Returns the pass. It changes 2-D ones of one group in NCHW, with constant weights, a static
+    input, a stride of at least 2 and no dilation.
     """
     return binding_pass(
         "SplitTransposed", lambda bindings: _Splitter(bindings).rewrite, [TRANSPOSED]
@@ -41,17 +38,8 @@ def block_weights(
 ) -> "np.ndarray[Any, Any]":
     """The weights of the convolution that computes blocks of pixels.
 
-    Parameters
-    ----------
-    weights : Array
-        Those of the transposed convolution, IOHW.
-    stride : tuple[int, int]
-        Its stride: the size of a block.
-
-    Returns
-    -------
-    weights : Array
-        OIHW; an output channel is a row in the block, a column in it, and a channel.
+    ``weights``: those of the transposed convolution, IOHW. ``stride``: its stride: the size of a
+    block. Returns OIHW; an output channel is a row in the block, a column in it, and a channel.
     """
     inputs, outputs = weights.shape[:2]
     taps = [-(-extent // step) for extent, step in zip(weights.shape[2:], stride, strict=True)]

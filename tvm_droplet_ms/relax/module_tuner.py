@@ -63,9 +63,7 @@ def make_tuner(
 
 @contextmanager
 def _measuring(
-    target: Target,
-    builder: ms.Builder.BuilderType | None,
-    runner: ms.Runner.RunnerType | None,
+    target: Target, builder: ms.Builder.BuilderType | None, runner: ms.Runner.RunnerType | None
 ) -> Iterator[dict[str, Any]]:
     """The builder and the runner to tune with. Closes those that it makes, not those given."""
     given = {"builder": builder, "runner": runner}

@@ -18,22 +18,8 @@ _WITHOUT = {"Date": None, "Creator": None, "Format": None, "Type": None}
 def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
     """The times of a task and the best so far, as SVG; a line where a descent began.
 
-    Parameters
-    ----------
-    task : TaskHistory
-        The task.
-    descends_after : Sequence[int]
-        The numbers of trials after which a descent began.
-
-    Returns
-    -------
-    svg : str
-        The element ``svg``.
-
-    Raises
-    ------
-    ReportError
-        If Matplotlib is missing.
+    ``descends_after``: the numbers of trials after which a descent began. Returns the element
+    ``svg``. Raises ``ReportError`` if Matplotlib is missing.
     """
     try:
         from matplotlib import rc_context
@@ -89,15 +75,8 @@ def _gains(task: TaskHistory) -> list[tuple[int, float]]:
 def apart(*times: float) -> list[float]:
     """Times for a logarithmic axis, the first ones first, without those too close to another.
 
-    Parameters
-    ----------
-    times : float
-        Positive times, the most important first; the axis is from the least to the largest.
-
-    Returns
-    -------
-    shown : list[float]
-        In ascending order.
+    ``times``: positive times, the most important first; the axis is from the least to the largest.
+    In ascending order.
     """
     length = math.log(max(times) / min(times)) or 1.0
     shown: list[float] = []

@@ -28,16 +28,9 @@ def is_parallel_extent(instruction: Sequence[Any]) -> bool:
 def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
     """Name the decisions of a trace.
 
-    Parameters
-    ----------
-    instructions : Sequence[Any]
-        The instructions as a record has them: kind, inputs, attributes, outputs.
-
-    Returns
-    -------
-    names : dict[int, str]
-        By the place of the instruction, such as "tile of matmul, loop 2". All are different. The
-        constant of a parallel annotation counts as a decision.
+    ``instructions``: the instructions as a record has them: kind, inputs, attributes, outputs. By
+    the place of the instruction, such as "tile of matmul, loop 2". All are different. The constant
+    of a parallel annotation counts as a decision.
     """
     variables: dict[str, str] = {}
     names: dict[int, str] = {}

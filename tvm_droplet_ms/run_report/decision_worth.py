@@ -14,18 +14,11 @@ from .run_history import Trial
 class Worth:
     """The worth of one decision of one design space.
 
-    Parameters
-    ----------
-    sketch : int
-        The design space.
-    decision : str
-        The decision's name.
-    groups : int
-        Sets of trials that differ in this decision only.
-    trials : int
-        Trials in them.
-    median_ratio, largest_ratio : float
-        The slowest over the fastest of a set: the median and the largest of all sets.
+    - ``decision``: the decision's name.
+    - ``groups``: sets of trials that differ in this decision only.
+    - ``trials``: trials in them.
+    - ``median_ratio``, ``largest_ratio``: the slowest over the fastest of a set: the median and the
+      largest of all sets.
     """
 
     sketch: int
@@ -39,15 +32,8 @@ class Worth:
 def decision_worths(trials: Sequence[Trial]) -> list[Worth]:
     """Compare trials that differ in one decision.
 
-    Parameters
-    ----------
-    trials : Sequence[Trial]
-        The trials of one workload; failures are left out.
-
-    Returns
-    -------
-    worths : list[Worth]
-        Those with at least one set, the largest median ratio first.
+    ``trials``: the trials of one workload; failures are left out. Those with at least one set, the
+    largest median ratio first.
     """
     sets: dict[tuple[int, str], dict[tuple[str, ...], dict[str, float]]] = defaultdict(dict)
     for trial in trials:

@@ -32,23 +32,10 @@ _TEMPLATE = Path(__file__).parent / "page.html.j2"
 def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
     """Write the page of a work directory, and its numbers beside it.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory of a run.
-    out : str | os.PathLike[str]
-        The HTML file. The numbers go to the file of the same name with the suffix ``.json``.
-
-    Returns
-    -------
-    numbers : Path
-        The JSON file.
-
-    Raises
-    ------
-    ReportError
-        If there are no records, a line is damaged, Jinja2 or Matplotlib is missing, or `out` is
-        the file of the numbers.
+    ``work_dir``: the directory of a run. ``out``: the HTML file. The numbers go to the file of the
+    same name with the suffix ``.json``. Returns the JSON file. Raises ``ReportError`` if there are
+    no records, a line is damaged, Jinja2 or Matplotlib is missing, or `out` is the file of the
+    numbers.
     """
     if Path(out).suffix == ".json":
         raise ReportError(
@@ -79,14 +66,7 @@ def numbers_of(
 ) -> dict[str, Any]:
     """The numbers of the page, for JSON.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory.
-    tasks : Sequence[TaskHistory]
-        Its trials.
-    events : RunEvents | None
-        What its runs told; None where they told nothing.
+    ``tasks``: its trials. ``events``: what its runs told; None where they told nothing.
     """
     directory = Path(work_dir)
     workloads = (directory / WORKLOADS).read_bytes().splitlines()

@@ -14,16 +14,11 @@ from ..display.displays import EVENTS
 class RunEvents:
     """The runs of a directory together.
 
-    Attributes
-    ----------
-    failures : Counter[str]
-        Failed trials by kind.
-    messages : dict[str, str]
-        What the first failure of each kind said.
-    descends_after : list[int]
-        The numbers of trials after which a search went from exploring to descending.
-    secs : float
-        Seconds that the runs measured for.
+    - ``failures``: failed trials by kind.
+    - ``messages``: what the first failure of each kind said.
+    - ``descends_after``: the numbers of trials after which a search went from exploring to
+      descending.
+    - ``secs``: seconds that the runs measured for.
     """
 
     failures: Counter[str] = field(default_factory=Counter)
@@ -36,11 +31,6 @@ def read_events(work_dir: str | os.PathLike[str]) -> RunEvents | None:
     """Read the events of a directory; None where there are none.
 
     A line that is no event, such as a torn one, is passed over: the page is not about it.
-
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory.
     """
     path = Path(work_dir) / EVENTS
     if not path.exists():

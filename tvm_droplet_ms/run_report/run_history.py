@@ -27,16 +27,11 @@ class ReportError(ValueError):
 class Trial:
     """One measured schedule.
 
-    Parameters
-    ----------
-    secs : float
-        Its mean time in seconds; infinity for a failure.
-    sketch : int
-        The number of its design space, in the order of their appearance.
-    decisions : tuple[tuple[str, str], ...]
-        The name and the value of each sampled decision, and of the extent of a parallel loop.
-    line : int
-        The position of its record in the file.
+    - ``secs``: its mean time in seconds; infinity for a failure.
+    - ``sketch``: the number of its design space, in the order of their appearance.
+    - ``decisions``: the name and the value of each sampled decision, and of the extent of a
+      parallel loop.
+    - ``line``: the position of its record in the file.
     """
 
     secs: float
@@ -49,12 +44,8 @@ class Trial:
 class TaskHistory:
     """The trials of one workload.
 
-    Parameters
-    ----------
-    workload : int
-        The position of the workload in its file.
-    trials : tuple[Trial, ...]
-        In the order of their measurement.
+    ``workload``: the position of the workload in its file. ``trials``: in the order of their
+    measurement.
     """
 
     workload: int
@@ -85,20 +76,8 @@ class TaskHistory:
 def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
     """Read the trials of a work directory.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory.
-
-    Returns
-    -------
-    tasks : list[TaskHistory]
-        In the order of their first record.
-
-    Raises
-    ------
-    ReportError
-        If there are no records, or a line is damaged.
+    In the order of their first record. Raises ``ReportError`` if there are no records, or a line is
+    damaged.
     """
     path = Path(work_dir) / RECORDS
     lines = path.read_bytes().splitlines() if path.exists() else []

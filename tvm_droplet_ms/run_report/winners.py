@@ -14,15 +14,7 @@ def workload_of(line: bytes) -> Workload:
 
 
 def schedule_as_python(line: bytes, workload: Workload) -> str:
-    """The schedule of a record as Python; why there is none, as a comment.
-
-    Parameters
-    ----------
-    line : bytes
-        The line of the record.
-    workload : Workload
-        Its workload.
-    """
+    """The schedule of a record as Python; why there is none, as a comment."""
     _, record = json.loads(line)
     try:
         return str(TuningRecord.from_json(record, workload).trace)

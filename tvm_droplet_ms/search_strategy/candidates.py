@@ -16,27 +16,17 @@ from .published.candidates import Candidate
 from .screening.soundness import repeated_sum
 
 REPEATED_SUM = "a sum that its postprocessors repeat"
-"""Why a candidate was dropped that computes something else than its workload."""
+"""The reason for dropping a candidate that computes something else than its workload."""
 
 
 class Replayer(published.Replayer):
     """Replays traces on one workload, and drops those that compute something else.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-    postprocs : Sequence[Any]
-        The postprocessors of the task, and what is to be applied like them.
-    generator : random.Random
-        Seeds the schedules, for postprocessors that sample.
-    num_threads : int
-        The threads that replay several traces.
-
-    Attributes
-    ----------
-    dropped : Counter[str]
-        The number of dropped traces, by the postprocessor or the error that dropped them.
+    - ``postprocs``: the postprocessors of the task, and what is to be applied like them.
+    - ``generator``: seeds the schedules, for postprocessors that sample.
+    - ``num_threads``: the threads that replay several traces.
+    - ``dropped``: the number of dropped traces, by the postprocessor or the error that dropped
+      them.
     """
 
     def __init__(

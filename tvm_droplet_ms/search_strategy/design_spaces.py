@@ -18,15 +18,8 @@ from .surrogate.latent_space import LatentAxis, LatentSpace
 class DesignSpaces(published.DesignSpaces):
     """The points of a task's design spaces.
 
-    Parameters
-    ----------
-    traces : Sequence[Trace]
-        A trace of each design space, with all its decisions.
-
-    Attributes
-    ----------
-    sketches : list[Sketch]
-        The sketch of each design space.
+    ``traces``: a trace of each design space, with all its decisions. ``sketches``: the sketch of
+    each design space.
     """
 
     def __init__(self, traces: Sequence[Trace]) -> None:
@@ -53,12 +46,7 @@ class DesignSpaces(published.DesignSpaces):
     def latent_space(self, sketch: int, seen: Sequence[Point]) -> LatentSpace:
         """The points of a sketch whose decisions have the values that they may have.
 
-        Parameters
-        ----------
-        sketch : int
-            The index of the sketch.
-        seen : Sequence[Point]
-            Points of it that replays have realised.
+        ``sketch``: the index of the sketch. ``seen``: points of it that replays have realised.
         """
         points = np.array([self.start(sketch), *seen], dtype=np.int64)
         insts = self._traces[sketch].insts

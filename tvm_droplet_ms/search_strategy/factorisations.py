@@ -12,19 +12,9 @@ from .refit import divisors
 def factorisations(extent: int, length: int, max_innermost_factor: int = -1) -> np.ndarray:
     """All ordered factorisations of an extent: the values of a ``SamplePerfectTile``.
 
-    Parameters
-    ----------
-    extent : int
-        The product of each row.
-    length : int
-        The number of factors. At least 1.
-    max_innermost_factor : int
-        The limit of the last factor; -1 for none.
-
-    Returns
-    -------
-    tiles : np.ndarray
-        Of shape ``(factorisations, length)``, in lexical order, read-only.
+    ``extent``: the product of each row. ``length``: the number of factors. At least 1.
+    ``max_innermost_factor``: the limit of the last factor; -1 for none. Returns values of shape
+    ``(factorisations, length)``, in lexical order, read-only.
     """
     if length == 1:
         fits = max_innermost_factor == -1 or extent <= max_innermost_factor

@@ -29,24 +29,12 @@ class History(published.History):
     """The measurements of one task, and the database view that evolution sees.
 
     Records of candidates that could not be measured are skipped, as those of another target are.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-    target : Target
-        The target.
-
-    Attributes
-    ----------
-    view : Database
-        The records that evolution may start from.
-    ignored : Counter[str]
-        The number of skipped database records, by reason.
+    ``view``: the records that evolution may start from. ``ignored``: the number of skipped database
+    records, by reason.
     """
 
     def _reason_to_skip(self, record: TuningRecord) -> str | None:
-        """Why a record of this workload says nothing of the task; None if it does."""
+        """The reason that a record of this workload says nothing of the task; None if it does."""
         reason = super()._reason_to_skip(record)
         if reason is None and is_unmeasured(record.run_secs):
             return "could not be measured"

@@ -54,14 +54,8 @@ class SearchProgress:
 class SearchLogger:
     """Logs the state of a task's search, and the reasons of failures.
 
-    Parameters
-    ----------
-    task : str
-        The task's name.
-    history : History
-        The measurements.
-    dropped : Mapping[str, int]
-        The number of dropped proposals, by what dropped them; read at each entry.
+    ``task``: the task's name. ``dropped``: the number of dropped proposals, by what dropped them;
+    read at each entry.
     """
 
     def __init__(self, task: str, history: History, dropped: Mapping[str, int]) -> None:
@@ -80,14 +74,8 @@ class SearchLogger:
     def measured(self, count: int, failures: list[str], unmeasured: list[str]) -> None:
         """A batch was measured.
 
-        Parameters
-        ----------
-        count : int
-            The candidates of the batch.
-        failures : list[str]
-            Why candidates failed.
-        unmeasured : list[str]
-            Why the machine could not measure candidates; they may be tried again.
+        ``count``: the candidates of the batch. ``failures``: why candidates failed. ``unmeasured``:
+        why the machine could not measure candidates; they may be tried again.
         """
         self._trials += count
         self._failures += failures + unmeasured

@@ -31,22 +31,9 @@ PriorLike: TypeAlias = str | os.PathLike[str] | CostModel | None
 def find_prior(prior: PriorLike, target: Target) -> CostModel | None:
     """Resolve the ``prior`` argument of ``DropletStrategy``.
 
-    Parameters
-    ----------
-    prior : str | os.PathLike[str] | CostModel | None
-        ``"auto"``, the path of a model file, a cost model, or None.
-    target : Target
-        The target of the task.
-
-    Returns
-    -------
-    model : CostModel | None
-        The cost model; None where there is none.
-
-    Raises
-    ------
-    ValueError
-        If a path is given and nothing can load it, or the file holds no model.
+    ``prior``: ``"auto"``, the path of a model file, a cost model, or None. ``target``: the target
+    of the task. Returns the cost model; None where there is none. Raises ``ValueError`` if a path
+    is given and nothing can load it, or the file holds no model.
     """
     if prior is None or isinstance(prior, CostModel):
         return prior
@@ -64,10 +51,7 @@ def find_prior(prior: PriorLike, target: Target) -> CostModel | None:
 def check_prior(prior: PriorLike) -> None:
     """Refuse what cannot be a prior, and a file that is missing.
 
-    Raises
-    ------
-    ValueError
-        Names the argument, its value and what was expected.
+    Raises ``ValueError``: names the argument, its value and what was expected.
     """
     if prior is None or prior == "auto" or isinstance(prior, CostModel):
         return
@@ -88,21 +72,9 @@ class CostModelPrior:
     The model may learn from the task's own measurements. A prediction made before a measurement
     tells how far the model can be trusted; one made after it does not.
 
-    Parameters
-    ----------
-    model : CostModel
-        Predicts the throughput of candidates relative to the best of the workload.
-    mod : IRModule
-        The workload.
-    target : Target
-        The target.
-    num_threads : int
-        The number of threads that the model may use to extract features.
-
-    Attributes
-    ----------
-    means : dict[SpacePoint, float]
-        The predictions so far, by point.
+    - ``model``: predicts the throughput of candidates relative to the best of the workload.
+    - ``num_threads``: the number of threads that the model may use to extract features.
+    - ``means``: the predictions so far, by point.
     """
 
     def __init__(
@@ -115,10 +87,7 @@ class CostModelPrior:
     def ask(self, candidates: Sequence[tuple[SpacePoint, Candidate]]) -> None:
         """Predict the points that have no prediction yet.
 
-        Parameters
-        ----------
-        candidates : Sequence[tuple[SpacePoint, Candidate]]
-            Points with their candidates.
+        ``candidates``: points with their candidates.
         """
         new = [pair for pair in candidates if pair[0] not in self.means]
         if not new:
@@ -136,14 +105,6 @@ class CostModelPrior:
     def update(
         self, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
-        """Let the model learn from measurements.
-
-        Parameters
-        ----------
-        candidates : Sequence[MeasureCandidate]
-            The measured candidates.
-        results : Sequence[RunnerResult]
-            One for each.
-        """
+        """Let the model learn from measurements."""
         with Profiler.timeit("Droplet/Prior"):
             self.model.update(self._context, list(candidates), list(results))

@@ -6,14 +6,7 @@ from functools import singledispatch
 from math import prod
 
 from .factorisations import factorisations
-from .published.neighbourhood import (
-    Axis,
-    ChoiceAxis,
-    Neighbourhood,
-    OrderedAxis,
-    Point,
-    TileAxis,
-)
+from .published.neighbourhood import Axis, ChoiceAxis, Neighbourhood, OrderedAxis, Point, TileAxis
 
 
 def redraw(neighbourhood: Neighbourhood, point: Point, generator: random.Random) -> Point:

@@ -15,23 +15,12 @@ def divisors(number: int) -> list[int]:
 def refit_tile(tile: Sequence[int], extent: int, max_innermost_factor: int = -1) -> tuple[int, ...]:
     """Tile factors of another extent, whose inner tiles are as large as they were.
 
-    The innermost tile is what a kernel keeps in registers, those around it what it keeps in
-    caches. So each tile in turn, from the innermost outwards, gets the size nearest to its old one
-    that divides the extent; the outermost factor takes the rest.
-
-    Parameters
-    ----------
-    tile : Sequence[int]
-        The old factors, the innermost last. Positive, at least one.
-    extent : int
-        The new extent. Positive.
-    max_innermost_factor : int
-        The limit of the innermost factor; -1 for none.
-
-    Returns
-    -------
-    factors : tuple[int, ...]
-        As many factors as before; their product is `extent`.
+    The innermost tile is what a kernel keeps in registers, those around it what it keeps in caches.
+    So each tile in turn, from the innermost outwards, gets the size nearest to its old one that
+    divides the extent; the outermost factor takes the rest. ``tile``: the old factors, the
+    innermost last. Positive, at least one. ``extent``: the new extent. Positive.
+    ``max_innermost_factor``: the limit of the innermost factor; -1 for none. As many factors as
+    before; their product is `extent`.
     """
     sizes = [1]
     wanted = 1
@@ -49,15 +38,8 @@ def refit_tile(tile: Sequence[int], extent: int, max_innermost_factor: int = -1)
 def extent_distance(extents: Sequence[int], others: Sequence[int]) -> float:
     """The distance of two tasks of one structure: the doublings between their loops' extents.
 
-    Parameters
-    ----------
-    extents, others : Sequence[int]
-        The extents of the tiled loops, in the same order.
-
-    Returns
-    -------
-    distance : float
-        The sum of the doublings, in either direction.
+    ``extents``, ``others``: the extents of the tiled loops, in the same order. Returns the sum of
+    the doublings, in either direction.
     """
     pairs = zip(extents, others, strict=True)
     return sum(abs(math.log2(extent / other)) for extent, other in pairs)

@@ -26,15 +26,7 @@ class DropletSearch(Search):
     """The search of a task, which explores again at a local optimum, and tells the user.
 
     It ends when the space is exhausted, or has converged and ``stop_when_converged`` is set.
-
-    Parameters
-    ----------
-    context : SearchContext
-        The run.
-    log : SearchLogger
-        Tells the user.
-    stop_when_converged : bool
-        Whether to end at a local optimum.
+    ``stop_when_converged``: whether to end at a local optimum.
     """
 
     exploration: Exploration
@@ -152,7 +144,7 @@ def _change(before: Measured, after: Measured) -> str:
 
 
 def _reason(result: RunnerResult) -> str:
-    """Why a measurement failed, in the words of the builder or the runner."""
+    """The reason that a measurement failed, in the words of the builder or the runner."""
     if result.error_msg is None:
         return f"invalid times {[float(sec) for sec in result.run_secs or ()]}"
     return str(result.error_msg)

@@ -23,16 +23,8 @@ READ_ERRORS = (
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Write a file so that it is complete or absent.
 
-    Parameters
-    ----------
-    path : str | os.PathLike[str]
-        The file; missing directories are made.
-
-    Yields
-    ------
-    partial : Path
-        The file to write, which takes the place of ``path`` at the end, and is removed after an
-        error.
+    ``path``: the file; missing directories are made. Yields the file to write, which takes the
+    place of ``path`` at the end, and is removed after an error.
     """
     partial = Path(f"{os.fspath(path)}.partial")
     partial.parent.mkdir(parents=True, exist_ok=True)
@@ -46,10 +38,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 def load_arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
     """Read all arrays of a ``.npz`` file.
 
-    Raises
-    ------
-    READ_ERRORS
-        If it is damaged or holds something else, also Python objects.
+    Raises ``READ_ERRORS`` if it is damaged or holds something else, also Python objects.
     """
     loaded = np.load(file, allow_pickle=False)
     # np.load reads a single array, .npy, too.

@@ -66,26 +66,9 @@ def writing_database(work_dir: str | os.PathLike[str]) -> Iterator[JSONDatabase]
     """Open the database of a work directory to go on writing it, and keep others from doing so.
 
     A torn last line, which a killed writer or a full disk leaves, is cut off first; the log says
-    so.
-
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        Its directory. Created if missing.
-
-    Yields
-    ------
-    database : JSONDatabase
-        As of ``open_database``.
-
-    Raises
-    ------
-    SecondWriterError
-        If another process tunes in the directory.
-    ValueError
-        If a line cannot be read; as of ``open_database``.
-    OSError
-        If the directory cannot be written.
+    so. Created if missing. As of ``open_database``. Raises ``SecondWriterError`` if another process
+    tunes in the directory. Raises ``ValueError`` if a line cannot be read; as of ``open_database``.
+    Raises ``OSError`` if the directory cannot be written.
     """
     Path(work_dir).mkdir(parents=True, exist_ok=True)
     with only_writer(work_dir):
@@ -102,7 +85,7 @@ _LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
 
 
 def _explain(directory: Path) -> str | None:
-    """Why a database does not open. None if no line is faulty."""
+    """The reason that a database does not open. None if no line is faulty."""
     workload_path = directory / _WORKLOADS
     workloads, faults = _read_workloads(directory)
     if faults:
@@ -127,22 +110,8 @@ def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
 
     Only while no other process writes the database. The lines are added to
     ``database_tuning_record.json.damaged``. Nothing is changed where a workload cannot be read,
-    because records name workloads by line.
-
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        Directory of the database.
-
-    Returns
-    -------
-    moved : int
-        How many lines were moved.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read or written.
+    because records name workloads by line. ``work_dir``: directory of the database. Returns how
+    many lines were moved. Raises ``OSError`` if a file cannot be read or written.
     """
     directory = Path(work_dir)
     with fast_tune_contexts():
@@ -173,7 +142,7 @@ def _read_workloads(directory: Path) -> tuple[dict[int, Workload], dict[int, str
 
 
 def _faulty_records(lines: Sequence[bytes], workloads: dict[int, Workload]) -> dict[int, str]:
-    """Why lines, from 1, are no records."""
+    """The reason that lines, counted from 1, are no records."""
     faults: dict[int, str] = {}
     for number, line in enumerate(lines, 1):
         try:

@@ -11,23 +11,10 @@ def given_values(
 ) -> dict[str, np.ndarray]:
     """The values in the types that are wanted.
 
-    Parameters
-    ----------
-    given : Mapping[str, np.ndarray]
-        Values by name.
-    wanted : Mapping[str, tuple[tuple[int, ...], np.dtype]]
-        The shape and the type of every input, by its name.
-
-    Returns
-    -------
-    values : dict[str, np.ndarray]
-        By name, only what is given.
-
-    Raises
-    ------
-    ValueError
-        If a name is of no input, or a value has another shape, is of another kind of type, as
-        floating-point numbers for integers are, or is an integer out of range.
+    ``given``: values by name. ``wanted``: the shape and the type of every input, by its name. By
+    name, only what is given. Raises ``ValueError`` if a name is of no input, or a value has another
+    shape, is of another kind of type, as floating-point numbers for integers are, or is an integer
+    out of range.
     """
     if unknown := sorted(str(name) for name in set(given) - set(wanted)):
         raise ValueError(f"inputs has {unknown}, expected names of {list(wanted)}")

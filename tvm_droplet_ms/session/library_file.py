@@ -20,17 +20,8 @@ class LibraryFile:
 
     The dynamic loader goes by names: for a file that has replaced one that is still loaded, it
     would give the old one. And a name may be gone, or another file's, when it is copied. So the
-    file is opened once, and loaded and copied by what was opened.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
+    file is opened once, and loaded and copied by what was opened. Raises ``OSError`` if it cannot
+    be read.
     """
 
     def __init__(self, path: Path) -> None:

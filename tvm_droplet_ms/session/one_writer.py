@@ -20,17 +20,8 @@ class SecondWriterError(RuntimeError):
 def only_writer(work_dir: str | os.PathLike[str]) -> Iterator[None]:
     """Within it, no other process tunes in the directory.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory; it exists.
-
-    Raises
-    ------
-    SecondWriterError
-        If one does.
-    OSError
-        If the directory cannot be written.
+    ``work_dir``: the directory; it exists. Raises ``SecondWriterError`` if one does. Raises
+    ``OSError`` if the directory cannot be written.
     """
     lock = filelock.FileLock(Path(work_dir) / LOCK, timeout=0)
     try:

@@ -34,12 +34,7 @@ LEAST_BOUND = 1e-9
 class Work:
     """The work of one run of a kernel.
 
-    Parameters
-    ----------
-    flops : float
-        Floating-point operations.
-    bytes : float
-        Bytes of its inputs and outputs.
+    ``flops``: floating-point operations. ``bytes``: bytes of its inputs and outputs.
     """
 
     flops: float
@@ -50,19 +45,10 @@ class Work:
 class MachineRates:
     """The rates of the machine.
 
-    Parameters
-    ----------
-    flops_per_sec : float
-        The peak rate of float32 operations.
-    working_sets : tuple[int, ...]
-        Sizes in bytes, ascending.
-    bytes_per_sec : tuple[float, ...]
-        The bandwidth with each working set, read and written bytes together.
-
-    Raises
-    ------
-    ValueError
-        If a rate is not positive, or the sizes do not ascend or do not match the bandwidths.
+    ``flops_per_sec``: the peak rate of float32 operations. ``working_sets``: sizes in bytes,
+    ascending. ``bytes_per_sec``: the bandwidth with each working set, read and written bytes
+    together. Raises ``ValueError`` if a rate is not positive, or the sizes do not ascend or do not
+    match the bandwidths.
     """
 
     flops_per_sec: float
@@ -98,22 +84,10 @@ class MachineRates:
 def task_work(mod: Any) -> Work:
     """Count the work of a task before it is scheduled.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The workload: one function ``main`` of static shapes.
-
-    Returns
-    -------
-    work : Work
-        The operations as ``tvm.s_tir.analysis.estimate_tir_flops`` counts them, but those of the
-        products alone for a Winograd convolution, of whose transforms it counts every branch; and
-        the bytes of the function's buffers.
-
-    Raises
-    ------
-    ValueError
-        If a buffer's shape is not constant.
+    ``mod``: the workload: one function ``main`` of static shapes. Returns the operations as
+    ``tvm.s_tir.analysis.estimate_tir_flops`` counts them, but those of the products alone for a
+    Winograd convolution, of whose transforms it counts every branch; and the bytes of the
+    function's buffers. Raises ``ValueError`` if a buffer's shape is not constant.
     """
     from tvm.s_tir.analysis import estimate_tir_flops
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
@@ -139,12 +113,7 @@ def task_work(mod: Any) -> Work:
 def task_bound(mod: Any, rates: MachineRates) -> float | None:
     """The roofline of a task in seconds; None where its work cannot be counted.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-    rates : MachineRates
-        The machine's rates.
+    ``rates``: the machine's rates.
     """
     # TVM raises errors of many types for a statement that it cannot count.
     try:
@@ -165,23 +134,10 @@ def _itemsize(dtype: str) -> int:
 def measure_machine(threads: int = 1) -> MachineRates:
     """Measure the machine's rates, once in a process; it takes less than half a second.
 
-    Parameters
-    ----------
-    threads : int
-        The threads that kernels run on. At least 1.
-
-    Returns
-    -------
-    rates : MachineRates
-        The peak rate is that of NumPy's BLAS over ``BLAS_SHARE``. The bandwidths are those of a
-        copy on one thread times `threads`, which errs on the side of a bound that is too low.
-
-    Raises
-    ------
-    ValueError
-        If `threads` is less than 1.
-    RuntimeError
-        If the threads of NumPy's BLAS cannot be limited.
+    ``threads``: the threads that kernels run on. At least 1. The peak rate is that of NumPy's BLAS
+    over ``BLAS_SHARE``. The bandwidths are those of a copy on one thread times `threads`, which
+    errs on the side of a bound that is too low. Raises ``ValueError`` if `threads` is less than 1.
+    Raises ``RuntimeError`` if the threads of NumPy's BLAS cannot be limited.
     """
     if threads < 1:
         raise ValueError(f"threads is {threads!r}, expected an integer of at least 1")
@@ -196,10 +152,7 @@ def measure_machine(threads: int = 1) -> MachineRates:
 def naive_secs(tasks: Iterable[Any]) -> float:
     """The least seconds that a run of kernels without schedules takes.
 
-    Parameters
-    ----------
-    tasks : Iterable[ExtractedTask]
-        The tasks of the kernels. Those whose work cannot be counted are left out.
+    ``tasks``: the tasks of the kernels. Those whose work cannot be counted are left out.
     """
     total = 0.0
     for task in tasks:

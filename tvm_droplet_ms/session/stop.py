@@ -15,14 +15,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """Whether a run should end: at a deadline, or because it was asked to.
+    """The end of a run: at a deadline, or because it was asked to.
 
-    Parameters
-    ----------
-    deadline : float
-        The moment of ``clock`` to end at, in seconds; infinity for none.
-    clock : Callable[[], float]
-        Counts seconds.
+    ``deadline``: the moment of ``clock`` to end at, in seconds; infinity for none.
     """
 
     def __init__(

@@ -15,23 +15,9 @@ from .errors import ModelError
 def cpu_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target:
     """The CPU target to tune for, with ``num-cores`` set to the number of threads.
 
-    Parameters
-    ----------
-    target : str | Mapping[str, Any] | Target
-        "auto" for this machine's CPU, or a target of kind ``llvm``.
-    threads : int
-        Threads of the runtime.
-
-    Returns
-    -------
-    target : Target
-        The target.
-
-    Raises
-    ------
-    ModelError
-        If TVM does not know the target, it is none of a CPU, or one of another architecture than
-        this machine's.
+    ``target``: "auto" for this machine's CPU, or a target of kind ``llvm``. ``threads``: threads of
+    the runtime. Raises ``ModelError`` if TVM does not know the target, it is none of a CPU, or one
+    of another architecture than this machine's.
     """
     if isinstance(target, str) and target == "auto":
         target = host_target()

@@ -36,10 +36,7 @@ def worker_threads(count: int) -> Iterator[None]:
 def set_own_threads(count: int) -> None:
     """Have this thread run kernels on so many threads.
 
-    Raises
-    ------
-    ModelError
-        If TVM's pool has started with fewer: it never grows.
+    Raises ``ModelError`` if TVM's pool has started with fewer: it never grows.
     """
     set_worker_threads(count)
     big_cores = 1  # mode kBig of src/runtime/threading_backend.cc

@@ -18,24 +18,10 @@ SETTINGS = "settings.json"
 def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threads: int) -> Path:
     """Make the directory, or check that an earlier run had the same target and threads.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str] | None
-        The directory. None for a new temporary one, which is kept.
-    target : Target
-        The target.
-    threads : int
-        Threads of the runtime.
-
-    Returns
-    -------
-    directory : Path
-        The directory, with its settings and TVM's version in ``settings.json``.
-
-    Raises
-    ------
-    ModelError
-        If it was made for another target or number of threads, or is no directory.
+    ``work_dir``: the directory. None for a new temporary one, which is kept. ``threads``: threads
+    of the runtime. Returns the directory, with its settings and TVM's version in ``settings.json``.
+    Raises ``ModelError`` if it was made for another target or number of threads, or is no
+    directory.
     """
     if work_dir is None:
         work_dir = tempfile.mkdtemp(prefix="droplet_tune_")

@@ -26,23 +26,12 @@ def kernel_rows(
 ) -> tuple[KernelRow, ...]:
     """Describe the kernels of a model.
 
-    Parameters
-    ----------
-    kernels : ModelKernels
-        The kernels. Several functions may be one task.
-    kernel_secs : Mapping[str, Sequence[float]]
-        Seconds of each function inside the model, in each run; see ``CompiledModel.kernel_secs``.
-    database : Database
-        The measured records.
-    target : Target
-        The target.
-    rates : MachineRates
-        What the core can do.
+    - Several functions may be one task.
+    - ``kernel_secs``: seconds of each function inside the model, in each run; see
+      ``CompiledModel.kernel_secs``.
+    - ``rates``: what the core can do.
 
-    Returns
-    -------
-    rows : tuple[KernelRow, ...]
-        The kernels with the most seconds first.
+    Returns the kernels with the most seconds first.
     """
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
     trials = count_trials(database, target)
@@ -71,10 +60,7 @@ def kernel_rows(
 def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
     """The schedules that a model's kernels have, as Python that replays, by the kernel's name.
 
-    Parameters
-    ----------
-    kernels : ModelKernels
-        The kernels. Untouched ones are left out, and so are those that are fastest without one.
+    Untouched ones are left out, and so are those that are fastest without one.
     """
     schedules = kernels.schedules()
     found: dict[str, str] = {}
@@ -90,12 +76,7 @@ def task_secs(
 ) -> dict[str, float]:
     """The median seconds of each task in a run of the model, by its name.
 
-    Parameters
-    ----------
-    kernels : ModelKernels
-        The kernels.
-    kernel_secs : Mapping[str, Sequence[float]]
-        See ``kernel_rows``.
+    ``kernel_secs``: see ``kernel_rows``.
     """
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
     found: dict[str, float] = {}
@@ -111,17 +92,8 @@ def secs_by_workload(
 ) -> dict[int, list[float]]:
     """The seconds of each workload inside the model.
 
-    Parameters
-    ----------
-    lowered : IRModule
-        The lowered module.
-    kernel_secs : Mapping[str, Sequence[float]]
-        Seconds of each compiled function in each run.
-
-    Returns
-    -------
-    secs : dict[int, list[float]]
-        By the structural hash of the workload: the seconds of all its functions in each run.
+    ``kernel_secs``: seconds of each compiled function in each run. By the structural hash of the
+    workload: the seconds of all its functions in each run.
     """
     secs: dict[int, list[float]] = {}
     for name, key in workloads_of(lowered, kernel_secs).items():

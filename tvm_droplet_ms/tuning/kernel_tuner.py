@@ -23,13 +23,13 @@ from .budget.priorities import Priorities
 from .budget.tuning_run import TuningRun, tune_tasks_by_clock
 from .budget.whole_batches import in_whole_batches
 from .compile.kernel_objects import KernelObjects
-from .compile.lowering import ModelBuilder, lower
+from .compile.lowering import ModelBuilder
 from .experience.experience import Experience
 from .experience.strategy import model_strategy
 from .measuring.cold_timing import InsideTiming
 from .measuring.kept_arguments import allocate_or_keep
 from .measuring.workers import start_workers
-from .model_kernels import LowerGraph, ModelKernels
+from .model_kernels import ModelKernels
 from .parts import Parts
 from .picks.first_picks import is_tunable
 from .picks.pick_contest import PickContest
@@ -45,47 +45,20 @@ logger = logging.getLogger(__name__)
 class KernelTuner:
     """Picks and measures schedules of kernels, of one model and of its variants.
 
-    Parameters
-    ----------
-    target : Target
-        The target.
-    threads : int
-        Threads of the kernels.
-    directory : Path
-        The work directory.
-    database : Database
-        Measured records of the work directory.
-    parts : Parts
-        Where the time goes.
-    note : Callable[[str], None]
-        Is told what the user should know.
-    seed : int
-        Seed of all random choices.
-    experience : Experience
-        What is known before anything is measured.
-    watch : Watch | None
-        What follows the measurements. None for nothing.
-    lower_graph : Callable[[IRModule, Target], IRModule]
-        Turns the operators of a graph into kernels.
-    picking : Experience | None
-        What first picks know. None for the same.
-    make_strategy : Callable[..., SearchStrategy]
-        Makes the search strategy; called as ``model_strategy``.
-    make_priorities : Callable[..., Priorities]
-        Makes what chooses the task of each batch; called as ``Priorities``.
-    keep_measuring : bool
-        Whether the processes that measure outlast a call of ``tune``: to start them takes seconds,
-        which many short calls would pay again and again.
-
-    Attributes
-    ----------
-    rates : MachineRates
-        The machine's rates.
-    trials : int
-        The schedules that were measured.
-    why_ended : str
-        Why measuring ended: "time", "trials", "interrupt", "patience" or "converged"; empty where
-        nothing was measured.
+    - ``database``: measured records of the work directory.
+    - ``parts``: where the time goes.
+    - ``note``: is told what the user should know.
+    - ``seed``: seed of all random choices.
+    - ``experience``: what is known before anything is measured.
+    - ``watch``: what follows the measurements. None for nothing.
+    - ``make_strategy``: makes the search strategy; called as ``model_strategy``.
+    - ``make_priorities``: makes what chooses the task of each batch; called as ``Priorities``.
+    - ``keep_measuring``: whether the processes that measure outlast a call of ``tune``: to start
+      them takes seconds, which many short calls would pay again and again.
+    - ``rates``: the machine's rates.
+    - ``trials``: the schedules that were measured.
+    - ``why_ended``: why measuring ended: "time", "trials", "interrupt", "patience" or "converged";
+      empty where nothing was measured.
     """
 
     def __init__(
@@ -100,8 +73,6 @@ class KernelTuner:
         experience: Experience,
         *,
         watch: Watch | None = None,
-        lower_graph: LowerGraph = lower,
-        picking: Experience | None = None,
         make_strategy: Callable[..., SearchStrategy] = model_strategy,
         make_priorities: Callable[..., Priorities] = Priorities,
         keep_measuring: bool = False,
@@ -117,8 +88,6 @@ class KernelTuner:
         self._note = note
         self._seed = seed
         self._experience = experience
-        self._lower_graph = lower_graph
-        self._picking = experience if picking is None else picking
         self._make_strategy = make_strategy
         self._make_priorities = make_priorities
         self._keep_measuring = keep_measuring
@@ -153,13 +122,7 @@ class KernelTuner:
     def kernels(self, graph: IRModule) -> ModelKernels:
         """The kernels of a prepared graph."""
         with self._parts("graph"):
-            kernels = ModelKernels(
-                graph,
-                self._target,
-                self.database,
-                self._builder,
-                lower_graph=self._lower_graph,
-            )
+            kernels = ModelKernels(graph, self._target, self.database, self._builder)
             kernels.preferred = kept_choice(self._directory, self.database, self._target)
             return kernels
 
@@ -173,8 +136,8 @@ class KernelTuner:
                 self.rates,
                 self._seed,
                 pace,
-                PickWorkers(self._workers, self._picking.prior),
-                self._picking,
+                PickWorkers(self._workers, self._experience.prior),
+                self._experience,
             )
         for note in kernels.picks.unscheduled_notes():
             self._note(note)
@@ -192,12 +155,12 @@ class KernelTuner:
             contest = PickContest(
                 self._target,
                 self.rates,
-                PickWorkers(self._workers, self._picking.prior),
+                PickWorkers(self._workers, self._experience.prior),
                 self._measure["builder"],
                 self._measure["runner"],
                 PickFile(self._directory),
                 self._seed + 1,  # Other schedules than those that the pick was chosen from.
-                self._picking.known,
+                self._experience.known,
             )
             return contest.run(tasks, kernels.picks, secs, stop, build_secs)
 
@@ -219,20 +182,12 @@ class KernelTuner:
     ) -> None:
         """Measure until the clock runs out.
 
-        Parameters
-        ----------
-        tasks : Sequence[ExtractedTask]
-            Those to measure.
-        kernels : ModelKernels
-            What they belong to: its picks are what they start with.
-        stop : StopRequest
-            When to end.
-        trials : int | None
-            The most schedules to measure; None for no limit.
-        batch : int | None
-            The most trials of a batch; None for ``batch_size`` of the time that is left.
-        each : int | None
-            The most trials of a task; None for no limit.
+        - ``tasks``: those to measure.
+        - ``kernels``: what they belong to: its picks are what they start with.
+        - ``stop``: when to end.
+        - ``trials``: the most schedules to measure; None for no limit.
+        - ``batch``: the most trials of a batch; None for ``batch_size`` of the time that is left.
+        - ``each``: the most trials of a task; None for no limit.
         """
         know_records(self.watch, tasks, self.database, self._target)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
@@ -240,12 +195,7 @@ class KernelTuner:
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior(self._experience.prior, self._target)
         strategy = self._make_strategy(
-            tasks,
-            self.database,
-            self._target,
-            kernels.picks,
-            self._experience.known,
-            prior=prior,
+            tasks, self.database, self._target, kernels.picks, self._experience.known, prior=prior
         )
         self._start_measuring()
         self._timing.set_tasks([task.dispatched[0] for task in tasks])

@@ -37,34 +37,18 @@ LowerGraph = Callable[[IRModule, Target], IRModule]
 class ModelKernels:
     """The kernels of a model.
 
-    Parameters
-    ----------
-    graph : IRModule
-        The prepared graph.
-    target : Target
-        The target.
-    database : Database
-        Measured records, which are looked up whenever something is compiled.
-    builder : ModelBuilder | None
-        Compiles the model, and keeps what it compiled. None for one that works in this process.
-    lower_graph : Callable[[IRModule, Target], IRModule]
-        Turns the graph's operators into kernels.
-
-    Attributes
-    ----------
-    lowered : IRModule
-        The graph's operators as kernels.
-    tasks : list[ExtractedTask]
-        The different ones.
-    picks : FirstPicks
-        Schedules before anything is measured; empty before ``pick``.
-    untouched : set[str]
-        Names of tasks that are not scheduled, because their schedules gave other outputs.
-    preferred : dict[int, TuningRecord]
-        By the structural hash of the workload: a measured schedule to take instead of the best one,
-        for as long as it is about as fast.
-    chosen : dict[int, TuningRecord]
-        The same, whatever is measured.
+    - ``database``: measured records, which are looked up whenever something is compiled.
+    - ``builder``: compiles the model, and keeps what it compiled. None for one that works in this
+      process.
+    - ``lower_graph``: turns the graph's operators into kernels.
+    - ``lowered``: the graph's operators as kernels.
+    - ``tasks``: the different ones.
+    - ``picks``: schedules before anything is measured; empty before ``pick``.
+    - ``untouched``: names of tasks that are not scheduled, because their schedules gave other
+      outputs.
+    - ``preferred``: by the structural hash of the workload: a measured schedule to take instead of
+      the best one, for as long as it is about as fast.
+    - ``chosen``: the same, whatever is measured.
     """
 
     def __init__(

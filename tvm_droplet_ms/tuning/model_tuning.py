@@ -3,7 +3,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
@@ -56,32 +56,13 @@ def graph_passes() -> list[NamedPass]:
 class ModelTuning:
     """One run of ``tune``.
 
-    Parameters
-    ----------
-    imported : ImportedModel
-        The model.
-    target : Target
-        The target.
-    threads : int
-        Threads of the runtime.
-    directory : Path
-        The work directory.
-    check : OutputCheck
-        What the outputs are compared with.
-    exact : bool
-        Whether Winograd's algorithm is not to be used.
-    parts : Parts
-        Where the time goes.
-    seed : int
-        Seed of all random choices.
-    experience : Experience | None
-        What is known before anything is measured. None for what the package ships.
-    watch : Watch | None
-        What follows the measurements. None for nothing.
-    passes : Sequence[tuple[str, Pass]] | None
-        What prepares the graph; None for ``graph_passes()``.
-    make_tuner : Callable[..., KernelTuner]
-        Makes what tunes the kernels; called as ``KernelTuner``.
+    - ``threads``: threads of the runtime.
+    - ``check``: what the outputs are compared with.
+    - ``exact``: whether Winograd's algorithm is not to be used.
+    - ``parts``: where the time goes.
+    - ``seed``: seed of all random choices.
+    - ``experience``: what is known before anything is measured. None for what the package ships.
+    - ``watch``: what follows the measurements. None for nothing.
     """
 
     def __init__(
@@ -97,8 +78,6 @@ class ModelTuning:
         experience: Experience | None = None,
         *,
         watch: Watch | None = None,
-        passes: Sequence[NamedPass] | None = None,
-        make_tuner: Callable[..., KernelTuner] = KernelTuner,
     ) -> None:
         self._imported = imported
         self._target = target
@@ -107,7 +86,6 @@ class ModelTuning:
         self._check = check
         self._exact = exact
         self._parts = parts
-        self._seed = seed
         self._notes: list[str] = []
         register_schedule_rules()
         for name in mend_torn_end(directory):
@@ -115,7 +93,7 @@ class ModelTuning:
                 f"the last line of {name} was torn, as a killed run leaves it, and is cut off"
             )
         self._database = open_database(directory)
-        self._tuner = make_tuner(
+        self._tuner = KernelTuner(
             target,
             threads,
             directory,
@@ -126,33 +104,17 @@ class ModelTuning:
             experience or Experience(),
             watch=watch,
         )
-        steps = graph_passes() if passes is None else passes
         self._agreement = Agreement(
-            imported.mod, steps, check, parts, self._note, locate=imported.locate
+            imported.mod, graph_passes(), check, parts, self._note, locate=imported.locate
         )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
 
-        Parameters
-        ----------
-        stop : StopRequest
-            When to end.
-        trials : int | None
-            The most schedules to measure; None for no limit.
-
-        Returns
-        -------
-        result : TuneResult
-            The tuned model.
-
-        Raises
-        ------
-        ModelError
-            If the time is too short for a first executable, or TVM's import computes something else
-            than the reference.
-        RuntimeError
-            If the executable computes something else after it was written.
+        ``stop``: when to end. ``trials``: the most schedules to measure; None for no limit. Returns
+        the tuned model. Raises ``ModelError`` if the time is too short for a first executable, or
+        TVM's import computes something else than the reference. Raises ``RuntimeError`` if the
+        executable computes something else after it was written.
         """
         try:
             return self._run(stop, trials)

@@ -56,13 +56,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Latency:
-    """Times of a whole model.
-
-    Parameters
-    ----------
-    secs : tuple[float, ...]
-        Seconds of single runs.
-    """
+    """Times of a whole model. ``secs``: seconds of single runs."""
 
     secs: tuple[float, ...]
 
@@ -148,20 +142,9 @@ class TuneResult:
     def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | Arrays:
         """Run the model.
 
-        Parameters
-        ----------
-        *arrays, **named : np.ndarray
-            The inputs by position or by name.
-
-        Returns
-        -------
-        output : np.ndarray | list[np.ndarray]
-            The output; a list where there are several.
-
-        Raises
-        ------
-        ModelError
-            If an input is missing, unknown, or of another shape.
+        ``*arrays``, ``**named``: the inputs by position or by name. Returns the output; a list
+        where there are several. Raises ``ModelError`` if an input is missing, unknown, or of
+        another shape.
         """
         outputs = self.compiled(self._in_order(arrays, named))
         return outputs[0] if len(outputs) == 1 else outputs

@@ -13,17 +13,7 @@ MOST_ROWS = 12
 def summary(result: TuneResult, beside: Mapping[str, Latency] | None = None) -> str:
     """Describe a result for a person.
 
-    Parameters
-    ----------
-    result : TuneResult
-        The result.
-    beside : Mapping[str, Latency] | None
-        What ``TuneResult.beside_reference`` returns.
-
-    Returns
-    -------
-    text : str
-        Lines without a final newline.
+    ``beside``: what ``TuneResult.beside_reference`` returns. Returns lines without a final newline.
     """
     reference = result.check.reference.name
     lines = [

@@ -21,10 +21,7 @@ from .schedules.application import best_records, count_trials
 class Patience:
     """Counts the trials since a kernel gained. It is fed as a display is.
 
-    Parameters
-    ----------
-    patience : int | None
-        Trials without a gain of any kernel after which it is spent; None for never.
+    ``patience``: trials without a gain of any kernel after which it is spent; None for never.
     """
 
     def __init__(self, patience: int | None) -> None:
@@ -52,16 +49,10 @@ class Patience:
 class Watch:
     """The followers of the measurements of a run of ``tune``.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str] | None
-        Where the events go; None for nowhere.
-    callbacks : Sequence[MeasureCallback]
-        Told each batch, after TVM's own.
-    progress : Callable[[str], None] | "auto" | None
-        See ``tune``.
-    patience : int | None
-        Trials without a gain of any kernel after which to end.
+    - ``work_dir``: where the events go; None for nowhere.
+    - ``callbacks``: told each batch, after TVM's own.
+    - ``progress`` (Callable[[str], None] | "auto" | None): see ``tune``.
+    - ``patience``: trials without a gain of any kernel after which to end.
     """
 
     def __init__(

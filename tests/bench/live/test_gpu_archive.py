@@ -57,4 +57,4 @@ def test_the_convolution_by_numpy():
         np.testing.assert_allclose(output[0, y, x], total, atol=1e-5)
     off = output.copy()
     off[0, 5, 5, 5] += 0.01 * np.abs(output).max()
-    assert error_of("conv2d", off, output) == pytest.approx(0.01, rel=1e-3)
+    assert error_of(off, output) == pytest.approx(0.01, rel=1e-3)

@@ -36,7 +36,7 @@ def test_best_trial_looks_at_the_first_trials_only():
 
 def test_trial_survives_json():
     for trial in (Trial(None, 1.0, "it crashed"), Trial(0.5, 2.0, None, [["a"], []])):
-        assert Trial(**trial.as_json()) == trial
+        assert Trial(**vars(trial)) == trial
 
 
 def test_interval_draws_layers_and_then_seeds():

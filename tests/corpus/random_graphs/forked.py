@@ -33,22 +33,13 @@ def run_forked(
 
     This process must not have run a kernel: threads do not survive a fork.
 
-    Parameters
-    ----------
-    jobs : Iterable[Job]
-        The jobs; taken as processes become free.
-    processes : int
-        How many at a time.
-    timeout_s : float
-        Seconds after which one is ended.
-    niceness : int
-        Added to that of the processes.
+    - ``jobs``: the jobs; taken as processes become free.
+    - ``processes``: how many at a time.
+    - ``timeout_s``: seconds after which one is ended.
+    - ``niceness``: added to that of the processes.
 
-    Yields
-    ------
-    key, row : tuple[Any, dict[str, Any]]
-        What a job returned. Of one that was ended, or ended otherwise, ``{"status": "timeout"}``
-        or ``{"status": "crash", "why": ...}``.
+    Yields what a job returned. Of one that was ended, or ended otherwise, ``{"status": "timeout"}``
+    or ``{"status": "crash", "why": ...}``.
     """
     waiting = iter(jobs)
     children: list[_Child] = []

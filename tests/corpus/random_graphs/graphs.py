@@ -26,15 +26,7 @@ _TRIES = 60
 def make_model(chooser: Chooser) -> onnx.ModelProto:
     """Make a graph of ``FEWEST`` to about ``MOST`` nodes.
 
-    Parameters
-    ----------
-    chooser : Chooser
-        Makes all choices.
-
-    Returns
-    -------
-    model : onnx.ModelProto
-        In float32, with static shapes.
+    ``chooser``: makes all choices. In float32, with static shapes.
     """
     make = GraphMaker(chooser)
     for _ in range(make.integer(1, 2)):

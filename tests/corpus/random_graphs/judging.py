@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two sets of outputs are one but for rounding, with a run in float64 as the judge.
+"""A comparison of two sets of outputs but for rounding, with a run in float64 as the judge.
 
 Independent of the package's own check, which is among what is tested.
 """
@@ -17,16 +17,16 @@ from onnx.reference import ReferenceEvaluator
 Arrays = list[np.ndarray[Any, Any]]
 
 CLOSE = 2e-5
-"""What may differ at once, relative to the largest element of the row along any axis: some dozens
-of roundings of float32."""
+"""The difference that may be at once, relative to the largest element of the row along any axis:
+some dozens of roundings of float32."""
 
 WORSE = 32.0
-"""How many times as far from the float64 run as ONNX Runtime the outputs may be, plus ``FINE``."""
+"""The most that outputs may be off the float64 run, in times of ONNX Runtime's, plus ``FINE``."""
 
 FINE = 1e-5
 
 DOUBTFUL = 1e-3
-"""What may differ where nothing can judge it."""
+"""The difference that may be where nothing can judge it."""
 
 
 def differences(outputs: Arrays, expected: Arrays) -> list[float]:
@@ -60,21 +60,11 @@ def _scale(wanted: Any) -> Any:
 
 
 def is_right(outputs: Arrays, expected: Arrays, model: Any, inputs: Sequence[Any]) -> bool:
-    """Whether outputs are right.
+    """The verdict on outputs.
 
-    Parameters
-    ----------
-    outputs, expected : list[np.ndarray]
-        Those of the model under test, and those of ONNX Runtime.
-    model : onnx.ModelProto
-        The model, to be run in float64 where they are not close.
-    inputs : Sequence[np.ndarray]
-        Its inputs.
-
-    Returns
-    -------
-    is_right : bool
-        True where they are close, or about as far from the float64 run as ONNX Runtime's.
+    ``outputs``, ``expected``: those of the model under test, and those of ONNX Runtime. ``model``:
+    the model, to be run in float64 where they are not close. True where they are close, or about as
+    far from the float64 run as ONNX Runtime's.
     """
     if len(outputs) != len(expected):
         return False

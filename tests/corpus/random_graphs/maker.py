@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What random graphs are made of: choices, values and nodes."""
+"""The parts of random graphs: choices, values and nodes."""
 
 from __future__ import annotations
 
@@ -53,10 +53,8 @@ class Value(NamedTuple):
 class GraphMaker:
     """A graph that grows.
 
-    Parameters
-    ----------
-    chooser : Chooser
-        Makes all choices. What is not drawn from it (the weights) follows from a seed that is.
+    ``chooser``: makes all choices. What is not drawn from it (the weights) follows from a seed that
+    is.
     """
 
     def __init__(self, chooser: Chooser) -> None:

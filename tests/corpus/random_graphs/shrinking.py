@@ -14,19 +14,8 @@ def shrink(
 ) -> onnx.ModelProto:
     """Drop nodes while a graph fails.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        A failing graph, with the shapes of its values.
-    fails : Callable[[onnx.ModelProto], bool]
-        Whether a graph fails in the same way.
-    most : int
-        The most graphs to try.
-
-    Returns
-    -------
-    model : onnx.ModelProto
-        One that fails; smaller if any was.
+    ``model``: a failing graph, with the shapes of its values. ``fails``: whether a graph fails in
+    the same way. ``most``: the most graphs to try. Returns one that fails; smaller if any was.
     """
     changed = True
     while changed and most > 0:

@@ -44,15 +44,11 @@ SPACE = "post-order-apply"
 
 @dataclass
 class Row:
-    """What became of a graph.
+    """The outcome of a graph.
 
-    Attributes
-    ----------
-    status : str
-        "right", "wrong", "refused" (in a sentence), "error" (of any other kind), "naive" where a
-        kernel has no valid schedule; by who ran it, "crash" or "timeout".
-    why : str
-        A sentence; empty for "right".
+    ``status``: "right", "wrong", "refused" (in a sentence), "error" (of any other kind), "naive"
+    where a kernel has no valid schedule; by who ran it, "crash" or "timeout". ``why``: a sentence;
+    empty for "right".
     """
 
     seed: int
@@ -86,20 +82,9 @@ def warm_up() -> None:
 def run_model(model: onnx.ModelProto, seed: int, diagnose: bool = False) -> Row:
     """Run one graph.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The graph.
-    seed : int
-        Seed of the schedules and of the inputs. A kernel's schedule depends on the kernel and the
-        seed alone, so that a smaller graph keeps those of its kernels.
-    diagnose : bool
-        Whether to find out which step makes a wrong output.
-
-    Returns
-    -------
-    row : Row
-        What became of it. A crash ends this process.
+    ``seed``: seed of the schedules and of the inputs. A kernel's schedule depends on the kernel and
+    the seed alone, so that a smaller graph keeps those of its kernels. ``diagnose``: whether to
+    find out which step makes a wrong output. Returns what became of it. A crash ends this process.
     """
     row = Row(seed, operators=[node.op_type for node in model.graph.node])
     start = time.perf_counter()
@@ -117,7 +102,7 @@ def run_model(model: onnx.ModelProto, seed: int, diagnose: bool = False) -> Row:
 
 
 def _place(error: BaseException) -> str:
-    """Where an error comes from: the last frame of the package."""
+    """The origin of an error: the last frame of the package."""
     place, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -201,7 +186,7 @@ def _culprit(
     inputs: Sequence[Any],
     expected: Arrays,
 ) -> str:
-    """Which step makes the outputs wrong: the import, the passes, or the schedule of a kernel."""
+    """The step that makes the outputs wrong: the import, the passes, or a kernel's schedule."""
 
     def agrees(run: Any) -> bool:
         return is_right(run(inputs), expected, model, inputs)

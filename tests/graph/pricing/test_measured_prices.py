@@ -291,7 +291,7 @@ def test_what_was_not_timed_is_expected_to_take_what_its_kind_does():
 
 
 def test_a_kind_that_is_slow_is_not_timed_to_the_end():
-    """Where NCHW takes ten times its roofline, some kernels of it show it: the same plan is found.
+    """Some kernels show that NCHW takes ten times its roofline: the same plan is found.
 
     That no other is cheaper takes the time of all of them.
     """

@@ -11,6 +11,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
 from tvm_droplet_ms.graph.equality.language import Tensor, operator
+from tvm_droplet_ms.graph.pricing import workbench
 from tvm_droplet_ms.graph.pricing.deciding_kernels import FIRST_TRIALS as TRIALS
 from tvm_droplet_ms.graph.pricing.equal_trials import InTurns
 from tvm_droplet_ms.graph.pricing.kernel_module import kernel_module, workloads_of
@@ -94,12 +95,13 @@ made = []
 
 
 @pytest.fixture
-def bench(tmp_path):
+def bench(tmp_path, monkeypatch):
     """Opens the directory anew with each call, as another process would."""
     notes = []
+    monkeypatch.setattr(workbench, "KernelTuner", FakeTuner)
 
     def open_bench(target=TARGET):
-        opened = Workbench(tmp_path, target, 1, notes.append, 0, make_tuner=FakeTuner)
+        opened = Workbench(tmp_path, target, 1, notes.append, 0)
         return opened, made[-1], notes
 
     return open_bench
@@ -117,10 +119,7 @@ def test_a_price_is_the_best_of_equal_trials_and_is_kept(bench):
     assert first.trials == 2 * TRIALS
 
     second, tuner, _ = bench()
-    assert timed(second, [SOFTMAX, kernels[0]]) == {
-        kernels[0]: 3e-3,
-        SOFTMAX: 1e-3,
-    }
+    assert timed(second, [SOFTMAX, kernels[0]]) == {kernels[0]: 3e-3, SOFTMAX: 1e-3}
     assert second.trials == 0 and not tuner.tuned
 
     # What is new is timed, and only that.
@@ -207,10 +206,7 @@ def test_trials_that_an_interrupt_cut_off_are_made_up_for(bench):
 def test_the_roofline_stays_where_nothing_can_be_scheduled(bench):
     first, tuner, notes = bench()
     tuner.unscheduled = ("softmax",)
-    assert timed(first, [SOFTMAX, TRANSPOSE]) == {
-        SOFTMAX: None,
-        TRANSPOSE: 1e-3,
-    }
+    assert timed(first, [SOFTMAX, TRANSPOSE]) == {SOFTMAX: None, TRANSPOSE: 1e-3}
     assert any("softmax of 4x8 has no schedule" in note for note in notes)
     second, tuner, _ = bench()
     assert timed(second, [SOFTMAX]) == {SOFTMAX: None}

@@ -84,7 +84,7 @@ def is_legal(graph, term):
 
 
 def is_empty(graph):
-    """Whether a tensor has no elements, which TVM's kernels refuse."""
+    """True of a tensor without elements, which TVM's kernels refuse."""
     types = [graph.facts(number).type for number, _ in graph.classes()]
     return any(0 in getattr(type_, "shape", ()) for type_ in types)
 

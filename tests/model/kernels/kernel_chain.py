@@ -23,7 +23,7 @@ TARGET = Target({"kind": "llvm", "num-cores": 1})
 
 
 class Run(NamedTuple):
-    """What the steps made."""
+    """The outcome of the steps."""
 
     outputs: list[np.ndarray]
     kernels: list[str]

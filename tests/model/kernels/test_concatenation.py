@@ -88,11 +88,7 @@ def test_no_vector_reaches_into_two_parts():
 
 @pytest.mark.parametrize(
     "shapes, axis",
-    [
-        ([(1, 16, 3, 3), (1, 16, 3, 3)], 1),
-        ([(1, 3, 3, 12), (1, 3, 3, 16)], 3),
-        ([(16,), (8,)], 0),
-    ],
+    [([(1, 16, 3, 3), (1, 16, 3, 3)], 1), ([(1, 3, 3, 12), (1, 3, 3, 16)], 3), ([(16,), (8,)], 0)],
     ids=["another axis", "no common vector", "one axis"],
 )
 def test_other_concatenations_are_legalised_as_tvm_does(shapes, axis):

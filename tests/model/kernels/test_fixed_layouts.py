@@ -135,7 +135,7 @@ def turned(emit, x):
 
 
 def wrong_schedules(function, arrays, expected, draws=24):
-    """How many random schedules of a kernel, by their postprocessors, are wrong."""
+    """The number of a kernel's random schedules that are wrong, by their postprocessors."""
     mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     with fast_tune_contexts():
         context = TuneContext(mod, target=TARGET, space_generator="post-order-apply", rand_state=1)

@@ -46,12 +46,7 @@ def tuned(mod, x):
 
 @pytest.mark.parametrize(
     ("shuffle", "groups", "options"),
-    [
-        (4, 4, {}),
-        (3, 2, {}),
-        (2, 4, {"strides": (2, 2)}),
-        (4, 2, {"padding": (1, 0, 1, 2)}),
-    ],
+    [(4, 4, {}), (3, 2, {}), (2, 4, {"strides": (2, 2)}), (4, 2, {"padding": (1, 0, 1, 2)})],
 )
 def test_the_kernel_computes_what_numpy_does(shuffle, groups, options):
     mod = network(shuffle, groups, **options)

@@ -98,8 +98,7 @@ def random_layer(size, in_channels=8, out_channels=16, seed=0):
 
 
 @pytest.mark.parametrize(
-    "size, padding",
-    [((8, 8), (1, 1, 1, 1)), ((7, 10), (0, 0, 0, 0)), ((5, 6), (0, 1, 2, 0))],
+    "size, padding", [((8, 8), (1, 1, 1, 1)), ((7, 10), (0, 0, 0, 0)), ((5, 6), (0, 1, 2, 0))]
 )
 @pytest.mark.parametrize("tile", POINTS)
 def test_a_tuned_winograd_convolution_is_the_direct_one(tile, size, padding):
@@ -191,11 +190,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_convolutions_are_left(name):
-    shapes = {
-        "groups": (3, 3, 4, 8),
-        "NCHW": (8, 8, 3, 3),
-        "another kernel layout": (8, 3, 3, 8),
-    }
+    shapes = {"groups": (3, 3, 4, 8), "NCHW": (8, 8, 3, 3), "another kernel layout": (8, 3, 3, 8)}
     weights = np.ones(shapes.get(name, (3, 3, 8, 8)), "float32")
     mod = convolution((1, 8, 8, 8), weights, **OTHERS[name])
     replaced = WinogradConvolutions(lambda shape: pytest.fail(f"asked for {shape}"))(mod)

@@ -144,11 +144,7 @@ def padded(
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"pads": [1, 1, 0, 0], "strides": [2, 1]},
-        {"auto_pad": "VALID", "dilations": [2, 1]},
-    ],
+    [{}, {"pads": [1, 1, 0, 0], "strides": [2, 1]}, {"auto_pad": "VALID", "dilations": [2, 1]}],
 )
 def test_pad_goes_into_the_convolution(options):
     model = padded(node("Conv", "p w", **options), **CONV)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run believes, on made-up values."""
+"""The beliefs of a run, on made-up values."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the explorer takes of what evolution proposes: by rank, and a share at random."""
+"""The explorer takes evolution's proposals by rank, and a share at random."""
 
 import random
 from collections import Counter

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.search_strategy import RandomExplorer
-from tvm_droplet_ms.search_strategy.explorers.random_sampling import (
-    best_and_others,
-)
+from tvm_droplet_ms.search_strategy.explorers.random_sampling import best_and_others
 
 SCORES = np.array([0.1, 0.9, 0.5, 0.7, 0.2])
 

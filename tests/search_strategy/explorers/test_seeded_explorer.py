@@ -24,10 +24,7 @@ from tvm_droplet_ms.search_strategy.explorers import (
 from tvm_droplet_ms.search_strategy.explorers.seeded import is_point_of
 from tvm_droplet_ms.search_strategy.history import History
 
-SEEDS = [
-    (0, (4, 2, 2, 2, 1, 4, 4, 2, 8, 4)),
-    (0, (1, 1, 1, 32, 32, 1, 1, 1, 32, 1)),
-]
+SEEDS = [(0, (4, 2, 2, 2, 1, 4, 4, 2, 8, 4)), (0, (1, 1, 1, 32, 32, 1, 1, 1, 32, 1))]
 
 
 def search_context(space=tile_all, mod=None):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 import pytest
+from real_spaces import two_stages
 
 import tvm
 from tvm import te
@@ -20,15 +21,7 @@ EXTENTS = (257, 1, 1470, 8)
 MAX_INNERMOST = 16
 
 
-def module(*extents):
-    """``B = A * 2; C = B + 1``."""
-    a = te.placeholder(extents, name="A")
-    b = te.compute(extents, lambda *i: a(*i) * 2.0, name="B")
-    c = te.compute(extents, lambda *i: b(*i) + 1.0, name="C")
-    return tvm.IRModule({"main": create_prim_func([a, c])})
-
-
-MODULE = module(*EXTENTS)
+MODULE = two_stages(*EXTENTS)
 
 
 def schedule(seed, tile_length=3, parallel=16, candidates=(4, 1, 16)):
@@ -176,7 +169,7 @@ def test_traces_that_tile_different_loops_have_different_sketches():
     """MetaSchedule has such sketches: they fuse a consumer at different levels."""
 
     def split(which):
-        sch = Schedule(module(8, 8), seed=1, debug_mask="none")
+        sch = Schedule(two_stages(8, 8), seed=1, debug_mask="none")
         loop = sch.get_loops(sch.get_sblock("C"))[which]
         sch.split(loop, sch.sample_perfect_tile(loop, 2, 8, decision=[2, 4]))
         return Sketch.from_trace(sch.trace)

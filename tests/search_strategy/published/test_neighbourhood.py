@@ -42,7 +42,7 @@ def factorisations(extent, length):
 
 
 def one_prime_moved(before, after):
-    """Whether two tiles differ by one prime that left one position for another."""
+    """True of two tiles that differ by one prime, which left one position for another."""
     changed = [place for place in range(len(before)) if before[place] != after[place]]
     if len(changed) != 2:
         return False

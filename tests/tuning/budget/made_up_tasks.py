@@ -22,11 +22,8 @@ def make_tasks(
 ) -> list[MadeUpTask]:
     """Tasks as those of a vision model: few are heavy, and those come near their roofline.
 
-    Parameters
-    ----------
-    kind : str
-        How a task gets faster: "slowing", by rarer and rarer steps; "steady", by a like share of
-        what is left with every batch; "sudden", by a few large steps at any time.
+    ``kind``: how a task gets faster: "slowing", by rarer and rarer steps; "steady", by a like share
+    of what is left with every batch; "sudden", by a few large steps at any time.
     """
     rng = random.Random(f"{seed} {kind}")
     tasks = []

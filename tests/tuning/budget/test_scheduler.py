@@ -5,6 +5,7 @@ import math
 from tempfile import mkdtemp
 
 import pytest
+from conformance.driving import MadeUpFuture
 from tvm_ffi import structural_hash
 
 import tvm
@@ -55,19 +56,6 @@ class MadeUpBuilder(ms.builder.PyBuilder):
             )
             for build_input in build_inputs
         ]
-
-
-@derived_object
-class MadeUpFuture(ms.runner.PyRunnerFuture):
-    def __init__(self, secs):
-        super().__init__()
-        self.secs = secs
-
-    def done(self):
-        return True
-
-    def result(self):
-        return ms.runner.RunnerResult(self.secs, None)
 
 
 @derived_object

@@ -46,14 +46,7 @@ def scaled(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):
 class MadeUpKernels:
     """Kernels of which a wrong schedule adds to the outputs. It counts what is compiled.
 
-    Parameters
-    ----------
-    count : int
-        The number of kernels.
-    wrong : dict[int, float]
-        What the schedule of a kernel adds.
-    error : float
-        What they are off by without any schedule.
+    ``count``: the number of kernels. ``error``: what they are off by without any schedule.
     """
 
     def __init__(self, count, wrong=(), error=0.0, import_error=0.0, tag=0):
@@ -179,7 +172,7 @@ def adding(name, error):
 
 class TestPasses:
     def agreement(self, passes, **errors):
-        """What it hands over, and its notes. Passes that are applied add to the kernels' error."""
+        """The model that it hands over, and its notes. Applied passes add to the kernels' error."""
         mod, notes = IRModule({}).with_attr("error", 0.0), []
         made = Agreement(mod, passes, check(), Parts(), notes.append)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes the outputs is found by halves, and under a clock."""
+"""The culprits that change the outputs are found by halves, and under a clock."""
 
 import itertools
 import math

@@ -97,7 +97,7 @@ class TestJudgement:
     long = np.random.default_rng(0).random((16, 1 << 14)).astype("float32")
 
     def ask(self, mod, right, found, stop=None, inputs=(x,)):
-        """What the check says after the question, where it refused before."""
+        """The check's verdict after the question, where it refused before."""
         check = OutputCheck(Reference("NumPy", lambda arrays: [right]), (inputs,), ([right],), 1e-4)
         assert not check.agrees(lambda _: [found])
         kernels = ModelKernels(mod, TARGET, MemoryDatabase())

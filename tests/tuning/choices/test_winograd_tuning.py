@@ -42,7 +42,7 @@ def convolved(image, weights):
 
 
 def has_winograd(result, image):
-    """Whether the executable runs a Winograd kernel; the rows of the kernels must agree."""
+    """True if the executable runs a Winograd kernel; the rows of the kernels must agree."""
     run = any("winograd" in name for name in result.compiled.kernel_secs([image], runs=1))
     listed = any("winograd" in row.name for row in result.kernels)
     assert run == listed

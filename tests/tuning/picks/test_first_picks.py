@@ -5,6 +5,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
+from conformance.workloads import RejectAll
 from tvm_ffi import structural_hash
 
 import tvm
@@ -143,7 +144,7 @@ def test_pick_is_best_predicted_of_distinct_samples(tasks):
 
 
 def is_vectorized(schedule, name):
-    """Whether a loop around a block is vectorized; False without that block."""
+    """True if a loop around a block is vectorized; False without that block."""
     try:
         block = schedule.get_sblock(name)
     except Exception:
@@ -166,9 +167,7 @@ def test_a_reduction_over_outer_axes_is_vectorized():
     data = te.placeholder((1, 20, 20, 96), name="data")
     rows, columns = te.reduce_axis((0, 20), name="rows"), te.reduce_axis((0, 20), name="columns")
     total = te.compute(
-        (1, 96),
-        lambda n, c: te.sum(data[n, rows, columns, c], axis=[rows, columns]),
-        name="total",
+        (1, 96), lambda n, c: te.sum(data[n, rows, columns, c], axis=[rows, columns]), name="total"
     )
     mod = tvm.IRModule({"main": te.create_prim_func([data, total])})
     task = ms.ExtractedTask("mean", mod, TARGET, [mod], 1)
@@ -274,18 +273,6 @@ def test_trace_that_no_longer_replays_is_made_anew(tmp_path):
     assert len(file.read()) == 1
     assert len(pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)) == 1
     assert model.asked == 14
-
-
-@derived_object
-class RejectAll(ms.postproc.PyPostproc):
-    def _initialize_with_tune_context(self, context):
-        pass
-
-    def apply(self, sch):
-        return False
-
-    def clone(self):
-        return RejectAll()
 
 
 def test_task_without_a_valid_schedule_is_named_and_left():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many schedules are sampled of each kernel, on made-up machines."""
+"""The number of schedules sampled of each kernel, on made-up machines."""
 
 import pytest
 

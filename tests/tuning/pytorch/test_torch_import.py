@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How modules and exported programs are taken: inputs, outputs, types, extents, caches."""
+"""Modules and exported programs are taken: inputs, outputs, types, extents, caches."""
 
 import copy
 

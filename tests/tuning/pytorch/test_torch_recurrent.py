@@ -16,8 +16,7 @@ def kernels(imported):
 
 
 @pytest.mark.parametrize(
-    "layer, both, batch_first",
-    [(nn.LSTM, True, True), (nn.GRU, False, False)],
+    "layer, both, batch_first", [(nn.LSTM, True, True), (nn.GRU, False, False)]
 )
 def test_two_layers(layer, both, batch_first):
     module = layer(5, 7, 2, bidirectional=both, batch_first=batch_first)

@@ -41,44 +41,21 @@ def run_compare(
     one with more spaces, strategies or seeds adds to the results. Results belong to the code that
     made them (``source_digest``): those of other code are kept, and not used.
 
-    Parameters
-    ----------
-    space_files : Sequence[Path]
-        The spaces.
-    strategies : Sequence[str]
-        Names of strategies; empty for all of ``strategies.STRATEGIES``.
-    directory : Path
-        Directory of the results: a file for each run, and ``tables.md``.
-    trials : int
-        The measurements of each run.
-    seeds : int
-        The runs of each strategy on each space; their seeds count from 0.
-    noisy : bool
-        True if a measurement is one of the recorded times rather than their median.
-    num_trials_per_iter : int
-        The most measurements of one batch; TVM's own default.
-    workers : int | None
-        The number of processes; None for as many as CPUs are available.
-    timeout_secs : float
-        Time limit of one run, in seconds.
-    samples : Sequence[Path]
-        Spaces and samples to train the priors on, besides the spaces of the comparison. The prior
-        of a run is trained on all of them but the run's own workload.
-    run : Run
-        Runs a strategy on a space.
-    stream : TextIO | None
-        Stream to print to; None for the standard output.
+    - ``strategies``: names of strategies; empty for all of ``strategies.STRATEGIES``.
+    - ``directory``: directory of the results: a file for each run, and ``tables.md``.
+    - ``trials``: the measurements of each run.
+    - ``seeds``: the runs of each strategy on each space; their seeds count from 0.
+    - ``noisy``: True if a measurement is one of the recorded times rather than their median.
+    - ``num_trials_per_iter``: the most measurements of one batch; TVM's own default.
+    - ``workers``: the number of processes; None for as many as CPUs are available.
+    - ``timeout_secs``: time limit of one run, in seconds.
+    - ``samples``: spaces and samples to train the priors on, besides the spaces of the comparison.
+      The prior of a run is trained on all of them but the run's own workload.
+    - ``stream``: stream to print to; None for the standard output.
 
-    Returns
-    -------
-    status : int
-        0; 1 if a run failed; 130 after an interruption.
-
-    Raises
-    ------
-    CompareError
-        If a file is no space, a strategy has no such name, the directory holds results of other
-        settings, or a number is out of its range.
+    Returns 0; 1 if a run failed; 130 after an interruption. Raises ``CompareError`` if a file is no
+    space, a strategy has no such name, the directory holds results of other settings, or a number
+    is out of its range.
     """
     out = stream or sys.stdout
     names = list(dict.fromkeys(strategies or STRATEGIES))

@@ -18,28 +18,22 @@ from ..definitions import definition_of
 from ..space import Space
 from ..table import ReplayTable
 from .results import CompareError, RunResult, RunSettings, file_digest
-from .strategies import Learned, make_search
+from .strategies import Learned, find_experiment
 
 
 def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> RunResult:
     """Run a strategy on a space, in this process.
 
-    Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts
-    from NumPy's.
-
-    Raises
-    ------
-    CompareError
-        If the file is not the one that the settings were made for, or nothing was measured.
-    Exception
-        Whatever the strategy, the space or TVM raises.
+    Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts from
+    NumPy's. Raises ``CompareError`` if the file is not the one that the settings were made for, or
+    nothing was measured. Raises ``Exception``: whatever the strategy, the space or TVM raises.
     """
     if file_digest(space_file) != settings.space_digest:
         raise CompareError(f"{space_file} has changed since the comparison began; start it again")
     fast_start()
     table = ReplayTable(load_space(space_file), noisy=settings.noisy, seed=settings.seed)
     definition = definition_of(table.space)
-    strategy, cost_model = make_search(settings.strategy, settings.trials, learned)
+    strategy, cost_model = find_experiment(settings.strategy).make(learned, settings.trials)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     with tempfile.TemporaryDirectory() as work_dir, threadpoolctl.threadpool_limits(1), quiet_tvm():

@@ -23,28 +23,15 @@ class CompareError(Exception):
 class RunSettings:
     """Settings that determine a run.
 
-    Parameters
-    ----------
-    space : str
-        The name of the space.
-    space_digest : str
-        The SHA-256 of its file.
-    strategy : str
-        One of ``strategies.STRATEGIES``.
-    seed : int
-        Seeds the search, the cost model and the noise.
-    trials : int
-        Maximum number of measurements.
-    num_trials_per_iter : int
-        Maximum number of measurements in a batch.
-    noisy : bool
-        True if a measurement is drawn from the recorded repeats, rather than their median.
-    version : str
-        The version of TVM.
-    code : str
-        ``source_digest`` of the code that ran.
-    learned : str
-        The SHA-256 of the files that the strategy begins with, one after the other.
+    - ``space``: the name of the space.
+    - ``space_digest``: the SHA-256 of its file.
+    - ``strategy``: one of ``strategies.STRATEGIES``.
+    - ``seed``: seeds the search, the cost model and the noise.
+    - ``trials``: maximum number of measurements.
+    - ``num_trials_per_iter``: maximum number of measurements in a batch.
+    - ``noisy``: True if a measurement is drawn from the recorded repeats, rather than their median.
+    - ``code``: ``source_digest`` of the code that ran.
+    - ``learned``: the SHA-256 of the files that the strategy begins with, one after the other.
     """
 
     space: str
@@ -93,10 +80,7 @@ class RunResult:
     def load(path: Path) -> "RunResult":
         """Read a result.
 
-        Raises
-        ------
-        CompareError
-            If the file cannot be read, or is no result of this version.
+        Raises ``CompareError`` if the file cannot be read, or is no result of this version.
         """
         try:
             content = json.loads(path.read_text())

@@ -43,13 +43,9 @@ def plan(
 ) -> list[Job]:
     """List the runs of a comparison: every strategy on every space with one seed, then the next.
 
-    ``learned`` has the files that strategies begin with, by kind and space.
-
-    Raises
-    ------
-    CompareError
-        If there is no space, a file is none or a sample, two have the same name, or a number is
-        out of range.
+    ``learned`` has the files that strategies begin with, by kind and space. Raises ``CompareError``
+    if there is no space, a file is none or a sample, two have the same name, or a number is out of
+    range.
     """
     for name, number in [
         ("trials", trials),
@@ -103,10 +99,8 @@ def plan(
 def finished(jobs: Sequence[Job]) -> dict[Path, RunResult]:
     """Load existing results by file, without failed ones, which are run again.
 
-    Raises
-    ------
-    CompareError
-        If a file is there that holds the result of other settings, or that cannot be read.
+    Raises ``CompareError`` if a file is there that holds the result of other settings, or that
+    cannot be read.
     """
     results = {}
     for job in jobs:
@@ -131,22 +125,12 @@ def run_jobs(
 ) -> Iterator[tuple[Job, RunResult]]:
     """Run jobs in worker processes, and keep each result in its file.
 
-    Parameters
-    ----------
-    jobs : Sequence[Job]
-        Runs to do, in this order.
-    run : Run
-        Runs one; picklable.
-    workers : int
-        The number of processes.
-    timeout_secs : float
-        Time limit of a run in seconds; a longer one is killed.
+    - ``run``: runs one; picklable.
+    - ``workers``: the number of processes.
+    - ``timeout_secs``: time limit of a run in seconds; a longer one is killed.
 
-    Yields
-    ------
-    done : tuple[Job, RunResult]
-        In the order in which they end. A run that raises, takes too long or ends its process has
-        a result with an error.
+    In the order in which they end. A run that raises, takes too long or ends its process has a
+    result with an error.
     """
     if not jobs:
         return

@@ -33,10 +33,6 @@ class Experiment:
     begins_with: tuple[str, ...] = ()
 
 
-class UnknownStrategyError(CompareError):
-    """No strategy has that name."""
-
-
 def _prior(learned: Learned) -> TransferModel | None:
     """A new model from the file of the prior; None without one."""
     return TransferModel(PretrainedModel.load(learned["prior"])) if "prior" in learned else None
@@ -79,30 +75,7 @@ STRATEGIES = tuple(EXPERIMENTS)
 
 
 def find_experiment(name: str) -> Experiment:
-    """Find a strategy by its name.
-
-    Raises
-    ------
-    UnknownStrategyError
-        If no strategy has that name.
-    """
+    """Find a strategy by its name. Raises ``CompareError`` if no strategy has that name."""
     if name not in EXPERIMENTS:
-        raise UnknownStrategyError(
-            f"{name!r} is no strategy, expected one of {', '.join(EXPERIMENTS)}"
-        )
+        raise CompareError(f"{name!r} is no strategy, expected one of {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]
-
-
-def make_search(name: str, trials: int, learned: Learned = {}) -> Search:
-    """Make the strategy and the cost model of a run.
-
-    Parameters
-    ----------
-    name : str
-        One of ``STRATEGIES``.
-    trials : int
-        Trials of the whole run.
-    learned : Learned
-        What it begins with; nothing for an untrained one.
-    """
-    return find_experiment(name).make(learned, trials)

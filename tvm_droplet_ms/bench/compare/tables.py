@@ -44,12 +44,7 @@ def incumbents(run: RunResult) -> Floats:
 class Comparison:
     """Results to be compared.
 
-    Parameters
-    ----------
-    runs : Sequence[RunResult]
-        The results, failed ones too.
-    optima : Mapping[str, float]
-        The smallest time of each space, in seconds.
+    ``runs``: the results, failed ones too. ``optima``: the smallest time of each space, in seconds.
     """
 
     runs: Sequence[RunResult]
@@ -114,12 +109,8 @@ def bootstrap(
 ) -> tuple[float, float, float]:
     """A statistic and its 95% percentile interval, with the seeds of each space drawn anew.
 
-    Parameters
-    ----------
-    samples : sequence of NDArray
-        An array for each space; its first axis is the seeds.
-    statistic : callable
-        Function of the arrays with their drawn seeds.
+    ``samples``: an array for each space; its first axis is the seeds. ``statistic``: function of
+    the arrays with their drawn seeds.
     """
     random = np.random.default_rng(0)
     drawn = [

@@ -49,29 +49,15 @@ def learn_without_each(
 ) -> Mapping[str, Path]:
     """Learn for each space from the workloads of all others.
 
-    Parameters
-    ----------
-    space_files : Sequence[Path]
-        Spaces of the comparison.
-    others : Sequence[Path]
-        More spaces and samples to learn from.
-    directory : Path
-        Directory of the features and of what is learned; existing ones are used again, unless the
-        code that makes them has changed.
-    out : TextIO
-        Stream for the progress.
-    kind : str
-        "prior" or "draft".
+    - ``space_files``: spaces of the comparison.
+    - ``others``: more spaces and samples to learn from.
+    - ``directory``: directory of the features and of what is learned; existing ones are used again,
+      unless the code that makes them has changed.
+    - ``out``: stream for the progress.
+    - ``kind``: "prior" or "draft".
 
-    Returns
-    -------
-    learned : Mapping[str, Path]
-        The file for each space in ``space_files``, by name.
-
-    Raises
-    ------
-    CompareError
-        If there is no other workload to learn from.
+    Returns the file for each space in ``space_files``, by name. Raises ``CompareError`` if there is
+    no other workload to learn from.
     """
     learn, sources, suffix = _LEARNERS[kind]
     files = {load_space(file).name: file for file in [*others, *space_files]}

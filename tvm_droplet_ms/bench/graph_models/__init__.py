@@ -23,12 +23,8 @@ __all__ = ["MODELS", "GraphModel"]
 class GraphModel:
     """A model.
 
-    Parameters
-    ----------
-    make : Callable[[], IRModule]
-        Makes the module as it is imported.
-    by_hand : Callable[[], IRModule] or None
-        Makes what an expert writes instead, with the same outputs.
+    ``make``: makes the module as it is imported. ``by_hand``: makes what an expert writes instead,
+    with the same outputs.
     """
 
     make: Callable[[], Any]

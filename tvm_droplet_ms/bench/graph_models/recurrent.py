@@ -12,12 +12,8 @@ from .writing import Network, write
 def lstm(steps: int = 16, width: int = 256) -> IRModule:
     """An LSTM whose steps share their weights, as an exporter unrolls it.
 
-    "Long Short-Term Memory" (Hochreiter and Schmidhuber, 1997), with forget gates.
-
-    Returns
-    -------
-    mod : IRModule
-        Its output is the last state.
+    "Long Short-Term Memory" (Hochreiter and Schmidhuber, 1997), with forget gates. Its output is
+    the last state.
     """
     return _lstm(steps, width, by_hand=False)
 

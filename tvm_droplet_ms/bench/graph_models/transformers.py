@@ -58,12 +58,8 @@ def linear_bert(layers: int = 8, length: int = 64, width: int = 1024, heads: int
 
     Sizes and structure of "Equality Saturation for Tensor Graph Superoptimization" (Yang et al.,
     MLSys 2021). What goes from layer to layer is one product, so that a rewrite may multiply the
-    weights of all layers beforehand. That flatters a search.
-
-    Returns
-    -------
-    mod : IRModule
-        Its output is the sum of the layers' attentions, so that none is left out.
+    weights of all layers beforehand. That flatters a search. Its output is the sum of the layers'
+    attentions, so that none is left out.
     """
     each = width // heads
 

@@ -26,9 +26,9 @@ class Network:
         values *= np.float32(np.sqrt(gain / fan_in))
         return values
 
-    def uniform(self, *shape: int, low: float = 0.5, high: float = 1.5) -> np.ndarray:
-        """Random values between two bounds."""
-        return self._generator.uniform(low, high, shape).astype("float32")
+    def uniform(self, *shape: int) -> np.ndarray:
+        """Random values between 0.5 and 1.5."""
+        return self._generator.uniform(0.5, 1.5, shape).astype("float32")
 
     def kernel(
         self, inputs: int, outputs: int, size: int | tuple[int, int], groups: int = 1
@@ -122,19 +122,9 @@ def channels_of(x: Any) -> int:
 def write(body: Callable[..., Any], *shapes: Sequence[int], seed: int = 0) -> IRModule:
     """Write a module of one function ``main``.
 
-    Parameters
-    ----------
-    body : Callable[..., Any]
-        Called with a ``Network`` and the inputs; returns the output.
-    shapes : Sequence[int]
-        The shapes of the inputs, which are of float32.
-    seed : int
-        Seed of the weights.
-
-    Returns
-    -------
-    mod : IRModule
-        The module. Its weights are constants.
+    ``body``: called with a ``Network`` and the inputs; returns the output. ``shapes``: the shapes
+    of the inputs, which are of float32. ``seed``: seed of the weights. Returns the module. Its
+    weights are constants.
     """
     builder = relax.BlockBuilder()
     inputs = [

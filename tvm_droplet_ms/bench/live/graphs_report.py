@@ -81,11 +81,8 @@ def _ratio(run: Run, over: str, under: str) -> float | None:
 def speed(run: Run) -> float | None:
     """The time of the better of the graphs as imported and as prepared over that of what was found.
 
-    Returns
-    -------
-    speed : float or None
-        None where it was not timed; 1 where nothing was compared, since the input was kept and is
-        the only graph.
+    None where it was not timed; 1 where nothing was compared, since the input was kept and is the
+    only graph.
     """
     if not run["secs"] and not run["deviations"]:
         return 1.0

@@ -40,14 +40,11 @@ NOT_COMPARED: dict[str, Any] = {
 def search_and_compare(task: Task) -> dict[str, Any]:
     """Search the graph of a model, and compare what is found.
 
-    Returns
-    -------
-    result : dict[str, Any]
-        ``search``, the report of the search as ``FunctionReport`` has it, and ``text``, as it is
-        printed; ``secs`` of each round and ``deviations`` by the graph's name, where a search that
-        found nothing has those of the prepared graph; ``kernels``, how many different ones each
-        has; ``trials`` and ``comparing_secs`` of the comparison; ``notes``; ``environment``.
-        Where the input was kept and there is no other graph, nothing is compared or timed.
+    Returns ``search``, the report of the search as ``FunctionReport`` has it, and ``text``, as it
+    is printed; ``secs`` of each round and ``deviations`` by the graph's name, where a search that
+    found nothing has those of the prepared graph; ``kernels``, how many different ones each has;
+    ``trials`` and ``comparing_secs`` of the comparison; ``notes``; ``environment``. Where the input
+    was kept and there is no other graph, nothing is compared or timed.
     """
     settings = task.settings
     model = MODELS[settings["model"]]

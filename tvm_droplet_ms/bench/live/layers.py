@@ -10,17 +10,12 @@ from typing import Any
 class Layer:
     """A workload.
 
-    Parameters
-    ----------
-    description : str
-        The operator and its shapes.
-    function : str
-        The function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it.
-    arguments : tuple
-        The arguments of the function.
-    training_space : str | None
-        The space of the package with the same workload, if there is one. The shipped cost model
-        learned from it, so that a method with this model has an unfair start on the layer.
+    - ``description``: the operator and its shapes.
+    - ``function``: the function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it.
+    - ``arguments``: the arguments of the function.
+    - ``training_space``: the space of the package with the same workload, if there is one. The
+      shipped cost model learned from it, so that a method with this model has an unfair start on
+      the layer.
     """
 
     description: str

@@ -93,23 +93,14 @@ def course(
 ) -> Iterator[tuple[str, Result | None]]:
     """Read or make the runs of one method on one model, one for each number of minutes.
 
-    Parameters
-    ----------
-    store : ResultStore
-        Where they are kept.
-    given : dict[str, Any]
-        The settings that the runs share.
-    minutes : list[float]
-        The minutes of wall clock of each run.
-    is_continued : bool
-        Whether a run goes on with the one before it, with its work directory, for the difference
-        of their minutes.
+    - ``store``: where they are kept.
+    - ``given``: the settings that the runs share.
+    - ``minutes``: the minutes of wall clock of each run.
+    - ``is_continued``: whether a run goes on with the one before it, with its work directory, for
+      the difference of their minutes.
 
-    Yields
-    ------
-    run : tuple[str, dict[str, Any] | None]
-        The run's name in tables, and its result; None if there is none, or none of the run that it
-        goes on with.
+    Yields the run's name in tables, and its result; None if there is none, or none of the run that
+    it goes on with.
     """
     before: Result | None = None
     for index, most in enumerate(sorted(set(minutes)) if is_continued else minutes):
@@ -141,12 +132,9 @@ def run_name(settings: Result) -> str:
 def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple[str, ...]]:
     """A line for each program of a model.
 
-    Returns
-    -------
-    rows : list[tuple[str, ...]]
-        Cells: model, program, median in milliseconds, quartiles, the median ratio of the
-        reference's time to this one's in the same round, deviation, kernels without a schedule,
-        trials, seconds of the run.
+    Returns cells: model, program, median in milliseconds, quartiles, the median ratio of the
+    reference's time to this one's in the same round, deviation, kernels without a schedule, trials,
+    seconds of the run.
     """
     reference = next(iter(timed["secs"].values()))
     rows: list[tuple[str, ...]] = []
@@ -171,7 +159,7 @@ def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple
 
 
 def _naive_kernels(run: Result) -> str:
-    """How many kernels of a model have no schedule, and of how many."""
+    """The number of a model's kernels that have no schedule, and of all."""
     naive = sum(kernel["schedule"] == "untouched" for kernel in run["kernels"])
     return f"{naive} of {len(run['kernels'])}"
 

@@ -16,12 +16,9 @@ from .store import Task, environment, serve
 def tune_model(task: Task) -> dict[str, Any]:
     """Tune a model for some minutes, and keep its library.
 
-    Returns
-    -------
-    result : dict[str, Any]
-        ``library``, its path; ``secs``, the wall clock from the import on; ``trials``; ``parts``,
-        seconds of each; ``kernels``, a row each; ``notes``; ``environment``. Where the run goes on
-        with an earlier one, ``secs`` and ``trials`` are sums.
+    Returns ``library``, its path; ``secs``, the wall clock from the import on; ``trials``;
+    ``parts``, seconds of each; ``kernels``, a row each; ``notes``; ``environment``. Where the run
+    goes on with an earlier one, ``secs`` and ``trials`` are sums.
     """
     settings = task.settings
     name = run_name(settings)
@@ -60,20 +57,9 @@ def open_stage(out: Path, name: str, before: str | None) -> Path:
     """The work directory of a run: a new one, or a copy of that which the run goes on with.
 
     A copy, because a stage that is stopped must begin again with what the one before had left.
-
-    Parameters
-    ----------
-    out : Path
-        The directory of the results.
-    name : str
-        The run's name.
-    before : str | None
-        The name of the run that this one goes on with; None for none.
-
-    Raises
-    ------
-    SystemExit
-        If that run has left no work directory.
+    ``out``: the directory of the results. ``name``: the run's name. ``before``: the name of the run
+    that this one goes on with; None for none. Raises ``SystemExit`` if that run has left no work
+    directory.
     """
     work_dir = out / "work" / name
     # Files of a stopped run would make this run a continuation.

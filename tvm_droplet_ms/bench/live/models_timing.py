@@ -21,11 +21,8 @@ WARMING = 2
 def time_libraries(task: Task) -> dict[str, Any]:
     """Time every library of a model, and its references, once a round.
 
-    Returns
-    -------
-    result : dict[str, Any]
-        ``secs``, the seconds of each round by the program's name; ``deviations``, those of the
-        libraries from the reference; ``environment``.
+    Returns ``secs``, the seconds of each round by the program's name; ``deviations``, those of the
+    libraries from the reference; ``environment``.
     """
     settings = task.settings
     set_own_threads(1)

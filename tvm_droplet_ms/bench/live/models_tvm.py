@@ -43,14 +43,10 @@ def tune_with_tvm(
     """Tune a model as TVM's pipeline does.
 
     TVM's task schedulers know no clock, so that the search strategy ends the tasks: once it has
-    nothing more to propose, TVM's loop takes the results of what was measured and returns.
-    Applying the schedules and compiling come on top of the time, to the pipeline's favour.
-
-    Returns
-    -------
-    result : dict[str, Any]
-        ``trials``; ``kernels``, each with its name, weight and how its schedule was found;
-        ``parts``, seconds of each; ``compiled``, the compiled model.
+    nothing more to propose, TVM's loop takes the results of what was measured and returns. Applying
+    the schedules and compiling come on top of the time, to the pipeline's favour. Returns
+    ``trials``; ``kernels``, each with its name, weight and how its schedule was found; ``parts``,
+    seconds of each; ``compiled``, the compiled model.
     """
     set_worker_threads(1)
     target = cpu_target("auto", 1)

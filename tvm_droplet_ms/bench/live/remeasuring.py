@@ -25,29 +25,12 @@ from .store import Task, serve
 def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[str, Any]]:
     """Rebuild winners from their traces, check their outputs, and time them in turns.
 
-    Traces that give the same module are timed as one. Each round begins with another kernel and
-    has newly allocated buffers: some kernels take twice as long where their buffers happen to
-    conflict in a cache. A first round does not count.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The layer.
-    traces : Sequence[Any]
-        The JSON of each winner's trace.
-    rounds : int
-        Number of timings per kernel.
-
-    Returns
-    -------
-    kernels : list[dict[str, Any]]
-        For each trace ``error`` (None if its output is that of the layer), and ``median`` in
-        seconds, None after an error.
-
-    Raises
-    ------
-    RuntimeError
-        If the unscheduled layer does not build.
+    Traces that give the same module are timed as one. Each round begins with another kernel and has
+    newly allocated buffers: some kernels take twice as long where their buffers happen to conflict
+    in a cache. A first round does not count. ``traces``: the JSON of each winner's trace.
+    ``rounds``: number of timings per kernel. Returns for each trace ``error`` (None if its output
+    is that of the layer), and ``median`` in seconds, None after an error. Raises ``RuntimeError``
+    if the unscheduled layer does not build.
     """
     modules: dict[int, IRModule] = {}
     keys = []
@@ -119,11 +102,8 @@ def _build(builder: Any, mods: Sequence[IRModule]) -> list[tuple[Any, str | None
 def remeasure_layer(task: Task) -> dict[str, Any]:
     """Time the winners of the runs ``settings["runs"]`` at each of ``settings["checkpoints"]``.
 
-    Returns
-    -------
-    result : dict[str, Any]
-        ``kernels``: for each run, in order, the kernel of each checkpoint as ``remeasure`` gives
-        it; None where all trials had failed until then.
+    Returns ``kernels``: for each run, in order, the kernel of each checkpoint as ``remeasure``
+    gives it; None where all trials had failed until then.
     """
     settings = task.settings
     winners = []

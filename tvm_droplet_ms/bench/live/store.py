@@ -41,25 +41,11 @@ class ResultStore:
     def get(self, name: str, module: str, settings: dict[str, Any]) -> dict[str, Any] | None:
         """Read a result, or make it in a process of its own.
 
-        Parameters
-        ----------
-        name : str
-            The name of the file, without its suffix.
-        module : str
-            The module of this folder that makes it.
-        settings : dict[str, Any]
-            Settings of the task, of JSON's types.
-
-        Returns
-        -------
-        result : dict[str, Any] | None
-            The child's result with ``settings``, ``source``, ``finished`` (``time.time()``)
-            and ``process_secs``, the seconds of its process; None if there is no result.
-
-        Raises
-        ------
-        ResultError
-            If there is a result of other settings or of other code.
+        ``name``: the name of the file, without its suffix. ``module``: the module of this folder
+        that makes it. ``settings``: settings of the task, of JSON's types. Returns the child's
+        result with ``settings``, ``source``, ``finished`` (``time.time()``) and ``process_secs``,
+        the seconds of its process; None if there is no result. Raises ``ResultError`` if there is a
+        result of other settings or of other code.
         """
         path = self.directory / f"{name}.json"
         done = self._read(path, settings)
@@ -140,10 +126,7 @@ class Task:
 def serve(work: Callable[[Task], dict[str, Any]]) -> None:
     """Do the task of this child process.
 
-    Raises
-    ------
-    SystemExit
-        If the module was not started by ``ResultStore.get``.
+    Raises ``SystemExit`` if the module was not started by ``ResultStore.get``.
     """
     if len(sys.argv) != 4 or sys.argv[1] != _CHILD:
         raise SystemExit("this module is started by the other commands of the folder, not by hand")
@@ -166,14 +149,9 @@ def environment() -> str:
 def make_parser(doc: str, out: str, files: Sequence[str] = ()) -> ArgumentParser:
     """A parser with the options of all commands that keep results.
 
-    Parameters
-    ----------
-    doc : str
-        The docstring of the command's module; the first paragraph describes it.
-    out : str
-        The default of ``--out``.
-    files : Sequence[str]
-        Options that take a file in place of what comes with the package.
+    ``doc``: the docstring of the command's module; the first paragraph describes it. ``out``: the
+    default of ``--out``. ``files``: options that take a file in place of what comes with the
+    package.
     """
     # An exception lets _run_group end the child, which a signal alone would leave behind.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -68,11 +68,8 @@ class TrialLog:
 def tune(task: Task) -> dict[str, Any]:
     """Tune the layer of a task with its method.
 
-    Returns
-    -------
-    result : dict[str, Any]
-        ``trials``, as ``Trial.as_json`` gives them; ``wall_secs``, the seconds of ``tune_tir``;
-        ``profile``, the seconds of each scope of ``ms.Profiler``; ``environment``.
+    Returns ``trials``, as fields of ``Trial``; ``wall_secs``, the seconds of ``tune_tir``;
+    ``profile``, the seconds of each scope of ``ms.Profiler``; ``environment``.
     """
     settings = task.settings
     method, seed, files = METHODS[settings["method"]], settings["seed"], settings["files"]
@@ -100,7 +97,7 @@ def tune(task: Task) -> dict[str, Any]:
         )
     profile = {str(name): float(secs) for name, secs in profiler.get().items()}
     return {
-        "trials": [trial.as_json() for trial in log.trials],
+        "trials": [vars(trial) for trial in log.trials],
         "wall_secs": profile["Total"],
         "profile": profile,
         "environment": environment(),

@@ -41,22 +41,10 @@ def build_space(
 ) -> None:
     """Enumerate, build and measure a space, and write its file.
 
-    Parameters
-    ----------
-    definition : Definition
-        The workload and its design space.
-    name : str
-        Name that ``find_definition`` finds it by.
-    target : Target
-        Target to build for.
-    directory : Path
-        Work directory; see ``work_directory.claim``.
-    out : Path
-        The file.
-    passes : int
-        Number of timings of each module.
-    progress : Progress
-        Called with the progress.
+    - ``definition``: the workload and its design space.
+    - ``name``: name that ``find_definition`` finds it by.
+    - ``directory``: work directory; see ``work_directory.claim``.
+    - ``passes``: number of timings of each module.
     """
     # First, since it refuses a directory that is not its own, and enumerating takes minutes.
     collection = Collection(directory, definition.mod, target)

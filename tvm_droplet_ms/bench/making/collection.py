@@ -48,23 +48,13 @@ class Collection:
     appended to: a run that is stopped loses the measurement under way. ``artifacts`` has the built
     modules.
 
-    Parameters
-    ----------
-    directory : Path
-        Where; it is made if it is missing.
-    mod : IRModule
-        The unscheduled module.
-    target : Target
-        Target to build for.
-    timeout_sec : float
-        The seconds that one build, and that one measurement, may take.
-    seed : int
-        Seed of the inputs and of the order of each pass.
+    - ``directory``: where; it is made if it is missing.
+    - ``mod``: the unscheduled module.
+    - ``timeout_sec``: the seconds that one build, and that one measurement, may take.
+    - ``seed``: seed of the inputs and of the order of each pass.
 
-    Raises
-    ------
-    CollectionError
-        If the directory holds other files, or measurements of another workload or target.
+    Raises ``CollectionError`` if the directory holds other files, or measurements of another
+    workload or target.
     """
 
     def __init__(
@@ -76,7 +66,6 @@ class Collection:
         timeout_sec: float = 30.0,
         seed: int = 0,
     ) -> None:
-        self._directory = directory
         self._mod = mod
         self._target = target
         self._timeout_sec = timeout_sec
@@ -112,14 +101,8 @@ class Collection:
     def measure(self, modules: Sequence[int], passes: Sequence[int], progress: Progress) -> None:
         """Time every module once in each pass, in an order that differs from pass to pass.
 
-        Parameters
-        ----------
-        modules : Sequence[int]
-            Their structural hashes.
-        passes : Sequence[int]
-            Passes to run; known times are kept.
-        progress : Progress
-            Called after each module.
+        ``modules``: their structural hashes. ``passes``: passes to run; known times are kept.
+        ``progress``: called after each module.
         """
         pool = WorkerPool(1, prepare=prepare_to_time, quiet=True)
         try:

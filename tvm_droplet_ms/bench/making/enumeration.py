@@ -29,13 +29,8 @@ from ..design_space import DesignSpace
 class Enumeration:
     """All points of a design space.
 
-    Parameters
-    ----------
-    design_space : DesignSpace
-        The design space.
-    points : dict[SpacePoint, int | None]
-        Structural hash of the module of each point; None where a schedule primitive or a
-        postprocessor refused it.
+    ``points``: structural hash of the module of each point; None where a schedule primitive or a
+    postprocessor refused it.
     """
 
     design_space: DesignSpace
@@ -58,12 +53,7 @@ def enumerate_space(
 
     Tiles and categories are combined freely. The legal compute locations depend on earlier
     decisions, and the distinct parallel extents on all others, so that these two are found by
-    replay, in this order.
-
-    Returns
-    -------
-    enumeration : Enumeration
-        The points.
+    replay, in this order. Returns the points.
     """
     space = DesignSpace(context)
     enumeration = Enumeration(space)

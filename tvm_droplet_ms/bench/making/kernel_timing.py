@@ -22,12 +22,8 @@ Shape = tuple[tuple[int, ...], str]
 class Timed:
     """One timing of a module.
 
-    Parameters
-    ----------
-    secs : float
-        The time of one call in seconds.
-    is_right : bool
-        True if the outputs are those of the unscheduled module.
+    ``secs``: the time of one call in seconds. ``is_right``: True if the outputs are those of the
+    unscheduled module.
     """
 
     secs: float
@@ -37,11 +33,8 @@ class Timed:
 def time_module(path: str, reference: str, arguments: Sequence[Shape], seed: int) -> Timed:
     """Load a module, check its output, and time it on newly allocated arguments.
 
-    Returns
-    -------
-    timed : Timed
-        A call that takes longer than ``REPEAT_SECS`` is timed alone, after one that is not timed;
-        others are repeated for that long.
+    Returns a call that takes longer than ``REPEAT_SECS`` is timed alone, after one that is not
+    timed; others are repeated for that long.
     """
     module = tvm.runtime.load_module(path)
     inputs, expected = _problem(reference, tuple(arguments), seed)

@@ -116,21 +116,9 @@ class SampledModule:
 class SampleCollection:
     """A sample and its measurements in a directory, so that an interrupted collection is resumed.
 
-    Parameters
-    ----------
-    directory : Path
-        Work directory; see ``work_directory.claim``.
-    definition : Definition
-        The workload and its design space.
-    target : Target
-        Target to build for.
-    seed : int
-        Seed of the sample and its measurements.
-
-    Raises
-    ------
-    CollectionError
-        If the directory holds other files, or measurements of another workload or target.
+    ``directory``: work directory; see ``work_directory.claim``. ``definition``: the workload and
+    its design space. Raises ``CollectionError`` if the directory holds other files, or measurements
+    of another workload or target.
     """
 
     def __init__(

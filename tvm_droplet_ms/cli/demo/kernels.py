@@ -22,16 +22,10 @@ class WrongOutputError(Exception):
 class Kernel:
     """A kernel to tune.
 
-    Parameters
-    ----------
-    name : str
-        Name of the kernel and of its tuning task.
-    mod : IRModule
-        Unscheduled module with the function ``main``.
-    shapes : tuple[tuple[int, ...], ...]
-        Shapes of the float32 arguments, the output last.
-    flop : int
-        Floating point operations of one call, including those on padding.
+    - ``name``: name of the kernel and of its tuning task.
+    - ``mod``: unscheduled module with the function ``main``.
+    - ``shapes``: shapes of the float32 arguments, the output last.
+    - ``flop``: floating point operations of one call, including those on padding.
     """
 
     name: str
@@ -43,11 +37,8 @@ class Kernel:
 def demo_kernels() -> list[Kernel]:
     """The kernels of the demo.
 
-    Returns
-    -------
-    kernels : list[Kernel]
-        A matrix multiplication of 512x512x512, and a 3x3 convolution in NHWC of 56x56x64 to 64
-        channels with a padding of 1; both in float32.
+    Returns a matrix multiplication of 512x512x512, and a 3x3 convolution in NHWC of 56x56x64 to 64
+    channels with a padding of 1; both in float32.
     """
     n = 512
     side, channels = 56, 64
@@ -79,20 +70,10 @@ def scheduled(kernel: Kernel, trace: Trace) -> IRModule:
 def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndarray]) -> None:
     """Check that all modules compute the same as the first one.
 
-    Parameters
-    ----------
-    name : str
-        Name of the kernel, for the message.
-    modules : Sequence[Module]
-        Built modules, the reference first.
-    arrays : Sequence[np.ndarray]
-        Arguments of the kernel, the output last.
-
-    Raises
-    ------
-    WrongOutputError
-        If an output differs by more than the rounding of a few hundred float32 products that are
-        summed in another order.
+    ``name``: name of the kernel, for the message. ``modules``: built modules, the reference first.
+    ``arrays``: arguments of the kernel, the output last. Raises ``WrongOutputError`` if an output
+    differs by more than the rounding of a few hundred float32 products that are summed in another
+    order.
     """
     outputs = []
     for module in modules:
@@ -113,21 +94,12 @@ def time_in_alternation(
 ) -> list[list[float]]:
     """Time modules in alternation, so that other load on the machine affects all of them alike.
 
-    Parameters
-    ----------
-    modules : Sequence[Module]
-        Built modules.
-    arrays : Sequence[np.ndarray]
-        Arguments of the kernel, the output last.
-    rounds : int
-        Timings of each module.
-    min_repeat_ms : int
-        Minimum duration of a timing, in milliseconds.
+    - ``modules``: built modules.
+    - ``arrays``: arguments of the kernel, the output last.
+    - ``rounds``: timings of each module.
+    - ``min_repeat_ms``: minimum duration of a timing, in milliseconds.
 
-    Returns
-    -------
-    secs : list[list[float]]
-        Times of each module in seconds, one per round.
+    Returns times of each module in seconds, one per round.
     """
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     evaluators = [

@@ -15,22 +15,14 @@ class KernelRow:
     The times of the three modules were taken in alternation: position ``i`` of each sequence
     belongs to the same round.
 
-    Parameters
-    ----------
-    kernel : str
-        Name of the kernel.
-    flop : float
-        Floating point operations of one call.
-    untuned_secs : Sequence[float]
-        Times of the untuned module in seconds.
-    explored_secs : Sequence[float]
-        Times of the best module after exploration, in seconds.
-    descended_secs : Sequence[float] | None
-        Times of the best module after the descent, in seconds. None if it is the same module.
-    explore_trials : int
-        Trials spent exploring.
-    descend_trials : int
-        Trials spent descending.
+    - ``kernel``: name of the kernel.
+    - ``flop``: floating point operations of one call.
+    - ``untuned_secs``: times of the untuned module in seconds.
+    - ``explored_secs``: times of the best module after exploration, in seconds.
+    - ``descended_secs``: times of the best module after the descent, in seconds. None if it is the
+      same module.
+    - ``explore_trials``: trials spent exploring.
+    - ``descend_trials``: trials spent descending.
     """
 
     kernel: str
@@ -88,17 +80,7 @@ def format_table(rows: Sequence[KernelRow], blas_gflops: float | None) -> str:
 
     Rates are in GFLOP/s at the median time. The gain of the descent is the median ratio over the
     rounds, with the smallest and the largest. The share of BLAS is the last rate over that of BLAS.
-
-    Parameters
-    ----------
-    rows : Sequence[KernelRow]
-        Kernels in the order of the lines.
-    blas_gflops : float | None
-        Rate of the host's BLAS in GFLOP/s. None if it is unknown.
-
-    Returns
-    -------
-    table : str
-        Lines of equal width, without a final newline.
+    ``rows``: kernels in the order of the lines. ``blas_gflops``: rate of the host's BLAS in
+    GFLOP/s. None if it is unknown. Returns lines of equal width, without a final newline.
     """
     return align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])

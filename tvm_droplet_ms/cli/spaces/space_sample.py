@@ -39,12 +39,7 @@ def run_sample(options: argparse.Namespace) -> int:
     status = 0
     for name, definition in definitions.items():
         sample = partial(
-            build_sample,
-            definition,
-            name,
-            target,
-            points=options.points,
-            passes=options.passes,
+            build_sample, definition, name, target, points=options.points, passes=options.passes
         )
         status |= _write_once(options.out / f"{definition.name}.json.gz", name, sample)
     return status

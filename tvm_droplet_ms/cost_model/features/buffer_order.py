@@ -21,15 +21,8 @@ _BYTES, _LINES = 3, 5
 def in_buffer_order(stores: np.ndarray) -> np.ndarray:
     """Sort the buffers of each store by lines and bytes as TVM does, then by all other features.
 
-    Parameters
-    ----------
-    stores : np.ndarray
-        Features of each store, of shape ``(stores, PER_STORE)``.
-
-    Returns
-    -------
-    stores : np.ndarray
-        A copy with the buffers in order, the largest first.
+    ``stores``: features of each store, of shape ``(stores, PER_STORE)``. Returns a copy with the
+    buffers in order, the largest first.
     """
     ordered = stores.copy()
     stop = COMPUTATION + BUFFERS * PER_BUFFER

@@ -48,18 +48,9 @@ def relations(nests: Sequence[_Nest]) -> np.ndarray:
     times how often that loop is entered. First comes the traffic of all nests together at each of
     ``SIZES``. Then, for each of the ``NESTS`` nests of the most iterations: the iterations within
     each size; the traffic into it; and the traffic of each of the ``ACCESSES`` accesses that touch
-    most, at every second size.
-
-    Parameters
-    ----------
-    nests : Sequence[LoopNest]
-        The loop nests of a module.
-
-    Returns
-    -------
-    features : np.ndarray
-        Logarithms to base 2 of iterations and of bytes plus one, of shape ``(RELATIONS,)``,
-        float32; 0 for missing nests and accesses.
+    most, at every second size. ``nests``: the loop nests of a module. Returns logarithms to base 2
+    of iterations and of bytes plus one, of shape ``(RELATIONS,)``, float32; 0 for missing nests and
+    accesses.
     """
     known = [nest for nest in nests if len(nest.iterations) and nest.accesses]
     known.sort(key=lambda nest: -nest.iterations[-1])
@@ -83,14 +74,8 @@ def _at_each_size(nest: _Nest) -> tuple[np.ndarray, np.ndarray]:
     """The iterations that fit each of ``SIZES``, and the bytes each access moves into it.
 
     A size holds the outermost loop whose working set fits. If not even the innermost loop fits,
-    every iteration moves all bytes that it touches.
-
-    Returns
-    -------
-    iterations : np.ndarray
-        Array of shape ``(sizes,)``.
-    traffic : np.ndarray
-        Bytes, of shape ``(accesses, sizes)``.
+    every iteration moves all bytes that it touches. Returns ``iterations``: array of shape
+    ``(sizes,)``; ``traffic``: bytes, of shape ``(accesses, sizes)``.
     """
     touched = np.array([access.touched for access in nest.accesses])
     # Index -1, the last column, is a single iteration.

@@ -20,18 +20,12 @@ _PACKING = "meta_schedule.layout_rewrite_preproc"
 class Access:
     """A region of a buffer that a block reads or writes.
 
-    Parameters
-    ----------
-    buffer : str
-        The buffer's name.
-    is_write : bool
-        Whether the block writes it.
-    touched : np.ndarray
-        The bytes that each loop with the loops within it touches, the innermost loop first, of
-        shape ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs" (Chen et
-        al., 2018).
-    runs : np.ndarray
-        Number of contiguous bytes among them, of the same shape.
+    - ``buffer``: the buffer's name.
+    - ``is_write``: whether the block writes it.
+    - ``touched``: the bytes that each loop with the loops within it touches, the innermost loop
+      first, of shape ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs"
+      (Chen et al., 2018).
+    - ``runs``: number of contiguous bytes among them, of the same shape.
     """
 
     buffer: str
@@ -44,22 +38,15 @@ class Access:
 class LoopNest:
     """The loops around one block that has no block within it.
 
-    Parameters
-    ----------
-    extents : np.ndarray
-        The iterations of each loop, the innermost first, of shape ``(loops,)``; 1 where they are
-        not constant.
-    kinds : np.ndarray
-        TVM's ``ForKind`` of each: 0 serial, 1 parallel, 2 vectorized, 3 unrolled, 4 bound to a
-        thread.
-    unroll_limit : int
-        The most steps that TVM may unroll within; 0 for none.
-    accesses : tuple[Access, ...]
-        The writes of the block, then its reads.
-    loops : tuple[int, ...]
-        The number of each loop in the module, the innermost first: nests may share outer loops.
-    operations : np.ndarray
-        The operations of one execution of the block; see ``operations.operations``.
+    - ``extents``: the iterations of each loop, the innermost first, of shape ``(loops,)``; 1 where
+      they are not constant.
+    - ``kinds``: TVM's ``ForKind`` of each: 0 serial, 1 parallel, 2 vectorized, 3 unrolled, 4 bound
+      to a thread.
+    - ``unroll_limit``: the most steps that TVM may unroll within; 0 for none.
+    - ``accesses``: the writes of the block, then its reads.
+    - ``loops``: the number of each loop in the module, the innermost first: nests may share outer
+      loops.
+    - ``operations``: the operations of one execution of the block; see ``operations.operations``.
     """
 
     extents: np.ndarray
@@ -79,12 +66,8 @@ def loop_nests(mod: IRModule) -> list[LoopNest]:
     """The loop nests of a scheduled module, in its order.
 
     Those that pack constant weights are left out: they run once, while a model compiles. TVM's
-    features and its builders leave them out too (``RemoveWeightLayoutRewriteBlock``).
-
-    Parameters
-    ----------
-    mod : IRModule
-        A scheduled module whose one function is ``main``.
+    features and its builders leave them out too (``RemoveWeightLayoutRewriteBlock``). ``mod``: a
+    scheduled module whose one function is ``main``.
     """
     numbers: dict[int, int] = {}
     # A loop is the same object around each of its blocks, and this list keeps all of them alive.
@@ -167,18 +150,12 @@ def _accesses(realize: Any, loops: tuple[Any, ...]) -> Iterator[Access]:
 class _Region:
     """A region of a buffer, read out of TVM once: each attribute of a TVM object costs a call.
 
-    Parameters
-    ----------
-    buffer : str
-        The buffer's name.
-    is_write : bool
-        Whether the block writes it.
-    itemsize : int
-        The bytes of an element.
-    starts : list[PrimExpr]
-        The first index in each dimension, the innermost dimension first.
-    extents, lengths : np.ndarray
-        The elements of the region and of the buffer in each dimension, in the same order.
+    - ``buffer``: the buffer's name.
+    - ``is_write``: whether the block writes it.
+    - ``itemsize``: the bytes of an element.
+    - ``starts``: the first index in each dimension, the innermost dimension first.
+    - ``extents``, ``lengths``: the elements of the region and of the buffer in each dimension, in
+      the same order.
     """
 
     buffer: str
@@ -204,10 +181,7 @@ class _Region:
     def touched(self, span: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Covered bytes and contiguous bytes among them, of shape ``(loops,)`` each.
 
-        Parameters
-        ----------
-        span : np.ndarray
-            Distance that the start moves in each dimension, of shape ``(dimensions, loops)``.
+        ``span``: distance that the start moves in each dimension, of shape ``(dimensions, loops)``.
         """
         covered = np.minimum(span + self.extents[:, None], self.lengths[:, None])
         # The run goes on into the next dimension only where this one is covered whole.

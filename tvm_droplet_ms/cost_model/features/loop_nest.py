@@ -22,17 +22,9 @@ def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
 
     For each loop of a block, the innermost first: the logarithm to base 2 of its extent, that of
     the product of the extents so far, and its kind (0 serial, 1 parallel, 2 vectorized, 3
-    unrolled). Then the block's unroll limit and its number of loops.
-
-    Parameters
-    ----------
-    nests : Sequence[LoopNest]
-        The loop nests of a scheduled module, in its order.
-
-    Returns
-    -------
-    features : np.ndarray
-        Array of shape ``(LOOP_NEST_FEATURES,)``, float32; 0 for missing blocks and loops.
+    unrolled). Then the block's unroll limit and its number of loops. ``nests``: the loop nests of a
+    scheduled module, in its order. Returns an array of shape ``(LOOP_NEST_FEATURES,)``, float32; 0
+    for missing blocks and loops.
     """
     features = np.zeros((BLOCKS, 3 * LOOPS + 2), dtype=np.float32)
     for row, nest in zip(features, nests, strict=False):

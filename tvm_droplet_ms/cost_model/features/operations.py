@@ -28,18 +28,9 @@ _PARTS = (
 def operations(stmt: Any) -> np.ndarray:
     """Count the operations of each kind in one execution of a statement.
 
-    Operations within buffer indices are left out. The body of a loop counts once.
-
-    Parameters
-    ----------
-    stmt : tirx.Stmt
-        The body of a block.
-
-    Returns
-    -------
-    counts : np.ndarray
-        Additions, multiplications, divisions, choices (minimum, maximum, select) and calls, of
-        shape ``(len(KINDS),)``, float64.
+    Operations within buffer indices are left out. The body of a loop counts once. ``stmt``: the
+    body of a block. Returns additions, multiplications, divisions, choices (minimum, maximum,
+    select) and calls, of shape ``(len(KINDS),)``, float64.
     """
     counts = np.zeros(len(KINDS))
     for node in _nodes(stmt):

@@ -72,18 +72,9 @@ class ProgramFeatures:
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
         """Extract the features of candidates of one task.
 
-        Parameters
-        ----------
-        context : TuneContext
-            The task. Its target says whether the programs are for a GPU; TVM extracts its part
-            of the features on its ``num_threads`` threads.
-        candidates : Sequence[MeasureCandidate]
-            The candidates.
-
-        Returns
-        -------
-        features : np.ndarray
-            Array of shape ``(candidates, FEATURES)``, float32.
+        ``context``: the task. Its target says whether the programs are for a GPU; TVM extracts its
+        part of the features on its ``num_threads`` threads. Returns an array of shape
+        ``(candidates, FEATURES)``, float32.
         """
         features = np.zeros((len(candidates), FEATURES), dtype=np.float32)
         if not candidates:
@@ -104,17 +95,8 @@ class LoopTrees:
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
         """Extract the loop trees of candidates of one task.
 
-        Parameters
-        ----------
-        context : TuneContext
-            The task; not used.
-        candidates : Sequence[MeasureCandidate]
-            The candidates.
-
-        Returns
-        -------
-        features : np.ndarray
-            Array of shape ``(candidates, TREE_FEATURES)``, float32.
+        ``context``: the task; not used. Returns an array of shape ``(candidates, TREE_FEATURES)``,
+        float32.
         """
         features = np.zeros((len(candidates), TREE_FEATURES), dtype=np.float32)
         for row, candidate in zip(features, candidates, strict=True):
@@ -134,17 +116,8 @@ class DataFlow:
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
         """Extract the data movements and the statements of candidates of one task.
 
-        Parameters
-        ----------
-        context : TuneContext
-            The task; not used.
-        candidates : Sequence[MeasureCandidate]
-            The candidates.
-
-        Returns
-        -------
-        features : np.ndarray
-            Array of shape ``(candidates, width)``, float32: the movements, then the statements.
+        ``context``: the task; not used. Returns an array of shape ``(candidates, width)``, float32:
+        the movements, then the statements.
         """
         features = np.zeros((len(candidates), self.width), dtype=np.float32)
         for row, candidate in zip(features, candidates, strict=True):
@@ -165,18 +138,9 @@ class DataFlowStores:
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
         """Extract the data movements and the stores of candidates of one task.
 
-        Parameters
-        ----------
-        context : TuneContext
-            The task; see ``ProgramFeatures``.
-        candidates : Sequence[MeasureCandidate]
-            The candidates.
-
-        Returns
-        -------
-        features : np.ndarray
-            Array of shape ``(candidates, width)``, float32: the movements, then the
-            ``STATEMENTS`` stores of the most operations, each after a 1.
+        ``context``: the task; see ``ProgramFeatures``. Returns an array of shape ``(candidates,
+        width)``, float32: the movements, then the ``STATEMENTS`` stores of the most operations,
+        each after a 1.
         """
         features = np.zeros((len(candidates), self.width), dtype=np.float32)
         if not candidates:

@@ -36,17 +36,10 @@ STORE_FEATURES = (2 + LARGEST) * PER_STORE
 def pooled_stores(stores: np.ndarray) -> np.ndarray:
     """Pool the features of a program's stores to a length that does not depend on their number.
 
-    Parameters
-    ----------
-    stores : np.ndarray
-        The features of each store, in the program's order, of shape ``(stores, PER_STORE)``.
-
-    Returns
-    -------
-    features : np.ndarray
-        Their sum, their maximum, and those of the ``LARGEST`` stores of the most operations, the
-        first of equal ones first: of shape ``(STORE_FEATURES,)``, float32; zeros where there is no
-        store.
+    ``stores``: the features of each store, in the program's order, of shape ``(stores,
+    PER_STORE)``. Returns their sum, their maximum, and those of the ``LARGEST`` stores of the most
+    operations, the first of equal ones first: of shape ``(STORE_FEATURES,)``, float32; zeros where
+    there is no store.
     """
     features = np.zeros((2 + LARGEST, PER_STORE), dtype=np.float32)
     if len(stores):
@@ -60,17 +53,8 @@ def pooled_stores(stores: np.ndarray) -> np.ndarray:
 def largest_stores(stores: np.ndarray, count: int) -> np.ndarray:
     """The features of the stores of the most operations, the first of equal ones first.
 
-    Parameters
-    ----------
-    stores : np.ndarray
-        The features of each store, of shape ``(stores, PER_STORE)``.
-    count : int
-        Maximum number of stores.
-
-    Returns
-    -------
-    largest : np.ndarray
-        Array of shape ``(at most count, PER_STORE)``.
+    ``stores``: the features of each store, of shape ``(stores, PER_STORE)``. ``count``: maximum
+    number of stores. Returns an array of shape ``(at most count, PER_STORE)``.
     """
     operations = stores[:, :_OPERATIONS].sum(axis=1)
     return np.asarray(stores[np.argsort(-operations, kind="stable")[:count]])

@@ -21,21 +21,8 @@ State = tuple[Parameters, Parameters, Parameters]
 def adamw(state: State, gradients: Parameters, rate: Any, number: Any) -> State:
     """One step of AdamW (Loshchilov and Hutter, 2019), with gradients of at most norm 1.
 
-    Parameters
-    ----------
-    state : State
-        The parameters and their moments.
-    gradients : Parameters
-        The gradient of each parameter.
-    rate : float
-        The learning rate.
-    number : int
-        The number of the step, from 1.
-
-    Returns
-    -------
-    state : State
-        After the step.
+    ``state``: the parameters and their moments. ``number``: the number of the step, from 1. Returns
+    after the step.
     """
     learned, first, second = state
     norm = jnp.sqrt(sum(jnp.sum(value**2) for value in gradients.values()))

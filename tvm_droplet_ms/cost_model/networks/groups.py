@@ -17,27 +17,15 @@ PROGRAMS = GROUP * GROUPS
 
 
 def groups_per_workload(members: Sequence[np.ndarray]) -> int:
-    """The groups of each workload in an epoch.
-
-    Parameters
-    ----------
-    members : Sequence[np.ndarray]
-        The programs of each workload.
-    """
+    """The groups of each workload in an epoch. ``members``: the programs of each workload."""
     return -(-min(max(map(len, members)), PER_EPOCH) // GROUP)
 
 
 def epochs(members: Sequence[np.ndarray], least: int, min_steps: int) -> int:
     """The passes over the programs that make a number of steps.
 
-    Parameters
-    ----------
-    members : Sequence[np.ndarray]
-        The programs of each workload.
-    least : int
-        Minimum number of passes.
-    min_steps : int
-        Minimum number of steps, for small training sets.
+    ``members``: the programs of each workload. ``least``: minimum number of passes. ``min_steps``:
+    minimum number of steps, for small training sets.
     """
     steps = -(-groups_per_workload(members) * len(members) // GROUPS)
     return max(least, -(-min_steps // steps))
@@ -48,19 +36,8 @@ def steps(
 ) -> Iterator[list[np.ndarray]]:
     """The groups of each step. The programs of a small workload come more often.
 
-    Parameters
-    ----------
-    members : Sequence[np.ndarray]
-        The programs of each workload.
-    epochs : int
-        Passes over the programs.
-    generator : np.random.Generator
-        Draws the order.
-
-    Yields
-    ------
-    groups : list[np.ndarray]
-        Up to ``GROUPS`` arrays of up to ``GROUP`` programs of one workload each.
+    ``epochs``: passes over the programs. ``generator``: draws the order. Yields up to ``GROUPS``
+    arrays of up to ``GROUP`` programs of one workload each.
     """
     count = groups_per_workload(members)
     for _ in range(epochs):
@@ -78,14 +55,9 @@ def targets(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Training targets of a step.
 
-    Returns
-    -------
-    expected : np.ndarray
-        The throughputs of each group, of shape ``(GROUPS, GROUP)``.
-    places : np.ndarray
-        The number of each one's tree, of the same shape.
-    present : np.ndarray
-        1 for a program, 0 for padding, of the same shape.
+    Returns ``expected``: the throughputs of each group, of shape ``(GROUPS, GROUP)``; ``places``:
+    the number of each one's tree, of the same shape; ``present``: 1 for a program, 0 for padding,
+    of the same shape.
     """
     expected, present = np.zeros((2, GROUPS, GROUP), dtype=np.float32)
     places = np.zeros((GROUPS, GROUP), dtype=np.int32)

@@ -23,15 +23,10 @@ Model = TypeVar("Model", bound="NetworkModel")
 class NetworkModel(ABC):
     """A trained network, and the line from its scores to relative throughputs.
 
-    Parameters
-    ----------
-    parameters : Mapping[str, np.ndarray]
-        Its parameters, and the means and the scales of its inputs, float32. The last layer is
-        "output" and "output_bias".
-    objective : Objective
-        The training objective.
-    intercept, slope : float
-        The line from scores to relative throughputs; scores of the objective "rank" have no unit.
+    - ``parameters``: its parameters, and the means and the scales of its inputs, float32. The last
+      layer is "output" and "output_bias".
+    - ``intercept``, ``slope``: the line from scores to relative throughputs; scores of the
+      objective "rank" have no unit.
     """
 
     parameters: Mapping[str, np.ndarray]
@@ -82,10 +77,7 @@ class NetworkModel(ABC):
     ) -> Model:
         """Read the network that ``to_bytes`` wrote.
 
-        Raises
-        ------
-        ValueError
-            If they are damaged, or the parameters of another network.
+        Raises ``ValueError`` if they are damaged, or the parameters of another network.
         """
         parameters = load_arrays(io.BytesIO(content))
         found = {name: value.shape for name, value in parameters.items()}

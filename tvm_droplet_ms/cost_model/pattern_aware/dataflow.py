@@ -118,15 +118,8 @@ def data_movements(nests: Sequence[Nest]) -> np.ndarray:
       those of the level;
     - 2: the contiguous bytes of one movement and of the innermost loop.
 
-    Parameters
-    ----------
-    nests : Sequence[Nest]
-        The loop nests of a module, in its order.
-
-    Returns
-    -------
-    movements : np.ndarray
-        Array of shape ``(TOKENS, TOKEN_WIDTH)``, float32.
+    ``nests``: the loop nests of a module, in its order. Returns an array of shape ``(TOKENS,
+    TOKEN_WIDTH)``, float32.
     """
     rows = np.zeros((TOKENS, TOKEN_WIDTH), dtype=np.float32)
     place = 0
@@ -155,16 +148,8 @@ def statements(nests: Sequence[Nest]) -> np.ndarray:
     - 6 x 3: of each of the innermost of these the extent, whether it is vectorized, and whether the
       block writes the same bytes in all its iterations.
 
-    Parameters
-    ----------
-    nests : Sequence[Nest]
-        The loop nests of a module, in its order.
-
-    Returns
-    -------
-    statements : np.ndarray
-        Array of shape ``(STATEMENTS, STATEMENT_WIDTH)``, float32; zeros for a row that is no
-        statement.
+    ``nests``: the loop nests of a module, in its order. Returns an array of shape ``(STATEMENTS,
+    STATEMENT_WIDTH)``, float32; zeros for a row that is no statement.
     """
     rows = np.zeros((STATEMENTS, STATEMENT_WIDTH), dtype=np.float32)
     for row, nest in zip(rows, _largest(nests, STATEMENTS), strict=False):
@@ -280,7 +265,7 @@ def _used_again(nest: Nest, buffer: _Buffer, loop: int) -> bool:
 
 
 def _writes_again(nest: Nest) -> np.ndarray:
-    """Whether the block writes the same bytes in all iterations of each loop.
+    """True for each loop in all of whose iterations the block writes the same bytes.
 
     Of the innermost loop that is not known: it does where there are more iterations than bytes.
     """

@@ -30,20 +30,10 @@ RATE = 1e-3
 class AdaptedNetwork:
     """A network, its source, and how the source follows it.
 
-    Parameters
-    ----------
-    source : PatternAware
-        A network that was trained on other workloads.
-    momentum : float
-        The share of the source that stays, from 0 to 1; with 1 the source never moves, which is
-        plain fine-tuning.
-    seed : int
-        Seed of the order of the programs and of dropout.
-
-    Raises
-    ------
-    ImportError
-        If JAX is not installed.
+    ``source``: a network that was trained on other workloads. ``momentum``: the share of the source
+    that stays, from 0 to 1; with 1 the source never moves, which is plain fine-tuning. ``seed``:
+    seed of the order of the programs and of dropout. Raises ``ImportError`` if JAX is not
+    installed.
     """
 
     def __init__(self, source: PatternAware, *, momentum: float, seed: int) -> None:
@@ -88,17 +78,8 @@ def moved_towards(
 ) -> dict[str, np.ndarray]:
     """The parameters m * source + (1 - m) * target.
 
-    Parameters
-    ----------
-    source, target : Mapping[str, np.ndarray]
-        Parameters of the same names and shapes.
-    momentum : float
-        The share of the source, m.
-
-    Returns
-    -------
-    moved : dict[str, np.ndarray]
-        float32, as the source's.
+    ``source``, ``target``: parameters of the same names and shapes. ``momentum``: the share of the
+    source, m. Returns float32, as the source's.
     """
     return {
         name: np.asarray(momentum * value + (1.0 - momentum) * target[name], dtype=value.dtype)

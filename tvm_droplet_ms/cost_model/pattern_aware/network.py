@@ -35,10 +35,7 @@ _SMALL, _FAR = 1e-5, 1e9
 def shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the parameters that are learned.
 
-    Parameters
-    ----------
-    statement_width : int
-        Numbers of a statement, its flag included.
+    ``statement_width``: numbers of a statement, its flag included.
     """
     return {
         "token_1": (TOKEN_WIDTH, TOKEN_HIDDEN),
@@ -73,22 +70,10 @@ def fixed_shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
 def split(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The data movements and the statements of programs.
 
-    Parameters
-    ----------
-    features : np.ndarray
-        Those of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs, width)``.
-
-    Returns
-    -------
-    tokens : np.ndarray
-        Array of shape ``(programs, TOKENS, TOKEN_WIDTH)``.
-    statements : np.ndarray
-        Array of shape ``(programs, STATEMENTS, statement width)``.
-
-    Raises
-    ------
-    ValueError
-        If the width fits neither.
+    ``features``: those of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs, width)``.
+    Returns ``tokens``: array of shape ``(programs, TOKENS, TOKEN_WIDTH)``; ``statements``: array of
+    shape ``(programs, STATEMENTS, statement width)``. Raises ``ValueError`` if the width fits
+    neither.
     """
     width = features.shape[1] - TOKENS * TOKEN_WIDTH
     if width <= STATEMENTS or width % STATEMENTS:
@@ -103,19 +88,10 @@ def split(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def states(parameters: Mapping[str, Any], tokens: Any, statements: Any, xp: Any) -> Any:
     """The head's last states of programs, in arrays of NumPy or JAX.
 
-    Parameters
-    ----------
-    parameters : Mapping[str, Any]
-        Parameters of ``shapes``, and the means and the scales of the inputs.
-    tokens, statements : array
-        As ``split`` returns them; there may be fewer rows of either, if those left out are empty.
-    xp : module
-        ``numpy`` or ``jax.numpy``.
-
-    Returns
-    -------
-    states : array
-        Array of shape ``(programs, HIDDEN)``.
+    ``parameters``: parameters of ``shapes``, and the means and the scales of the inputs.
+    ``tokens``, ``statements``: as ``split`` returns them; there may be fewer rows of either, if
+    those left out are empty. ``xp``: ``numpy`` or ``jax.numpy``. Returns an array of shape
+    ``(programs, HIDDEN)``.
     """
     given = parameters
     present = tokens[:, :, : len(LEVELS)].sum(axis=2)

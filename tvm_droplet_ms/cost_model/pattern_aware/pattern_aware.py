@@ -25,25 +25,15 @@ class PatternAware(NetworkModel):
     ) -> "PatternAware":
         """Train a network on the programs of some workloads, each of equal weight.
 
-        Parameters
-        ----------
-        features : np.ndarray
-            Features of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs, width)``.
-        throughput : np.ndarray
-            ``relative_throughput`` of each workload, of shape ``(programs,)``.
-        workloads : np.ndarray
-            The number of each program's workload, ascending, of the same shape.
-        objective : Objective
-            "rank", LambdaRank among the programs of one workload, or "regression".
-        seed : int
-            Seed of the first parameters, the order of the programs and dropout.
+        - ``features``: features of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs,
+          width)``.
+        - ``throughput``: ``relative_throughput`` of each workload, of shape ``(programs,)``.
+        - ``workloads``: the number of each program's workload, ascending, of the same shape.
+        - ``objective``: "rank", LambdaRank among the programs of one workload, or "regression".
+        - ``seed``: seed of the first parameters, the order of the programs and dropout.
 
-        Raises
-        ------
-        ImportError
-            If JAX is not installed.
-        ValueError
-            If the features are of neither kind.
+        Raises ``ImportError`` if JAX is not installed. Raises ``ValueError`` if the features are of
+        neither kind.
         """
         split(features[:0])
         from .training import train

@@ -45,23 +45,14 @@ def train(
 ) -> dict[str, np.ndarray]:
     """Train a network by AdamW, at a rate that falls to 0 as a cosine.
 
-    Parameters
-    ----------
-    features : np.ndarray
-        Those of ``network.split``, of shape ``(programs, width)``, at least one.
-    throughput : np.ndarray
-        Relative to the best of the workload, of shape ``(programs,)``.
-    workloads : np.ndarray
-        The number of each program's workload, of the same shape. Each workload counts as much.
-    objective : Objective
-        "rank" or "regression".
-    seed : int
-        The same seed makes the same parameters.
+    - ``features``: those of ``network.split``, of shape ``(programs, width)``, at least one.
+    - ``throughput``: relative to the best of the workload, of shape ``(programs,)``.
+    - ``workloads``: the number of each program's workload, of the same shape. Each workload counts
+      as much.
+    - ``objective``: "rank" or "regression".
+    - ``seed``: the same seed makes the same parameters.
 
-    Returns
-    -------
-    parameters : dict[str, np.ndarray]
-        Those of ``network.shapes``, and the means and the scales of the inputs, float32.
+    Those of ``network.shapes``, and the means and the scales of the inputs, float32.
     """
     generator = np.random.default_rng(seed)
     fixed = _standard(features)
@@ -89,25 +80,13 @@ def fine_tune(
     The means and the scales of the inputs stay: those of few programs would change what the weights
     mean.
 
-    Parameters
-    ----------
-    parameters : Mapping[str, np.ndarray]
-        Those that ``train`` returns.
-    features, throughput, workloads : np.ndarray
-        As in ``train``.
-    objective : Objective
-        "rank" or "regression".
-    seed : int
-        Seed of the order of the programs and of dropout.
-    steps : int
-        Number of steps.
-    rate : float
-        The learning rate.
+    - ``parameters``: those that ``train`` returns.
+    - ``features``, ``throughput``, ``workloads``: as in ``train``.
+    - ``objective``: "rank" or "regression".
+    - ``seed``: seed of the order of the programs and of dropout.
+    - ``steps``: number of steps.
 
-    Returns
-    -------
-    parameters : dict[str, np.ndarray]
-        The same names; the given ones are unchanged.
+    Returns the same names; the given ones are unchanged.
     """
     generator = np.random.default_rng(seed)
     fixed = {name: parameters[name] for name in _standard(features[:1])}

@@ -27,24 +27,11 @@ def read_training_data(
 ) -> list[MeasuredWorkload]:
     """Read work directories and files of training data.
 
-    Parameters
-    ----------
-    paths : Sequence[Path]
-        The ``work_dir`` of a tuning run, or a ``.npz`` file of ``MeasuredWorkload.save``.
-    extractor : Extractor | None
-        The extractor of the features; None for ``ProgramFeatures``.
-
-    Returns
-    -------
-    workloads : list[MeasuredWorkload]
-        One for each name and target.
-
-    Raises
-    ------
-    TrainingDataError
-        If a path is neither, a file is damaged, or its features are of another schema.
-    ValueError
-        If a database cannot be read; names the lines.
+    ``paths``: the ``work_dir`` of a tuning run, or a ``.npz`` file of ``MeasuredWorkload.save``.
+    ``extractor``: the extractor of the features; None for ``ProgramFeatures``. Returns one for each
+    name and target. Raises ``TrainingDataError`` if a path is neither, a file is damaged, or its
+    features are of another schema. Raises ``ValueError`` if a database cannot be read; names the
+    lines.
     """
     used = extractor or ProgramFeatures()
     workloads: list[MeasuredWorkload] = []
@@ -61,22 +48,9 @@ def read_database(
 ) -> list[MeasuredWorkload]:
     """Read a MetaSchedule database; the features are computed from the stored traces.
 
-    Parameters
-    ----------
-    database : Database
-        With records of any number of workloads.
-    extractor : Extractor | None
-        The extractor of the features; None for ``ProgramFeatures``.
-
-    Returns
-    -------
-    workloads : list[MeasuredWorkload]
-        One for each workload and target, in the order of the records.
-
-    Raises
-    ------
-    TrainingDataError
-        If a record names no target.
+    ``database``: with records of any number of workloads. ``extractor``: the extractor of the
+    features; None for ``ProgramFeatures``. Returns one for each workload and target, in the order
+    of the records. Raises ``TrainingDataError`` if a record names no target.
     """
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for record in database.get_all_tuning_records():

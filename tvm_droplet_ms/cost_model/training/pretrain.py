@@ -31,37 +31,20 @@ def pretrain(
 ) -> PretrainedModel:
     """Train a model, print how well it ranks workloads that were held out, and write it.
 
-    Parameters
-    ----------
-    workloads : Sequence[MeasuredWorkload]
-        The training data.
-    out : Path
-        The file to write.
-    model : str
-        "trees", "treegru", "pacm" or "pacm-stores"; the features are those of
-        ``pretrained_model.EXTRACTORS``.
-    objective : Objective
-        "rank" or "regression".
-    target : str | None
-        The target, by a part of its text that no other has; None where there is only one.
-    mix_targets : bool
-        Whether to learn from the records of the other targets too. Times of different targets are
-        not compared with each other: a model learns the throughput of a program relative to the
-        best of its workload on the same target.
-    seed : int
-        Seed of the training.
-    stream : TextIO | None
-        The stream to print to; None for the standard output.
+    - ``workloads``: the training data.
+    - ``out``: the file to write.
+    - ``model``: "trees", "treegru", "pacm" or "pacm-stores"; the features are those of
+      ``pretrained_model.EXTRACTORS``.
+    - ``objective``: "rank" or "regression".
+    - ``target``: the target, by a part of its text that no other has; None where there is only one.
+    - ``mix_targets``: whether to learn from the records of the other targets too. Times of
+      different targets are not compared with each other: a model learns the throughput of a program
+      relative to the best of its workload on the same target.
+    - ``seed``: seed of the training.
+    - ``stream``: the stream to print to; None for the standard output.
 
-    Returns
-    -------
-    pretrained_model : PretrainedModel
-        The model of all workloads.
-
-    Raises
-    ------
-    TrainingDataError
-        If there is nothing to learn from, or the target is not clear.
+    Returns the model of all workloads. Raises ``TrainingDataError`` if there is nothing to learn
+    from, or the target is not clear.
     """
     printed = stream or sys.stdout
     selected = select_target(workloads, target)
@@ -95,16 +78,10 @@ def format_held_out(
 
     The workloads are held out in turn, a fifth of them at once.
 
-    Parameters
-    ----------
-    workloads : Sequence[MeasuredWorkload]
-        At least one program of each has a time.
-    objective : Objective
-        "rank" or "regression".
-    seed : int
-        Seed of the training.
-    model : str
-        "trees", "treegru", "pacm" or "pacm-stores".
+    - ``workloads``: at least one program of each has a time.
+    - ``objective``: "rank" or "regression".
+    - ``seed``: seed of the training.
+    - ``model``: "trees", "treegru", "pacm" or "pacm-stores".
     """
     if len(workloads) < 2:
         return "there is one workload and none to hold out: how it ranks others is not known"

@@ -10,18 +10,10 @@ from scipy import stats
 def pairwise_accuracy(scores: np.ndarray, secs: np.ndarray) -> float:
     """Share of the pairs of programs that are ordered alike by scores and times.
 
-    Parameters
-    ----------
-    scores : np.ndarray
-        Array of shape ``(programs,)``; higher for a program that is predicted to be faster.
-    secs : np.ndarray
-        Their times in seconds, of the same shape; infinity for a failure.
-
-    Returns
-    -------
-    accuracy : float
-        Share of the pairs with different times; a pair of equal scores counts as half, so that 0.5
-        is chance. NaN if all times are equal.
+    ``scores``: array of shape ``(programs,)``; higher for a program that is predicted to be faster.
+    ``secs``: their times in seconds, of the same shape; infinity for a failure. Returns share of
+    the pairs with different times; a pair of equal scores counts as half, so that 0.5 is chance.
+    NaN if all times are equal.
     """
     if len(np.unique(secs)) < 2:
         return float("nan")

@@ -101,18 +101,11 @@ def loop_tree(nests: Sequence[_Nest]) -> np.ndarray:
       a module: the bytes touched; the accesses per byte; the contiguous bytes; and whether it
       is written.
 
-    Parameters
-    ----------
-    nests : Sequence[LoopNest]
-        The loop nests of a module, in its order. Where they have more than ``MAX_NODES`` nodes,
-        the nests with the fewest iterations are left out.
-
-    Returns
-    -------
-    features : np.ndarray
-        Array of shape ``(TREE_FEATURES,)``, float32: ``MAX_NODES`` rows of the parent and ``WIDTH``
-        numbers each, a parent before its children. Row 0 is the module, its own parent; a row
-        that is no node has the parent -1.
+    ``nests``: the loop nests of a module, in its order. Where they have more than ``MAX_NODES``
+    nodes, the nests with the fewest iterations are left out. Returns an array of shape
+    ``(TREE_FEATURES,)``, float32: ``MAX_NODES`` rows of the parent and ``WIDTH`` numbers each, a
+    parent before its children. Row 0 is the module, its own parent; a row that is no node has the
+    parent -1.
     """
     kept = list(nests)
     nodes = _nodes(kept)

@@ -42,21 +42,9 @@ def memory(
 ) -> Any:
     """The memory of each tree, in arrays of NumPy or JAX.
 
-    Parameters
-    ----------
-    parameters : Mapping[str, Any]
-        Parameters of ``SHAPES``, and the ``mean`` and the ``scale`` of the contexts.
-    batch : TreeBatch
-        The trees.
-    xp : module
-        ``numpy`` or ``jax.numpy``.
-    segment_sum : SegmentSum
-        For its arrays.
-
-    Returns
-    -------
-    memory : array
-        Array of shape ``(trees, SLOTS * HIDDEN)``.
+    ``parameters``: parameters of ``SHAPES``, and the ``mean`` and the ``scale`` of the contexts.
+    ``batch``: the trees. ``xp``: ``numpy`` or ``jax.numpy``. Returns an array of shape ``(trees,
+    SLOTS * HIDDEN)``.
     """
     contexts = (xp.asarray(batch.contexts) - parameters["mean"]) / parameters["scale"]
     given = contexts @ parameters["input"] + parameters["bias"]

@@ -50,23 +50,14 @@ def train(
 ) -> dict[str, np.ndarray]:
     """Train a network by AdamW, at a rate that falls to 0 as a cosine.
 
-    Parameters
-    ----------
-    features : np.ndarray
-        Those of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``, at least one.
-    throughput : np.ndarray
-        Relative to the best of the workload, of shape ``(programs,)``.
-    workloads : np.ndarray
-        The number of each program's workload, of the same shape. Each workload counts as much.
-    objective : Objective
-        "rank" or "regression".
-    seed : int
-        The same seed makes the same parameters.
+    - ``features``: those of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``, at least one.
+    - ``throughput``: relative to the best of the workload, of shape ``(programs,)``.
+    - ``workloads``: the number of each program's workload, of the same shape. Each workload counts
+      as much.
+    - ``objective``: "rank" or "regression".
+    - ``seed``: the same seed makes the same parameters.
 
-    Returns
-    -------
-    parameters : dict[str, np.ndarray]
-        Those of ``network.SHAPES``, and the mean and the scale of the contexts, float32.
+    Those of ``network.SHAPES``, and the mean and the scale of the contexts, float32.
     """
     generator = np.random.default_rng(seed)
     members = [np.flatnonzero(workloads == workload) for workload in np.unique(workloads)]
@@ -125,12 +116,8 @@ def _room(features: np.ndarray, steps: Sequence[Sequence[np.ndarray]]) -> tuple[
 def _padded(features: np.ndarray, room: Sequence[int]) -> tuple[Any, ...]:
     """Trees with room for more nodes: the arrays of a ``TreeBatch``.
 
-    Row numbers beyond the last, which ``_segment_sum`` drops, mark padding.
-
-    Returns
-    -------
-    contexts, parents, by_tree, trees
-        As in ``TreeBatch``; ``parents`` has an array for each level.
+    Row numbers beyond the last, which ``_segment_sum`` drops, mark padding. As in ``TreeBatch``;
+    ``parents`` has an array for each level.
     """
     batch = TreeBatch.from_features(features)
     total = sum(room)

@@ -16,13 +16,8 @@ from .loop_tree import MAX_NODES, WIDTH
 class Level:
     """The nodes of one depth in all trees.
 
-    Parameters
-    ----------
-    nodes : slice
-        The nodes' rows in the batch.
-    parents : np.ndarray
-        The parent in this level of each node of the level below, ascending, of shape
-        ``(nodes below,)``.
+    ``nodes``: the nodes' rows in the batch. ``parents``: the parent in this level of each node of
+    the level below, ascending, of shape ``(nodes below,)``.
     """
 
     nodes: slice
@@ -38,18 +33,11 @@ class Level:
 class TreeBatch:
     """Trees with all nodes in one array, the deepest first.
 
-    Parameters
-    ----------
-    contexts : np.ndarray
-        The context vectors of the nodes, of shape ``(nodes, WIDTH)``, float32.
-    levels : tuple[Level, ...]
-        The deepest first.
-    by_tree : np.ndarray
-        The nodes in the order of their trees, of shape ``(nodes,)``.
-    trees : np.ndarray
-        The tree of each node in that order, of the same shape.
-    count : int
-        The number of trees.
+    - ``contexts``: the context vectors of the nodes, of shape ``(nodes, WIDTH)``, float32.
+    - ``levels``: the deepest first.
+    - ``by_tree``: the nodes in the order of their trees, of shape ``(nodes,)``.
+    - ``trees``: the tree of each node in that order, of the same shape.
+    - ``count``: the number of trees.
     """
 
     contexts: np.ndarray
@@ -62,10 +50,7 @@ class TreeBatch:
     def from_features(features: np.ndarray) -> "TreeBatch":
         """Batch some trees.
 
-        Parameters
-        ----------
-        features : np.ndarray
-            Features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
+        ``features``: features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
         """
         rows = features.reshape(len(features), MAX_NODES, 1 + WIDTH)
         parents = rows[:, :, 0].astype(int)
@@ -92,15 +77,8 @@ class TreeBatch:
 def node_depths(features: np.ndarray) -> np.ndarray:
     """The depth of each node of some trees.
 
-    Parameters
-    ----------
-    features : np.ndarray
-        Features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``.
-
-    Returns
-    -------
-    depths : np.ndarray
-        0 for the root and -1 for a row that is no node, of shape ``(trees, MAX_NODES)``.
+    ``features``: features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``. Returns 0 for the
+    root and -1 for a row that is no node, of shape ``(trees, MAX_NODES)``.
     """
     parents = features.reshape(len(features), MAX_NODES, 1 + WIDTH)[:, :, 0].astype(int)
     depths = np.zeros_like(parents)

@@ -34,25 +34,15 @@ class TreeGRU(NetworkModel):
     ) -> "TreeGRU":
         """Train a network on the programs of some workloads, each of equal weight.
 
-        Parameters
-        ----------
-        features : np.ndarray
-            Features of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``.
-        throughput : np.ndarray
-            ``relative_throughput`` of each workload, of shape ``(programs,)``.
-        workloads : np.ndarray
-            The number of each program's workload, ascending, of the same shape.
-        objective : Objective
-            "rank", the logistic loss of each pair of programs of one workload, or "regression".
-        seed : int
-            Seed of the first parameters, the order of the programs and dropout.
+        - ``features``: features of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``.
+        - ``throughput``: ``relative_throughput`` of each workload, of shape ``(programs,)``.
+        - ``workloads``: the number of each program's workload, ascending, of the same shape.
+        - ``objective``: "rank", the logistic loss of each pair of programs of one workload, or
+          "regression".
+        - ``seed``: seed of the first parameters, the order of the programs and dropout.
 
-        Raises
-        ------
-        ImportError
-            If JAX is not installed.
-        ValueError
-            If the features are no loop trees.
+        Raises ``ImportError`` if JAX is not installed. Raises ``ValueError`` if the features are no
+        loop trees.
         """
         if features.shape[1] != TREE_FEATURES:
             raise ValueError(

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tvm import tirx
 from tvm.s_tir import Schedule
 
 from ...search_strategy.published.decisions import Sketch
-from ..block_tree import NotUnderstood
+from ..block_tree import NotUnderstood, integer
 from ..extents import Interval, Intervals, Node, Tape
 from ..index_intervals import index_interval
 
@@ -34,14 +33,8 @@ _WARP_THREADS = 32
 class Launch:
     """Threads and shared memory of the schedules of a sketch.
 
-    Parameters
-    ----------
-    tape : Tape
-        Evaluates the nodes for points of the sketch.
-    threads, shared_bytes : Node
-        Of a block.
-    least, most : int
-        Threads that the schedule rule asks for.
+    ``tape``: evaluates the nodes for points of the sketch. ``threads``, ``shared_bytes``: of a
+    block. ``least``, ``most``: threads that the schedule rule asks for.
     """
 
     tape: Tape
@@ -51,14 +44,10 @@ class Launch:
     most: int
 
     def is_possible(self, points: np.ndarray, threads: int, shared_bytes: int) -> np.ndarray:
-        """Whether ``VerifyGPUCode`` accepts points.
+        """True for each point that ``VerifyGPUCode`` accepts.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            Decisions, of shape ``(points, entries)``.
-        threads, shared_bytes : int
-            The most that a block of the GPU may have.
+        ``points``: decisions, of shape ``(points, entries)``. ``threads``, ``shared_bytes``: the
+        most that a block of the GPU may have.
         """
         asked, shared = self.tape.evaluate(points, [self.threads, self.shared_bytes])
         possible: np.ndarray = (
@@ -70,17 +59,9 @@ class Launch:
 def compile_launch(sketch: Sketch, schedule: Schedule) -> Launch:
     """Read the threads and the shared memory of a sketch out of one of its schedules.
 
-    Parameters
-    ----------
-    sketch : Sketch
-        The sketch of the schedule.
-    schedule : Schedule
-        A replayed schedule, without postprocessors.
-
-    Raises
-    ------
-    NotUnderstood, UnknownIndex
-        If they are not known to follow from the decisions.
+    ``sketch``: the sketch of the schedule. ``schedule``: a replayed schedule, without
+    postprocessors. Raises ``NotUnderstood``, ``UnknownIndex`` if they are not known to follow from
+    the decisions.
     """
     return _TraceReader(sketch, schedule).launch()
 
@@ -161,11 +142,7 @@ class _TraceReader:
                 raise NotUnderstood("the instruction RFactor")
 
     def _note_split(
-        self,
-        loop: Any,
-        factors: Sequence[Any],
-        outputs: Sequence[Any],
-        entries: Mapping[Any, Node],
+        self, loop: Any, factors: Sequence[Any], outputs: Sequence[Any], entries: Mapping[Any, Node]
     ) -> None:
         self._parts[loop] = list(outputs)
         for output, factor in zip(outputs, factors, strict=True):
@@ -227,8 +204,8 @@ class _TraceReader:
         extents = []
         for part, length in zip(region.region, region.source.shape, strict=True):
             index = index_interval(part.min, interval, self._intervals)
-            extent = tape.add(self._intervals.span(index), tape.constant(_integer(part.extent)))
-            extents.append(tape.least(extent, tape.constant(_integer(length))))
+            extent = tape.add(self._intervals.span(index), tape.constant(integer(part.extent)))
+            extents.append(tape.least(extent, tape.constant(integer(length))))
         if copy in self._alignments:
             extents[-1] = self._padded(extents[-1], *self._alignments[copy])
         return tape.product([tape.constant(int(region.source.dtype.itemsize)), *extents])
@@ -254,15 +231,9 @@ class _TraceReader:
         return [*threads, *within]
 
     def _count(self, chain: Sequence[Any], turning: Sequence[Any]) -> Node:
-        """How many values an axis takes: the product of its innermost loops, which all turn."""
+        """The number of values of an axis: the product of its innermost loops, which all turn."""
         turns = [leaf in turning for leaf in chain]
         first = turns.index(True) if True in turns else len(chain)
         if not all(turns[first:]):
             raise NotUnderstood("a loop that stands still within one that turns")
         return self.tape.product([self._extent(leaf) for leaf in chain[first:]])
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, int | tirx.IntImm):
-        return int(value)
-    raise NotUnderstood(f"the extent {value}, which is not constant")

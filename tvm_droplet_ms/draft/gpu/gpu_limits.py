@@ -84,16 +84,8 @@ class GpuLimits:
 class TaskLimits:
     """The draft of one task: all schedules that can be launched are equal to it.
 
-    Parameters
-    ----------
-    limits : GpuLimits
-        Of the GPU.
-    spaces : DesignSpaces
-        The points of the task.
-    replayer : Replayer
-        Makes a schedule of each sketch.
-    random_share : float
-        See ``TaskDraft``: there is nothing that this draft is blind to.
+    ``spaces``: the points of the task. ``replayer``: makes a schedule of each sketch.
+    ``random_share``: see ``TaskDraft``: there is nothing that this draft is blind to.
     """
 
     limits: GpuLimits
@@ -116,7 +108,7 @@ class TaskLimits:
         return np.where(possible, self._generator.random(len(points)), -np.inf)
 
     def summary(self) -> str:
-        """How many sketches are drafted."""
+        """The number of sketches that are drafted."""
         drafted = sum(launch is not None for launch in self._launches.values())
         return f"drafted {drafted} of {len(self._launches)} sketches"
 

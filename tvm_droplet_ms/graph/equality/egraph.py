@@ -11,7 +11,7 @@ from .facts import Facts, IllegalTerm, Infer, NodeLimit
 from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Type, leaf_type
 
 WEIGHT_SHARE = 10
-"""How many times as many e-nodes of weights as of others an e-graph may have."""
+"""The most e-nodes of weights that an e-graph may have, in times of its others."""
 
 
 def _key(node: Node) -> Node:
@@ -24,25 +24,14 @@ def _key(node: Node) -> Node:
 class EGraph:
     """An e-graph.
 
-    Parameters
-    ----------
-    infer : Infer
-        Infers types of calls. Leaves know theirs.
-    weights : frozenset[int]
-        Numbers of the inputs that are weights.
-    limit : int or None
-        The largest number of e-nodes. Those of weights have a limit of their own, ten times as
-        large: they are neither priced nor extracted.
-
-    Attributes
-    ----------
-    limit : int or None
-        The limit; it may be changed at any time, and holds for what is added after.
-    size : int
-        The number of e-nodes that are no weights, with those that unions have made equal until
-        :meth:`rebuild`.
-    weight_size : int
-        The number of e-nodes of weights.
+    - ``infer``: infers types of calls. Leaves know theirs.
+    - ``weights``: numbers of the inputs that are weights.
+    - ``limit``: the largest number of e-nodes. Those of weights have a limit of their own, ten
+      times as large: they are neither priced nor extracted.
+    - ``limit``: the limit; it may be changed at any time, and holds for what is added after.
+    - ``size``: the number of e-nodes that are no weights, with those that unions have made equal
+      until :meth:`rebuild`.
+    - ``weight_size``: the number of e-nodes of weights.
     """
 
     def __init__(
@@ -63,7 +52,7 @@ class EGraph:
 
     @property
     def count(self) -> int:
-        """How many classes were ever made: the number of the next one."""
+        """The number of classes ever made, which is the number of the next one."""
         return len(self._parents)
 
     def find(self, number: int) -> int:
@@ -79,13 +68,7 @@ class EGraph:
         return self._facts[self.find(number)]
 
     def type(self, number: int) -> Tensor:
-        """The type of a class that is a tensor.
-
-        Raises
-        ------
-        TypeError
-            If the class is a tuple.
-        """
+        """The type of a class that is a tensor. Raises ``TypeError`` if the class is a tuple."""
         type_ = self.facts(number).type
         if not isinstance(type_, Tensor):
             raise TypeError(f"class {number} has the type {type_}, expected a tensor")
@@ -131,24 +114,9 @@ class EGraph:
     def add(self, operator: Operator, children: tuple[int, ...] = ()) -> int:
         """Add an e-node.
 
-        Parameters
-        ----------
-        operator : Operator
-            The operator.
-        children : tuple[int, ...]
-            The classes of its operands.
-
-        Returns
-        -------
-        number : int
-            The class that has it, which may be an old one.
-
-        Raises
-        ------
-        IllegalTerm
-            If the operator refuses operands of these types.
-        NodeLimit
-            If the e-graph is full.
+        ``children``: the classes of its operands. Returns the class that has it, which may be an
+        old one. Raises ``IllegalTerm`` if the operator refuses operands of these types. Raises
+        ``NodeLimit`` if the e-graph is full.
         """
         node = self._canonical(Node(operator, children))
         known = self._memo.get(_key(node))
@@ -174,15 +142,8 @@ class EGraph:
     def union(self, left: int, right: int) -> bool:
         """Make two classes one. :meth:`rebuild` has to be called before anything is looked up.
 
-        Returns
-        -------
-        changed : bool
-            Whether they were two.
-
-        Raises
-        ------
-        ValueError
-            If their types differ: they cannot be equal.
+        Returns whether they were two. Raises ``ValueError`` if their types differ: they cannot be
+        equal.
         """
         left, right = self.find(left), self.find(right)
         if left == right:
@@ -277,10 +238,7 @@ class EGraph:
     def infer_type(self, operator: Operator, types: tuple[Type, ...]) -> Type:
         """The type of a call of operands of some types.
 
-        Raises
-        ------
-        IllegalTerm
-            If the operator refuses them.
+        Raises ``IllegalTerm`` if the operator refuses them.
         """
         if operator.name in LEAVES and operator.get("shape") is not None:
             return leaf_type(operator)

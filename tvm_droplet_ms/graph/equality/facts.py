@@ -25,12 +25,7 @@ class OtherType(IllegalTerm):
 class Facts(NamedTuple):
     """The facts of the value of an e-class.
 
-    Attributes
-    ----------
-    type : Type
-        The type.
-    weight_only : bool
-        Whether some e-node of the class depends on weights alone.
+    ``weight_only``: whether some e-node of the class depends on weights alone.
     """
 
     type: Type

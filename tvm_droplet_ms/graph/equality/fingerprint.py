@@ -8,14 +8,9 @@ from .language import COMMUTATIVE, Node, Operator
 def fingerprint(graph: EGraph, origin: int) -> int:
     """A number that two e-graphs grown from copies of one share if they are equal.
 
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph, rebuilt.
-    origin : int
-        How many classes the common ancestor had: ``EGraph.count``. Their numbers are names. A
-        younger class is named after its e-nodes, because its number depends on the order in
-        which rules were applied.
+    ``graph``: the e-graph, rebuilt. ``origin``: how many classes the common ancestor had:
+    ``EGraph.count``. Their numbers are names. A younger class is named after its e-nodes, because
+    its number depends on the order in which rules were applied.
     """
     classes = dict(graph.classes())
     names = {number: number for number in classes if number < origin}

@@ -37,12 +37,8 @@ Type = Tensor | TupleType
 class Operator(NamedTuple):
     """An operator with its attributes: what a call is, but for its tensor operands.
 
-    Attributes
-    ----------
-    name : str
-        The name: that of Relax without "relax." and "nn." for an operator that rules may name.
-    attributes : tuple[tuple[str, Any], ...]
-        Names and plain Python values, sorted by name.
+    ``name``: the name: that of Relax without "relax." and "nn." for an operator that rules may
+    name. ``attributes``: names and plain Python values, sorted by name.
     """
 
     name: str
@@ -62,15 +58,7 @@ class Operator(NamedTuple):
 
 
 def operator(name: str, **attributes: Any) -> Operator:
-    """Make an operator.
-
-    Parameters
-    ----------
-    name : str
-        The name.
-    **attributes : Any
-        The attributes, hashable.
-    """
+    """Make an operator. ``**attributes``: the attributes, hashable."""
     return Operator(name, tuple(sorted(attributes.items())))
 
 

@@ -9,17 +9,8 @@ from .language import Node, Term, Type
 def add_term(graph: EGraph, term: Term | int, type_: Type | None = None) -> int:
     """Add a term and everything in it, or nothing if it is illegal.
 
-    Parameters
-    ----------
-    term : Term or int
-        The term, or a class that is there.
-    type_ : Type or None
-        The type that it has to have. None: any.
-
-    Raises
-    ------
-    OtherType
-        If it has another type. ``EGraph.add`` says what else may be raised.
+    ``term``: the term, or a class that is there. ``type_``: the type that it has to have. None:
+    any. Raises ``OtherType`` if it has another type. ``EGraph.add`` says what else may be raised.
     """
     found = type_of_term(graph, term)
     if type_ is not None and found != type_:
@@ -55,10 +46,7 @@ def known_class(graph: EGraph, term: Term | int) -> int | None:
 def type_of_term(graph: EGraph, term: Term | int) -> Type:
     """The type of a term, without adding it.
 
-    Raises
-    ------
-    IllegalTerm
-        If an operator in it refuses its operands.
+    Raises ``IllegalTerm`` if an operator in it refuses its operands.
     """
     known: dict[int, Type] = {}
 

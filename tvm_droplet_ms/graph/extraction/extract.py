@@ -23,25 +23,18 @@ ROUNDS = 3
 """The most rounds of extraction in two steps; after these, all is one program."""
 
 MOST_DEARER = 8
-"""Where the layouts of more classes matter, all is one program at once."""
+"""The most classes whose layouts matter: with more, all is one program at once."""
 
 
 @dataclass
 class Extraction:
     """The result of an extraction.
 
-    Attributes
-    ----------
-    plan : Plan or None
-        The cheapest plan that was found. None if the roots cannot be computed.
-    bound : float
-        No plan is cheaper.
-    secs : float
-        Seconds that it took.
-    cuts : int
-        Cycles that had to be forbidden.
-    note : str
-        What went wrong; empty if nothing did.
+    - ``plan``: the cheapest plan that was found. None if the roots cannot be computed.
+    - ``bound``: no plan is cheaper.
+    - ``secs``: seconds that it took.
+    - ``cuts``: cycles that had to be forbidden.
+    - ``note``: what went wrong; empty if nothing did.
     """
 
     plan: Plan | None
@@ -56,21 +49,9 @@ def extract(problem: Problem, time_limit: float = 20.0, gap: float = GAP) -> Ext
 
     A class that is needed in two layouts is computed in one and converted. (Without this limit,
     which costs nothing in practice, the relaxation halves every demand from class to class.)
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    time_limit : float
-        Seconds that the solver may take in all.
-    gap : float
-        The share of its cost by which a plan that counts as optimal may be off.
-
-    Returns
-    -------
-    extraction : Extraction
-        Never without a plan if there is one: where the time is not enough, the best known one, or
-        the greedy one.
+    ``time_limit``: seconds that the solver may take in all. ``gap``: the share of its cost by which
+    a plan that counts as optimal may be off. Returns never without a plan if there is one: where
+    the time is not enough, the best known one, or the greedy one.
     """
     start = time.perf_counter()
     end = start + time_limit
@@ -98,10 +79,7 @@ def _in_two_steps(problem: Problem, known: Plan, end: float, gap: float) -> _Fou
     """The best layouts of the operators that are best without layouts. Classes that turn out to
     cost more than without layouts keep them in the next round.
 
-    Returns
-    -------
-    found : _Found
-        With what bounds all plans.
+    With what bounds all plans.
     """
     kept: set[int] = set()
     best, bound, cuts = known, 0.0, 0

@@ -14,16 +14,7 @@ def tree_greedy(problem: Problem) -> Plan | None:
     """Choose the cheapest tree for each place; what is shared counts once for each use.
 
     Dijkstra's algorithm on a grammar (Knuth, "A generalization of Dijkstra's algorithm", 1977).
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-
-    Returns
-    -------
-    plan : Plan or None
-        None if the roots cannot be computed.
+    None if the roots cannot be computed.
     """
     steps: list[Step] = [*problem.choices, *problem.conversions]
     missing = [set(needs_of(step)) for step in steps]
@@ -53,17 +44,7 @@ def tree_greedy(problem: Problem) -> Plan | None:
 def as_it_is(problem: Problem, first: Mapping[int, object]) -> Plan | None:
     """The plan that computes some e-nodes as they are typed: the graph that went in.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    first : Mapping[int, object]
-        The e-node that each class was imported with.
-
-    Returns
-    -------
-    plan : Plan or None
-        None if the e-graph has lost it.
+    ``first``: the e-node that each class was imported with. None if the e-graph has lost it.
     """
     steps: dict[Place, Step] = {}
     for choice in problem.choices:

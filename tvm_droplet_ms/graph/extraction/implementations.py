@@ -31,16 +31,7 @@ _POOLS = ("max_pool2d", "avg_pool2d")
 class Implementation(NamedTuple):
     """A way to compute an e-node.
 
-    Attributes
-    ----------
-    node : Node
-        The e-node.
-    operator : Operator
-        The operator that is computed, on operands in their layouts.
-    operands : tuple[Layout, ...]
-        Layouts of the operands.
-    result : Layout
-        Layout of the result.
+    ``operator``: the operator that is computed, on operands in their layouts.
     """
 
     node: Node
@@ -78,12 +69,8 @@ def moves_nothing(shape: tuple[int, ...], axes: Layout) -> bool:
 class Implementations:
     """Lists the implementations of e-nodes.
 
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph. Layouts are those that its convolutions and pools may be computed in.
-    enabled : bool
-        Whether layouts may change at all.
+    ``graph``: the e-graph. Layouts are those that its convolutions and pools may be computed in.
+    ``enabled``: whether layouts may change at all.
     """
 
     def __init__(self, graph: EGraph, enabled: bool = True) -> None:

@@ -26,12 +26,8 @@ SMALL = -1
 class Part(NamedTuple):
     """A part of a problem.
 
-    Attributes
-    ----------
-    problem : Problem
-        The choices of some classes, without their needs of what is there anyway.
-    whole : dict[int, Choice]
-        The choices with all their needs, by the identity of those without.
+    ``problem``: the choices of some classes, without their needs of what is there anyway.
+    ``whole``: the choices with all their needs, by the identity of those without.
     """
 
     problem: Problem
@@ -45,19 +41,9 @@ class Part(NamedTuple):
 def independent_parts(problem: Problem, needed: Collection[int]) -> list[Part]:
     """Divide a problem at the classes that every plan computes.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    needed : Collection[int]
-        Classes that every plan of the problem computes.
-
-    Returns
-    -------
-    parts : list[Part]
-        The smallest first; the classes that a part shares with others are roots of it. Each plan
-        of the problem has a plan of every part: their optima add up to a lower bound. Plans of all
-        parts are a plan of the problem together, unless steps of different parts need each other.
+    Returns the smallest first; the classes that a part shares with others are roots of it. Each
+    plan of the problem has a plan of every part: their optima add up to a lower bound. Plans of all
+    parts are a plan of the problem together, unless steps of different parts need each other.
     """
     given = _given(problem, needed)
     part_of = _together_if_small(problem, _linked(problem, given))
@@ -115,16 +101,8 @@ def _together_if_small(problem: Problem, part_of: dict[int, int]) -> dict[int, i
 def needed_classes(problem: Problem) -> set[int]:
     """The classes that every derivation of the roots contains.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-
-    Returns
-    -------
-    classes : set[int]
-        By the greatest fixpoint of need(c) = {c} and what all e-nodes of c have in common of what
-        their operands need. It holds for e-graphs with cycles too, by induction on a derivation.
+    By the greatest fixpoint of need(c) = {c} and what all e-nodes of c have in common of what their
+    operands need. It holds for e-graphs with cycles too, by induction on a derivation.
     """
     numbers = sorted({choice.place[0] for choice in problem.choices})
     bit = {number: 1 << index for index, number in enumerate(numbers)}

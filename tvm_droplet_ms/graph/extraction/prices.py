@@ -15,7 +15,7 @@ FREE = frozenset({"same", "reshape", "expand_dims", "squeeze", "get", "tuple", "
 """Operators that move and compute nothing."""
 
 LAYOUT_SPEEDS = {("conv2d", "NHWC"): 1.3, ("grouped", "NHWC"): 0.75, ("depthwise", "NHWC"): 2.0}
-"""How much faster than in NCHW tuned kernels of equal trials are, where this was seen to matter:
+"""The speeds of tuned kernels of equal trials over those in NCHW, where this was seen to matter:
 3x3, 32 groups of 4, and depthwise 3x3, on one Zen 4 core. They stand in until kernels are timed."""
 
 

@@ -11,7 +11,7 @@ from .implementations import AS_TYPED, Implementations, Layout
 from .prices import Price
 
 LATE_SECS = 1e-7
-"""What is added to the price of a sum or product with a weight, divided by the steps before it.
+"""Added to the price of a sum or product with a weight, divided by the steps before it.
 Sums commute, so that a network of repeated layers has many graphs of one price. A mixture of these
 has several kernels for one layer, each with a packed copy of its weights."""
 
@@ -22,16 +22,10 @@ Place = tuple[int, Layout]
 class Choice(NamedTuple):
     """A way to compute a class in a layout.
 
-    Attributes
-    ----------
-    place : Place
-        What is computed.
-    needs : tuple[Place, ...]
-        What has to be there before, each once. Weights are: they are left out.
-    price : float
-        What it costs.
-    what : Any
-        The implementation, for whoever writes the graph.
+    - ``place``: what is computed.
+    - ``needs``: what has to be there before, each once. Weights are: they are left out.
+    - ``price``: what it costs.
+    - ``what``: the implementation, for whoever writes the graph.
     """
 
     place: Place
@@ -43,12 +37,7 @@ class Choice(NamedTuple):
 class Conversion(NamedTuple):
     """A change of the layout of a class that was computed in another one.
 
-    Attributes
-    ----------
-    place, source : Place
-        What is made, and from what.
-    price : float
-        What it costs.
+    ``price``: what it costs.
     """
 
     place: Place
@@ -63,14 +52,7 @@ Step = Choice | Conversion
 class Problem:
     """The choices of an extraction.
 
-    Attributes
-    ----------
-    choices : list[Choice]
-        All choices.
-    conversions : list[Conversion]
-        All conversions.
-    roots : list[Place]
-        What is wanted.
+    ``choices``: all choices. ``conversions``: all conversions. ``roots``: what is wanted.
     """
 
     choices: list[Choice]
@@ -90,14 +72,9 @@ class Problem:
 class Plan:
     """A graph that was extracted.
 
-    Attributes
-    ----------
-    steps : dict[Place, Step]
-        How each place is made: only what the roots need, operands before what uses them.
-    cost : float
-        The sum of the prices of the steps.
-    optimal : bool
-        Whether no cheaper plan exists, by proof.
+    ``steps``: how each place is made: only what the roots need, operands before what uses them.
+    ``cost``: the sum of the prices of the steps. ``optimal``: whether no cheaper plan exists, by
+    proof.
     """
 
     steps: dict[Place, Step]
@@ -108,19 +85,8 @@ class Plan:
 def plan_of(problem: Problem, steps: dict[Place, Step], optimal: bool = False) -> Plan | None:
     """The plan that a step for each place makes.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    steps : dict[Place, Step]
-        A step for each place that is used. Others do no harm.
-    optimal : bool
-        What is known of it.
-
-    Returns
-    -------
-    plan : Plan or None
-        None if something is missing, or needs itself.
+    ``steps``: a step for each place that is used. Others do no harm. ``optimal``: what is known of
+    it. None if something is missing, or needs itself.
     """
     ordered: dict[Place, Step] = {}
     entered: set[Place] = set()
@@ -150,30 +116,12 @@ def needs_of(step: Step) -> tuple[Place, ...]:
     return step.needs if isinstance(step, Choice) else (step.source,)
 
 
-def problem_of(
-    graph: EGraph,
-    roots: Iterable[int],
-    price: Price,
-    layouts: bool = True,
-) -> Problem:
+def problem_of(graph: EGraph, roots: Iterable[int], price: Price, layouts: bool = True) -> Problem:
     """Pose the extraction of some classes of an e-graph.
 
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph.
-    roots : Iterable[int]
-        The classes wanted, in the layout of their types.
-    price : Price
-        Prices kernels and conversions.
-    layouts : bool
-        Whether layouts may change.
-
-    Returns
-    -------
-    problem : Problem
-        Classes that depend on weights alone are left out: they cost nothing. So are those that
-        the roots cannot reach.
+    ``roots``: the classes wanted, in the layout of their types. ``price``: prices kernels and
+    conversions. ``layouts``: whether layouts may change. Returns classes that depend on weights
+    alone are left out: they cost nothing. So are those that the roots cannot reach.
     """
     implementations = Implementations(graph, layouts)
     wanted = [graph.find(root) for root in roots]

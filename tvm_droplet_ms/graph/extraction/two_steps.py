@@ -18,18 +18,8 @@ _Operator = tuple[int, tuple[int, ...]]
 def without_layouts(problem: Problem, kept: Collection[int] = frozenset()) -> Problem:
     """The problem with one layout for most classes; each operator has its least price.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    kept : Collection[int]
-        Classes that keep their layouts and their conversions.
-
-    Returns
-    -------
-    relaxed : Problem
-        Its optimum is a lower bound: each plan of the problem, without the conversions of other
-        classes, is one of this.
+    ``kept``: classes that keep their layouts and their conversions. Its optimum is a lower bound:
+    each plan of the problem, without the conversions of other classes, is one of this.
     """
 
     def place(old: Place) -> Place:
@@ -45,15 +35,7 @@ def without_layouts(problem: Problem, kept: Collection[int] = frozenset()) -> Pr
 
 
 def with_operators(problem: Problem, plan: Plan) -> Problem:
-    """The problem with the operators of a plan of ``without_layouts`` alone, in all layouts.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    plan : Plan
-        The plan.
-    """
+    """The problem with the operators of a plan of ``without_layouts`` alone, in all layouts."""
     chosen = {_operator(step) for step in plan.steps.values() if isinstance(step, Choice)}
     numbers = {number for number, _ in chosen}
     choices = [choice for choice in problem.choices if _operator(choice) in chosen]
@@ -64,12 +46,8 @@ def with_operators(problem: Problem, plan: Plan) -> Problem:
 def dearer_classes(plan: Plan, than: Plan) -> set[int]:
     """The classes that cost more in a plan than in another one.
 
-    Parameters
-    ----------
-    plan : Plan
-        A plan of ``with_operators``.
-    than : Plan
-        The plan of ``without_layouts`` that it is made of.
+    ``plan``: a plan of ``with_operators``. ``than``: the plan of ``without_layouts`` that it is
+    made of.
     """
     costs, least = _costs(plan), _costs(than)
     return {number for number, cost in costs.items() if cost > least[number]}

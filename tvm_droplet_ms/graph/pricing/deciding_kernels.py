@@ -15,8 +15,8 @@ AT_ONCE = 8
 take."""
 
 LEAST_GAIN = 0.01
-"""What a plan must promise to save to be worth more trials, and a graph must save in three of four
-rounds: less is a tie."""
+"""The share that a plan must promise to save to be worth more trials, and that a graph must save in
+three of four rounds: less is a tie."""
 
 Timer = Callable[[Sequence[Kernel], int], Mapping[Kernel, float | None]]
 """Times kernels with a number of trials each; None for one that cannot be timed. Those that it has
@@ -35,23 +35,12 @@ def time_what_is_wanted(
     What not all plans have is timed before what they share: it decides between them, and there may
     not be time for all. So the largest kernels come first, ``AT_ONCE`` in a round.
 
-    Parameters
-    ----------
-    price : MeasuredPrice
-        The prices, which learn.
-    extract : Callable[[], FoundPlan | None]
-        Finds the cheapest plan by these prices; None where there is none.
-    timer : Timer
-        Times kernels.
-    is_due : Callable[[], bool]
-        Whether no more is to be timed.
-    first : Sequence[FoundPlan]
-        Plans whose kernels are timed too, before all others.
+    - ``price``: the prices, which learn.
+    - ``extract``: finds the cheapest plan by these prices; None where there is none.
+    - ``is_due``: whether no more is to be timed.
+    - ``first``: plans whose kernels are timed too, before all others.
 
-    Returns
-    -------
-    found : list[FoundPlan]
-        The plans of all rounds, the last one last.
+    Returns the plans of all rounds, the last one last.
     """
     found: list[FoundPlan] = []
     while (best := extract()) is not None:
@@ -80,21 +69,11 @@ def time_what_may_win(
     So a plan is found that only was unlucky with its first trials. In the end no other plan is
     cheaper by more than ``LEAST_GAIN``, unless more trials save more than is hoped.
 
-    Parameters
-    ----------
-    price : MeasuredPrice
-        The prices, which learn.
-    extract : Callable[[], FoundPlan | None]
-        Finds the cheapest plan by these prices; None where there is none.
-    timer : Timer
-        Times kernels.
-    is_due : Callable[[], bool]
-        Whether no more is to be timed.
+    - ``price``: the prices, which learn.
+    - ``extract``: finds the cheapest plan by these prices; None where there is none.
+    - ``is_due``: whether no more is to be timed.
 
-    Returns
-    -------
-    found : list[FoundPlan]
-        The plans of all rounds, the last one last.
+    Returns the plans of all rounds, the last one last.
     """
     found: list[FoundPlan] = []
     while (best := extract()) is not None:

@@ -17,18 +17,10 @@ from .kernels import Kernel
 def kernel_module(kernels: Sequence[Kernel]) -> IRModule:
     """Make a module of one function for each kernel.
 
-    Parameters
-    ----------
-    kernels : Sequence[Kernel]
-        The kernels.
-
-    Returns
-    -------
-    mod : IRModule
-        The functions are named by their numbers, ``kernel_0`` and so on. Weights are their last
-        parameters (``num_input``), so that they are marked as those of a model are. A kernel that
-        finds its weights in the caches is called several times with the same ones, by which it is
-        marked too (``model/kernels/weight_reuse.py``).
+    The functions are named by their numbers, ``kernel_0`` and so on. Weights are their last
+    parameters (``num_input``), so that they are marked as those of a model are. A kernel that finds
+    its weights in the caches is called several times with the same ones, by which it is marked too
+    (``model/kernels/weight_reuse.py``).
     """
     builder = relax.BlockBuilder()
     for index, kernel in enumerate(kernels):
@@ -67,19 +59,10 @@ def _variable(kernel: Kernel, index: int, name: str) -> relax.Var:
 def workloads_of(lowered: IRModule, count: int) -> list[list[int] | None]:
     """The workloads of each function of a lowered ``kernel_module``.
 
-    Parameters
-    ----------
-    lowered : IRModule
-        The module, its operators as kernels.
-    count : int
-        The number of functions.
-
-    Returns
-    -------
-    workloads : list[list[int] | None]
-        For each the structural hashes of the TIR functions that it calls, one for each call, so
-        that a warm kernel has each several times; None where it calls something else, which cannot
-        be scheduled.
+    ``lowered``: the module, its operators as kernels. ``count``: the number of functions. Returns
+    for each the structural hashes of the TIR functions that it calls, one for each call, so that a
+    warm kernel has each several times; None where it calls something else, which cannot be
+    scheduled.
     """
     return [_calls(lowered, lowered[f"kernel_{index}"]) for index in range(count)]
 

@@ -12,8 +12,8 @@ from ..extraction.prices import FREE, bytes_of
 from ..extraction.problem import Choice, Plan, Step
 
 UNTIMED = frozenset({"strided_slice", "opaque", *FREE, *ELEMENTWISE})
-"""What is not timed alone: elementwise work runs in the kernel before it and slices in the one
-after it; a call that no rule knows is the same in every graph."""
+"""Operators that are not timed alone: elementwise work runs in the kernel before it and slices in
+the one after it; a call that no rule knows is the same in every graph."""
 
 SHARED_CALLS = 3
 """Of so many calls that share a weight, most find it in the caches."""
@@ -22,16 +22,11 @@ SHARED_CALLS = 3
 class Kernel(NamedTuple):
     """An operator on tensors of certain types: what is timed, and has a price.
 
-    Attributes
-    ----------
-    operator : Operator
-        The operator, for the layouts of the tensors.
-    operands : tuple[Tensor, ...]
-        The types of the operands as they are stored.
-    weights : tuple[bool, ...]
-        Which operands are known before the model runs: a schedule may change their layout.
-    is_warm : bool
-        Whether it is called again with the same weights, and finds them in the caches.
+    - ``operator``: the operator, for the layouts of the tensors.
+    - ``operands``: the types of the operands as they are stored.
+    - ``weights``: which operands are known before the model runs: a schedule may change their
+      layout.
+    - ``is_warm``: whether it is called again with the same weights, and finds them in the caches.
     """
 
     operator: Operator
@@ -54,19 +49,8 @@ class Kernel(NamedTuple):
 def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
     """The kernel that an implementation of an e-node is timed as.
 
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph.
-    number : int
-        The class that is computed.
-    way : Implementation
-        The implementation.
-
-    Returns
-    -------
-    kernel : Kernel or None
-        None for what is not timed: see ``UNTIMED``; tuples are not timed either.
+    ``number``: the class that is computed. None for what is not timed: see ``UNTIMED``; tuples are
+    not timed either.
     """
     if way.operator.name in UNTIMED or not isinstance(graph.facts(number).type, Tensor):
         return None

@@ -53,20 +53,11 @@ class FoundPlan(NamedTuple):
 class MeasuredPrice:
     """Prices kernels by what they took, and by their rooflines before they were timed.
 
-    Parameters
-    ----------
-    bound : RooflinePrice
-        The rooflines, without ``layout_speeds``: they must be lower bounds.
-
-    Attributes
-    ----------
-    timed : dict[Kernel, float | None]
-        The seconds of what was timed; None for a kernel that could not be.
-    firm : set[Kernel]
-        Those that get no more trials.
-    share : float
-        How many times its roofline a kernel takes that was not timed, where too few of its kind
-        were: 1, and what is typical for the timed ones after ``settle``.
+    - ``bound``: the rooflines, without ``layout_speeds``: they must be lower bounds.
+    - ``timed``: the seconds of what was timed; None for a kernel that could not be.
+    - ``firm``: those that get no more trials.
+    - ``share``: how many times its roofline a kernel takes that was not timed, where too few of its
+      kind were: 1, and what is typical for the timed ones after ``settle``.
     """
 
     def __init__(self, bound: RooflinePrice) -> None:
@@ -106,12 +97,8 @@ class MeasuredPrice:
     def limits(self, before: FoundPlan, best: FoundPlan, listed: int) -> list[str]:
         """Lines on what the cheapest graph's time goes to.
 
-        Parameters
-        ----------
-        before, best : FoundPlan
-            The input, and the cheapest graph.
-        listed : int
-            The most kernels to name.
+        ``before``, ``best``: the input, and the cheapest graph. ``listed``: the most kernels to
+        name.
         """
         total = best.plan.cost
         if total <= 0:
@@ -148,10 +135,7 @@ class MeasuredPrice:
     def hoping(self, but_for: Collection[Kernel]) -> Iterator[None]:
         """Price kernels as if more trials brought them to ``HOPE``, or to their rooflines.
 
-        Parameters
-        ----------
-        but_for : Collection[Kernel]
-            Those that keep their prices, as firm ones do.
+        ``but_for``: those that keep their prices, as firm ones do.
         """
         self._hoped_for = lambda kernel: kernel not in self.firm and kernel not in but_for
         try:
@@ -210,7 +194,7 @@ class MeasuredPrice:
         return self.share if kernel in self.timed else self._shares.get(_kind(kernel), self.share)
 
     def _update(self) -> None:
-        """How many times their rooflines kernels of each kind are expected to take."""
+        """The times that kernels of each kind are expected to take, in times of their rooflines."""
         self._shares = {}
         if self._quantile is None:
             return

@@ -14,12 +14,8 @@ FILE_NAME = "graph_prices.jsonl"
 class StoredPrice(NamedTuple):
     """The stored price of a kernel.
 
-    Attributes
-    ----------
-    trials : int
-        The trials that it had; 0 where it could not be scheduled.
-    secs : float or None
-        The best of them in seconds; None where none succeeded.
+    ``trials``: the trials that it had; 0 where it could not be scheduled. ``secs``: the best of
+    them in seconds; None where none succeeded.
     """
 
     trials: int
@@ -29,19 +25,9 @@ class StoredPrice(NamedTuple):
 class PriceFile:
     """The file of prices.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        Its directory.
-    target : str
-        The target's text: what was timed for another one is not read.
-
-    Attributes
-    ----------
-    prices : dict[str, StoredPrice]
-        By the key of a kernel; the last of a key.
-    foreign : int
-        Lines of other targets.
+    - ``target``: the target's text: what was timed for another one is not read.
+    - ``prices``: by the key of a kernel; the last of a key.
+    - ``foreign``: lines of other targets.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str], target: str) -> None:

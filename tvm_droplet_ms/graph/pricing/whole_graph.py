@@ -10,13 +10,7 @@ from ...tuning.model_kernels import ModelKernels
 
 @dataclass
 class WholeGraph:
-    """A graph with its kernels.
-
-    Parameters
-    ----------
-    kernels : ModelKernels
-        Its kernels.
-    """
+    """A graph with its kernels."""
 
     kernels: ModelKernels
 

@@ -40,31 +40,14 @@ from .whole_graph import WholeGraph
 class Workbench:
     """Times kernels alone and in whole graphs. Close it after use.
 
-    Parameters
-    ----------
-    directory : Path
-        The work directory, with the database of all trials and the file of prices.
-    target : Target
-        The target, with ``num-cores``.
-    threads : int
-        Threads of the kernels.
-    note : Callable[[str], None]
-        Is told what the user should know.
-    seed : int
-        Seed of all random choices.
-    make_tuner : Callable[..., KernelTuner]
-        Makes what tunes the kernels; called as ``KernelTuner``.
+    - ``directory``: the work directory, with the database of all trials and the file of prices.
+    - ``target``: the target, with ``num-cores``.
+    - ``note``: is told what the user should know.
+    - ``seed``: seed of all random choices.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        target: Target,
-        threads: int,
-        note: Callable[[str], None],
-        seed: int,
-        *,
-        make_tuner: Callable[..., KernelTuner] = KernelTuner,
+        self, directory: Path, target: Target, threads: int, note: Callable[[str], None], seed: int
     ) -> None:
         register_schedule_rules()
         for name in mend_torn_end(directory):
@@ -80,7 +63,7 @@ class Workbench:
         self._parts = Parts()
         self._seen: dict[int, ExtractedTask] = {}
         self._database = open_database(directory)
-        self._tuner = make_tuner(
+        self._tuner = KernelTuner(
             target,
             threads,
             directory,
@@ -115,20 +98,9 @@ class Workbench:
     ) -> dict[Kernel, float | None]:
         """Time kernels, each alone, with the same number of trials.
 
-        Parameters
-        ----------
-        kernels : Sequence[Kernel]
-            The kernels.
-        stop : StopRequest
-            When to end; what was begun is finished.
-        trials : int
-            The trials of each.
-
-        Returns
-        -------
-        secs : dict[Kernel, float | None]
-            The seconds of the best schedule; None for a kernel that cannot be scheduled. Kernels
-            that there was no time for are missing. What the directory knows is not timed again.
+        ``stop``: when to end; what was begun is finished. Returns the seconds of the best schedule;
+        None for a kernel that cannot be scheduled. Kernels that there was no time for are missing.
+        What the directory knows is not timed again.
         """
         secs: dict[Kernel, float | None] = {}
         for is_warm in (False, True):
@@ -207,17 +179,7 @@ class Workbench:
     def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> list[WholeGraph]:
         """The kernels of whole graphs, each with a first schedule.
 
-        Parameters
-        ----------
-        mods : Sequence[IRModule]
-            The graphs.
-        stop : StopRequest
-            When first schedules are to be picked in a hurry.
-
-        Returns
-        -------
-        graphs : list[WholeGraph]
-            In the same order.
+        ``stop``: when first schedules are to be picked in a hurry. In the same order.
         """
         made = []
         for mod in mods:
@@ -235,21 +197,8 @@ class Workbench:
     ) -> bool:
         """Give the kernels of a graph so many trials, those that they have included.
 
-        Parameters
-        ----------
-        graph : WholeGraph
-            The graph.
-        trials : int
-            The trials of each kernel.
-        stop : StopRequest
-            When to end; what was begun is finished.
-        left_out : Collection[int]
-            Workloads that get no more.
-
-        Returns
-        -------
-        is_complete : bool
-            Whether there was time for all.
+        ``stop``: when to end; what was begun is finished. ``left_out``: workloads that get no more.
+        Returns whether there was time for all.
         """
         self._tune(graph.kernels, trials, stop, left_out)
         return not stop.is_due

@@ -22,19 +22,9 @@ from .operators import write_call
 def export_function(imported: Imported, plan: Plan, fold: bool = True) -> relax.Function:
     """Write an extracted graph.
 
-    Parameters
-    ----------
-    imported : Imported
-        The function that the e-graph was made from.
-    plan : Plan
-        The steps to compute its roots by.
-    fold : bool
-        Whether what depends on constants alone is computed now, with NumPy.
-
-    Returns
-    -------
-    func : relax.Function
-        A function of the same parameters and results.
+    ``imported``: the function that the e-graph was made from. ``plan``: the steps to compute its
+    roots by. ``fold``: whether what depends on constants alone is computed now, with NumPy. Returns
+    a function of the same parameters and results.
     """
     return _Exporter(imported, plan, fold).function()
 

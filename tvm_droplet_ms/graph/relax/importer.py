@@ -27,24 +27,13 @@ class NotImported(Exception):
 class Imported:
     """A Relax function as an e-graph.
 
-    Attributes
-    ----------
-    function : relax.Function
-        The function.
-    graph : EGraph
-        The e-graph.
-    roots : list[int]
-        The classes of its results.
-    is_tuple : bool
-        Whether it returns a tuple of the roots.
-    inputs : list[relax.Var]
-        The parameters, by the number of their leaves.
-    constants : list[relax.Expr]
-        The constants, by the number of their leaves.
-    templates : dict[tuple[Operator, int], relax.Expr]
-        A call as it was, for every operator that was read, by its number of operands too.
-    hints : dict[int, str]
-        Names of variables, by class.
+    - ``roots``: the classes of its results.
+    - ``is_tuple``: whether it returns a tuple of the roots.
+    - ``inputs``: the parameters, by the number of their leaves.
+    - ``constants``: the constants, by the number of their leaves.
+    - ``templates``: a call as it was, for every operator that was read, by its number of operands
+      too.
+    - ``hints``: names of variables, by class.
     """
 
     function: relax.Function
@@ -60,23 +49,11 @@ class Imported:
 def import_function(func: relax.Function, types: RelaxTypes | None = None) -> Imported:
     """Read a Relax function.
 
-    Parameters
-    ----------
-    func : relax.Function
-        The function, normalized, as ``CanonicalizeBindings`` and ``ConvertToDataflow`` leave it.
-        With an attribute "num_input", the parameters from that number on are weights.
-    types : RelaxTypes or None
-        Infers types. None: a new one.
-
-    Returns
-    -------
-    imported : Imported
-        The e-graph, one class for each value that the function computes.
-
-    Raises
-    ------
-    NotImported
-        If the function has symbolic shapes, impure calls, control flow or several blocks.
+    ``func``: the function, normalized, as ``CanonicalizeBindings`` and ``ConvertToDataflow`` leave
+    it. With an attribute "num_input", the parameters from that number on are weights. ``types``:
+    infers types. None: a new one. Returns the e-graph, one class for each value that the function
+    computes. Raises ``NotImported`` if the function has symbolic shapes, impure calls, control flow
+    or several blocks.
     """
     return _Importer(func, types or RelaxTypes()).imported
 
@@ -214,12 +191,7 @@ def _tensors(call: relax.Call) -> Iterator[Expr]:
 def with_operands(call: relax.Call, operands: list[Expr]) -> relax.Call:
     """A call with other operands in the places of its tensors.
 
-    Parameters
-    ----------
-    call : relax.Call
-        The call.
-    operands : list[Expr]
-        As many as the call has tensors, those in tuples included.
+    ``operands``: as many as the call has tensors, those in tuples included.
     """
     rest = iter(operands)
     arguments: list[Any] = []

@@ -7,16 +7,7 @@ from tvm import relax
 
 from ...model.bindings import Expr
 from ..equality.language import Operator, operator
-from .attributes import (
-    Operands,
-    Reader,
-    Writer,
-    axes_in,
-    ints,
-    positive,
-    rank_of,
-    require,
-)
+from .attributes import Operands, Reader, Writer, axes_in, ints, positive, rank_of, require
 
 
 def _read_conv2d(call: relax.Call) -> Operator:

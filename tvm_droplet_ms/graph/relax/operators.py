@@ -227,15 +227,8 @@ _WRITERS = {name: writer for name, (_, _, writer) in _TABLE.items()}
 def read_call(call: relax.Call) -> Operator | None:
     """Read a call as an operator that rules may name.
 
-    Parameters
-    ----------
-    call : relax.Call
-        The call. Its type and those of its operands are static.
-
-    Returns
-    -------
-    operator : Operator or None
-        None for a call that rules do not know: of another operator, or in an unusual form.
+    ``call``: the call. Its type and those of its operands are static. None for a call that rules do
+    not know: of another operator, or in an unusual form.
     """
     reader = _READERS.get(operator_name(call))
     if reader is None:
@@ -249,12 +242,7 @@ def read_call(call: relax.Call) -> Operator | None:
 def write_call(op: Operator, operands: Sequence[Expr]) -> Expr:
     """Write an operator as a call.
 
-    Parameters
-    ----------
-    op : Operator
-        An operator that :func:`read_call` may return, or "get".
-    operands : Sequence[Expr]
-        Its operands.
+    ``op``: an operator that :func:`read_call` may return, or "get".
     """
     if op.name == "get":
         return relax.TupleGetItem(operands[0], op.get("index"))

@@ -38,10 +38,7 @@ def relax_type(type_: Type) -> Any:
 class RelaxTypes:
     """Infers types with Relax. An ``Infer`` of the e-graph.
 
-    Attributes
-    ----------
-    opaque : dict[Operator, Type]
-        The types of the calls that are kept whole, which the importer knows.
+    ``opaque``: the types of the calls that are kept whole, which the importer knows.
     """
 
     def __init__(self) -> None:

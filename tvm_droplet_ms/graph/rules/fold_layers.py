@@ -10,7 +10,7 @@ from ..equality.language import Term
 from .draws import channel_shape, image, random_convolution, result_shape
 from .matching import layers, with_weight
 from .rule import Conditions, Equality, Rule, declare
-from .terms import axes_of, call, per_axis, reshape, varies_along
+from .terms import along, axes_of, call, per_axis, reshape, varies_along
 
 _rule = partial(declare, "fold")
 
@@ -29,9 +29,7 @@ def _scaled_convolutions(graph: EGraph, when: Conditions) -> Iterator[Equality]:
                 if not when("one for each channel", varies_along(shape, 4) <= {axes.channel}):
                     continue
                 outputs = graph.shape(weight)[axes.outputs]
-                wide = [1] * 4
-                wide[axes.outputs] = outputs
-                factor = per_axis(scale, shape, outputs, tuple(wide))
+                factor = per_axis(scale, shape, along(axes.outputs, outputs, 4))
                 scaled = call("multiply", weight, factor)
                 yield Equality(number, Term(conv.operator, (data, scaled)))
 
@@ -64,9 +62,7 @@ def _convolutions_of_scaled(graph: EGraph, when: Conditions) -> Iterator[Equalit
                     continue
                 # More groups, whose weights are smaller, refuse the product by their types.
                 channels = graph.shape(data)[axes.channel]
-                wide = [1] * 4
-                wide[axes.inputs] = channels
-                factor = per_axis(scale, shape, channels, tuple(wide))
+                factor = per_axis(scale, shape, along(axes.inputs, channels, 4))
                 scaled = call("multiply", weight, factor)
                 yield Equality(number, Term(conv.operator, (source, scaled)))
 
@@ -100,9 +96,7 @@ def _convolutions_of_shifted(graph: EGraph, when: Conditions) -> Iterator[Equali
                 if not when("no padding", not any(op.get("padding"))):
                     continue
                 channels = graph.shape(data)[axes.channel]
-                wide = [1] * 4
-                wide[axes.inputs] = channels
-                values = per_axis(shift, shape, channels, tuple(wide))
+                values = per_axis(shift, shape, along(axes.inputs, channels, 4))
                 product = call("multiply", weight, values)
                 others = tuple(axis for axis in range(4) if axis != axes.outputs)
                 bias = call("sum", product, axis=others, keepdims=False)
@@ -128,7 +122,7 @@ def _scaled_matmuls(graph: EGraph, when: Conditions) -> Iterator[Equality]:
                 if not when("one for each column", varies_along(shape, rank) <= {rank - 1}):
                     continue
                 columns = graph.shape(weight)[1]
-                factor = per_axis(scale, shape, columns, (columns,))
+                factor = per_axis(scale, shape, (columns,))
                 scaled = call("multiply", weight, factor)
                 yield Equality(number, call("matmul", data, scaled))
 
@@ -154,7 +148,7 @@ def _scaled_data(graph: EGraph, when: Conditions) -> Iterator[Equality]:
                 if not when("one for each column", varies_along(shape, rank) <= {rank - 1}):
                     continue
                 rows = graph.shape(weight)[0]
-                factor = per_axis(scale, shape, rows, (rows, 1))
+                factor = per_axis(scale, shape, (rows, 1))
                 scaled = call("multiply", weight, factor)
                 yield Equality(number, call("matmul", source, scaled))
 

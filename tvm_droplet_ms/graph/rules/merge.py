@@ -257,12 +257,7 @@ def _halved_groups_case(make: CaseMaker) -> Case:
 
 
 MERGE: tuple[Rule, ...] = (
-    _rule(
-        "products of one value",
-        _products_of_one_value,
-        _products_of_one_value_case,
-        exact=True,
-    ),
+    _rule("products of one value", _products_of_one_value, _products_of_one_value_case, exact=True),
     _rule(
         "products by one weight",
         _products_by_one_weight,

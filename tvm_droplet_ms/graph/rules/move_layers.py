@@ -167,11 +167,7 @@ MOVE_LAYERS: tuple[Rule, ...] = (
         "of the image",
         exact=True,
     ),
-    _rule(
-        "convolution of concat",
-        _convolutions_of_concat,
-        _convolution_of_concat_case,
-    ),
+    _rule("convolution of concat", _convolutions_of_concat, _convolution_of_concat_case),
     _rule("transposes into product", _products_of_permuted, _product_of_permuted_case),
     _rule("transpose into einsum", _permuted_einsums, _permuted_einsum_case, exact=True),
 )

@@ -22,12 +22,7 @@ class Equality(NamedTuple):
 class Conditions:
     """The conditions of a rule; a test may take one of them away.
 
-    Parameters
-    ----------
-    declared : tuple[str, ...]
-        All conditions of the rule.
-    without : str or None
-        The one to take away.
+    ``declared``: all conditions of the rule.
     """
 
     def __init__(self, declared: tuple[str, ...], without: str | None = None) -> None:
@@ -51,21 +46,14 @@ Matches = Callable[[EGraph, Conditions], Iterator[Equality]]
 class Rule:
     """A rule.
 
-    Attributes
-    ----------
-    name : str
-        The name.
-    family : str
-        One of "fold", "linear", "subsample", "merge" and "move".
-    matches : Matches
-        Yields what the rule makes equal in an e-graph. It asks the conditions, and does not change
-        the e-graph.
-    conditions : tuple[str, ...]
-        What must hold for the equality to be true, by name. Whether it pays is no condition.
-    exact : bool
-        Whether the results are the same to the last bit. Others are for float32 and float64 only.
-    case : Callable[[CaseMaker], Case]
-        Makes a random case for the rule, in which each condition is sometimes broken.
+    - ``family``: one of "fold", "linear", "subsample", "merge" and "move".
+    - ``matches``: yields what the rule makes equal in an e-graph. It asks the conditions, and does
+      not change the e-graph.
+    - ``conditions``: what must hold for the equality to be true, by name. Whether it pays is no
+      condition.
+    - ``exact``: whether the results are the same to the last bit. Others are for float32 and
+      float64 only.
+    - ``case``: makes a random case for the rule, in which each condition is sometimes broken.
     """
 
     name: str
@@ -91,17 +79,11 @@ def declare(
 class Step(NamedTuple):
     """The outcome of the application of a rule.
 
-    Attributes
-    ----------
-    matched : int
-        How many legal equalities the rule found.
-    changed : bool
-        Whether the e-graph has changed.
-    full : bool
-        Whether the limit cut it short.
-    mistyped : int
-        How many equalities were passed over because their sides have different types: the rule is
-        wrong there.
+    - ``matched``: how many legal equalities the rule found.
+    - ``changed``: whether the e-graph has changed.
+    - ``full``: whether the limit cut it short.
+    - ``mistyped``: how many equalities were passed over because their sides have different types:
+      the rule is wrong there.
     """
 
     matched: int
@@ -116,19 +98,8 @@ FLOATS = ("float32", "float64")
 def apply_rule(graph: EGraph, rule: Rule, without: str | None = None) -> Step:
     """Apply a rule to all its matches, once.
 
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph, rebuilt. It is changed, up to its limit, and rebuilt again.
-    rule : Rule
-        The rule.
-    without : str or None
-        A condition to leave out. For tests: the e-graph is wrong after that.
-
-    Returns
-    -------
-    step : Step
-        What it did.
+    ``graph``: the e-graph, rebuilt. It is changed, up to its limit, and rebuilt again. ``without``:
+    a condition to leave out. For tests: the e-graph is wrong after that. Returns what it did.
     """
     found = rule.matches(graph, Conditions(rule.conditions, without))
     return apply_equalities(graph, rule, list(found))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terms and attributes that rules speak of. Imports no TVM."""
 
+from math import prod
 from typing import NamedTuple
 
 from ..equality.egraph import EGraph
@@ -98,26 +99,9 @@ def varies_along(shape: tuple[int, ...], rank: int) -> set[int]:
     return {axis for axis, extent in enumerate(shape, rank - len(shape)) if extent != 1}
 
 
-def per_axis(part: Part, shape: tuple[int, ...], extent: int, type_shape: tuple[int, ...]) -> Term:
-    """A value for each channel, or one for all, in another shape.
-
-    Parameters
-    ----------
-    part : Part
-        The values: one, or as many as there are channels.
-    shape : tuple[int, ...]
-        Their shape.
-    extent : int
-        The number of channels.
-    type_shape : tuple[int, ...]
-        The wanted shape, of ones but for the channels.
-    """
-    count = 1
-    for each in shape:
-        count *= each
-    if count == 1:
-        return reshape(part, *[1] * len(type_shape))
-    return reshape(part, *type_shape)
+def per_axis(part: Part, shape: tuple[int, ...], wanted: tuple[int, ...]) -> Term:
+    """A value for each channel, or one for all, in a wanted shape of ones but for the channels."""
+    return reshape(part, *([1] * len(wanted) if prod(shape) == 1 else wanted))
 
 
 def pieces_of(op: Operator) -> list[tuple[int, int, int, int]]:

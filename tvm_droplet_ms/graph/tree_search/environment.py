@@ -15,14 +15,8 @@ from ..rules.rule import Rule, apply_equalities, new_equalities
 class GraphState:
     """A state: an e-graph that nobody changes any more, and how it was reached.
 
-    Parameters
-    ----------
-    graph : EGraph
-        The e-graph.
-    origin : int
-        How many classes the e-graph had that the search started with.
-    path : tuple[str, ...]
-        The rules that were applied.
+    ``origin``: how many classes the e-graph had that the search started with. ``path``: the rules
+    that were applied.
     """
 
     def __init__(self, graph: EGraph, origin: int, path: tuple[str, ...] = ()) -> None:
@@ -45,14 +39,8 @@ class GraphState:
 class GraphEnvironment:
     """Rules as actions on e-graphs.
 
-    Parameters
-    ----------
-    rules : Sequence[Rule]
-        The rules.
-    cost : Callable[[EGraph], float]
-        The price of the best graph in an e-graph.
-    rollback : bool
-        Whether a step over the limit is undone. If not, the e-graph is kept as full as it is.
+    ``cost``: the price of the best graph in an e-graph. ``rollback``: whether a step over the limit
+    is undone. If not, the e-graph is kept as full as it is.
     """
 
     def __init__(
@@ -90,17 +78,10 @@ class GraphEnvironment:
         A limit that cuts off whole rules leaves the first rules of all layers. With several parts,
         it leaves all rules of some layers, which may be worth more.
 
-        Parameters
-        ----------
-        state : GraphState
-            The state.
-        actions : Sequence[str]
-            The names of rules in their order.
-        parts : int
-            The parts into which the classes that the search started with are divided, neighbours
-            together. All rules are applied to one until none matches, and then to another.
-        generator : np.random.Generator or None
-            Draws where the parts begin, and their order. None takes them as they come.
+        - ``actions``: the names of rules in their order.
+        - ``parts``: the parts into which the classes that the search started with are divided,
+          neighbours together. All rules are applied to one until none matches, and then to another.
+        - ``generator``: draws where the parts begin, and their order. None takes them as they come.
         """
         graph, path = state.graph.copy(), list(state.path)
         divided = _parts(state.origin, parts, generator) if parts > 1 else []

@@ -50,12 +50,7 @@ BETWEEN_PARTS = 8
 class TreeSearch(Generic[S]):
     """A tree search.
 
-    Parameters
-    ----------
-    environment : Environment
-        What is searched.
-    seed : int
-        The seed of all that is random.
+    ``environment``: what is searched. ``seed``: the seed of all that is random.
     """
 
     def __init__(self, environment: Environment[S], seed: int = 0) -> None:
@@ -79,21 +74,11 @@ class TreeSearch(Generic[S]):
     ) -> Found[S]:
         """Search from a state.
 
-        Parameters
-        ----------
-        state : S
-            The first state.
-        time_limit : float
-            Seconds; the action under way is finished.
-        max_simulations : float
-            The most simulations.
-        max_costs : float
-            The most states to price, those of the last simulation apart.
+        - ``state``: the first state.
+        - ``time_limit``: seconds; the action under way is finished.
+        - ``max_costs``: the most states to price, those of the last simulation apart.
 
-        Returns
-        -------
-        found : Found
-            The best state that any simulation has seen.
+        Returns the best state that any simulation has seen.
         """
         self._end = time.perf_counter() + time_limit
 

@@ -26,17 +26,7 @@ ROUNDINGS = 8.0
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a kernel.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    shape : tuple[int, ...]
-        Its shape.
-    dtype : str
-        Its type.
-    """
+    """An argument of a kernel."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,13 +34,7 @@ class Argument:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The type in NumPy.
-
-        Raises
-        ------
-        KernelError
-            If NumPy has no such type.
-        """
+        """The type in NumPy. Raises ``KernelError`` if NumPy has no such type."""
         try:
             return np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
         except TypeError as error:
@@ -62,10 +46,7 @@ class Argument:
 def arguments_of(mod: IRModule) -> tuple[Argument, ...]:
     """The arguments of a module's function ``main``.
 
-    Raises
-    ------
-    KernelError
-        If one is no buffer, or its shape is not constant.
+    Raises ``KernelError`` if one is no buffer, or its shape is not constant.
     """
     func = mod["main"]
     found = []
@@ -97,23 +78,10 @@ def random_arrays(
 
     Floating-point numbers are normally distributed. Integers that are indices are any index of
     their axis. Others of 8 bits are any; longer ones, and booleans, are 0 or 1, and divisors are 1
-    or 2.
-
-    Parameters
-    ----------
-    arguments : Sequence[Argument]
-        The arguments.
-    seed : int
-        Seed of the random numbers.
-    given : Mapping[str, np.ndarray] | None
-        Values by the name of the argument, such as indices that are not to be random.
-    roles : Mapping[str, IntegerRole] | None
-        What the kernel does with integers, by the name of the argument; see ``integer_roles``.
-
-    Raises
-    ------
-    KernelError
-        If a given value is of no argument, of another shape, or of another kind of type.
+    or 2. ``seed``: seed of the random numbers. ``given``: values by the name of the argument, such
+    as indices that are not to be random. ``roles``: what the kernel does with integers, by the name
+    of the argument; see ``integer_roles``. Raises ``KernelError`` if a given value is of no
+    argument, of another shape, or of another kind of type.
     """
     wanted = {argument.name: (argument.shape, argument.numpy_dtype) for argument in arguments}
     try:
@@ -164,7 +132,7 @@ def _random(argument: Argument, generator: np.random.Generator, role: IntegerRol
 
 
 def summed(mod: IRModule) -> int:
-    """How many numbers are summed into one at most, one reduction after the other.
+    """The most numbers that are summed into one, one reduction after the other.
 
     It is the sum over the blocks of a module without a schedule of the extents that they reduce.
     """
@@ -182,14 +150,8 @@ def tolerance(dtype: np.dtype[Any], length: int) -> float:
     """The largest deviation of an output, relative to the scale of the row; see ``deviation``.
 
     A sum in another order differs by some roundings for each square root of what is summed.
-    Integers must be equal.
-
-    Parameters
-    ----------
-    dtype : np.dtype
-        The type of the output.
-    length : int
-        How many numbers are summed.
+    Integers must be equal. ``dtype``: the type of the output. ``length``: how many numbers are
+    summed.
     """
     if dtype.kind in "iub":
         return 0.0

@@ -15,12 +15,7 @@ from tvm.tirx import BufferStore, Cast, Div, FloorDiv, FloorMod, Mod
 class IntegerRole:
     """The values that an integer argument may take.
 
-    Parameters
-    ----------
-    low : int
-        The least.
-    high : int | None
-        They are below it. None where no axis limits them.
+    ``low``: the least. ``high``: they are below it. None where no axis limits them.
     """
 
     low: int = 0
@@ -32,17 +27,8 @@ def integer_roles(mod: IRModule) -> dict[str, IntegerRole]:
 
     One that is an index of axes is below the extent of the shortest. One from which an index is
     computed is 0, and so are all of them where a computed integer is an index: what is computed of
-    them is not followed. One that only divides is at least 1.
-
-    Parameters
-    ----------
-    mod : IRModule
-        A module without a schedule.
-
-    Returns
-    -------
-    roles : dict[str, IntegerRole]
-        Of every integer argument.
+    them is not followed. One that only divides is at least 1. ``mod``: a module without a schedule.
+    Of every integer argument.
     """
     func = mod["main"]
     places = {param: str(param.name) for param in func.params if _is_integer(param)}

@@ -64,23 +64,12 @@ def run_library(
 ) -> tuple[float, str]:
     """Run a library once.
 
-    Parameters
-    ----------
-    library : str
-        Its path.
-    arguments : Sequence[Argument]
-        The kernel's arguments.
-    inputs : str
-        The file of their values; see ``save_arrays``.
-    out : str
-        The file to write with their values afterwards.
-    session : RPCSession | None
-        A session on the server to run it on; None for this process.
+    - ``arguments``: the kernel's arguments.
+    - ``inputs``: the file of their values; see ``save_arrays``.
+    - ``out``: the file to write with their values afterwards.
+    - ``session``: a session on the server to run it on; None for this process.
 
-    Returns
-    -------
-    secs, unwritten : float, str
-        The seconds of the call, and why the file could not be written; empty where it was.
+    Returns the seconds of the call, and why the file could not be written; empty where it was.
     """
     module = _load(library, session)
     tensors = _tensors(arguments, inputs, session)
@@ -102,21 +91,11 @@ def time_libraries(
 ) -> list[float]:
     """Time libraries in one process.
 
-    Parameters
-    ----------
-    libraries : Sequence[str]
-        Their paths.
-    arguments : Sequence[Argument]
-        The kernel's arguments.
-    inputs : str
-        The file of their values; see ``save_arrays``.
-    session : RPCSession | None
-        A session on the server to run them on; None for this process.
+    - ``arguments``: the kernel's arguments.
+    - ``inputs``: the file of their values; see ``save_arrays``.
+    - ``session``: a session on the server to run them on; None for this process.
 
-    Returns
-    -------
-    secs : list[float]
-        The seconds of a call of each, in their order.
+    Returns the seconds of a call of each, in their order.
     """
     found = []
     for library in libraries:

@@ -45,12 +45,8 @@ _STUDENT_90 = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.
 class KernelTime:
     """The time of a kernel, in seconds.
 
-    Parameters
-    ----------
-    secs : float
-        The median over processes.
-    low, high : float
-        Where the median of another process is expected, later too, with 90%.
+    ``secs``: the median over processes. ``low``, ``high``: where the median of another process is
+    expected, later too, with 90%.
     """
 
     secs: float
@@ -74,17 +70,11 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a schedule computes what the kernel without one does.
+    """The verdict on a schedule: does it compute what the kernel without one does?
 
-    Parameters
-    ----------
-    is_right : bool | None
-        None where it could not be checked.
-    deviation : float
-        The largest difference of an output, relative to the scale of its row; NaN where it is not
-        known.
-    reason : str
-        Why it is wrong, or could not be checked; empty where it is right.
+    ``is_right``: None where it could not be checked. ``deviation``: the largest difference of an
+    output, relative to the scale of its row; NaN where it is not known. ``reason``: why it is
+    wrong, or could not be checked; empty where it is right.
     """
 
     is_right: bool | None
@@ -96,14 +86,8 @@ class Verdict:
 class Expected:
     """The kernel without a schedule.
 
-    Parameters
-    ----------
-    library : Path | None
-        Its library; None where it could not be built.
-    reason : str
-        Why it could not be run; empty where it could.
-    secs : float
-        The seconds of its only call; NaN where it could not be run.
+    ``library``: its library; None where it could not be built. ``reason``: why it could not be run;
+    empty where it could. ``secs``: the seconds of its only call; NaN where it could not be run.
     """
 
     library: Path | None
@@ -114,12 +98,7 @@ class Expected:
 class CannotCheck(RuntimeError):
     """A schedule could not be checked or timed, and it is not the schedule's fault.
 
-    Parameters
-    ----------
-    reason : str
-        Why.
-    is_crash : bool
-        Whether a kernel ended its process.
+    ``is_crash``: whether a kernel ended its process.
     """
 
     def __init__(self, reason: str, is_crash: bool = False) -> None:
@@ -130,23 +109,13 @@ class CannotCheck(RuntimeError):
 class Verifier:
     """Builds, checks and times schedules of one kernel.
 
-    Parameters
-    ----------
-    directory : Path
-        Where the libraries and the inputs are written; it exists.
-    target : Target
-        The target.
-    arguments : Sequence[Argument]
-        The kernel's arguments.
-    arrays : Sequence[np.ndarray]
-        Their values.
-    tolerances : Sequence[float]
-        The largest deviation of each.
-    pool : WorkerPool
-        The workers that build.
-    run : Callable[..., Any] | None
-        Calls a function in a process of its own, where kernels are to run: takes the most seconds,
-        the function and its arguments, and raises ``TaskFailed``. None for the workers of ``pool``.
+    - ``directory``: where the libraries and the inputs are written; it exists.
+    - ``arguments``: the kernel's arguments.
+    - ``arrays``: their values.
+    - ``tolerances``: the largest deviation of each.
+    - ``run``: calls a function in a process of its own, where kernels are to run: takes the most
+      seconds, the function and its arguments, and raises ``TaskFailed``. None for the workers of
+      ``pool``.
     """
 
     def __init__(
@@ -177,13 +146,7 @@ class Verifier:
         return self._pool.submit(secs, function, *arguments, fresh=True).result()
 
     def build(self, name: str, mod: IRModule) -> Path:
-        """Build a module, and write its library.
-
-        Raises
-        ------
-        TaskFailed
-            If it cannot be built.
-        """
+        """Build a module, and write its library. Raises ``TaskFailed`` if it cannot be built."""
         path = self._directory / f"{name}.so"
         text = save_json(mod)
         self._pool.submit(BUILD_SECS, _build, text, save_json(self._target), str(path)).result()
@@ -192,10 +155,7 @@ class Verifier:
     def expect(self, mod: IRModule) -> Expected:
         """Build and run the kernel without a schedule, for the outputs to expect.
 
-        Raises
-        ------
-        CannotCheck
-            If the machine is at fault, such as a full disk.
+        Raises ``CannotCheck`` if the machine is at fault, such as a full disk.
         """
         try:
             library = self.build("untuned", mod)
@@ -213,10 +173,7 @@ class Verifier:
     def check(self, library: Path) -> Verdict:
         """Compare the outputs of a schedule with the expected ones.
 
-        Raises
-        ------
-        CannotCheck
-            If the machine is at fault, such as a full disk.
+        Raises ``CannotCheck`` if the machine is at fault, such as a full disk.
         """
         found = self._directory / "found.npz"
         try:
@@ -257,10 +214,7 @@ class Verifier:
     def time(self, libraries: Mapping[str, Path]) -> dict[str, KernelTime]:
         """Time schedules in turns, in several processes.
 
-        Raises
-        ------
-        CannotCheck
-            If one of them ends its process, or the machine is at fault.
+        Raises ``CannotCheck`` if one of them ends its process, or the machine is at fault.
         """
         names = list(libraries)
         rounds = []

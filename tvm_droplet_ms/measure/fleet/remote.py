@@ -25,14 +25,8 @@ _PROBE_SECS = 3.0
 class Remote:
     """Calls functions with sessions on the servers of a key, a session for each call.
 
-    A server forks a process for each session, so each call runs in a new process.
-
-    Parameters
-    ----------
-    servers : Servers
-        The servers.
-    pool : WorkerPool
-        The workers of this machine that hold the sessions: as many calls run at once.
+    A server forks a process for each session, so each call runs in a new process. ``pool``: the
+    workers of this machine that hold the sessions: as many calls run at once.
     """
 
     def __init__(self, servers: Servers, pool: WorkerPool) -> None:
@@ -41,7 +35,7 @@ class Remote:
 
     @property
     def workers(self) -> int:
-        """How many calls run at once."""
+        """The number of calls that run at once."""
         return self._pool.workers
 
     def close(self) -> None:
@@ -51,27 +45,11 @@ class Remote:
     def call(self, limit: float, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function on a server that is free.
 
-        Servers that cannot be reached are passed over.
-
-        Parameters
-        ----------
-        limit : float
-            The seconds after which the server ends the session.
-        function : Callable[..., Any]
-            The function; its first argument is the session.
-        *arguments : Any
-            Its other arguments.
-
-        Returns
-        -------
-        result : Any | Failure
-            What the function returns. Or why there is nothing: "machinery" where the server is at
-            fault, and "timeout", "crash" or "error" where what ran there is.
-
-        Raises
-        ------
-        FleetError
-            If no server could be reached for too long.
+        Servers that cannot be reached are passed over. ``limit``: the seconds after which the
+        server ends the session. ``function``: the function; its first argument is the session.
+        ``*arguments``: its other arguments. Returns what the function returns. Or why there is
+        nothing: "machinery" where the server is at fault, and "timeout", "crash" or "error" where
+        what ran there is. Raises ``FleetError`` if no server could be reached for too long.
         """
         while True:
             lease = self.servers.lease()

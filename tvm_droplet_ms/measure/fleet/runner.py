@@ -10,12 +10,7 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.rpc import RPCSession
 from tvm.runtime import Device
-from tvm.s_tir.meta_schedule.runner import (
-    EvaluatorConfig,
-    PyRunner,
-    RunnerFuture,
-    RunnerInput,
-)
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner, RunnerFuture, RunnerInput
 
 from ..candidate_timer import Candidate, CandidateTimer, timing_config
 from ..failures import Failure
@@ -47,37 +42,19 @@ class FleetRunner(PyRunner):
     server could be reached for ``wait_secs``, the rest of the batch is reported as not measured,
     ``fault`` says why, and the next batch raises.
 
-    Parameters
-    ----------
-    tracker : str
-        ``HOST:PORT`` of the tracker.
-    key : str
-        The key of the servers.
-    threads : int | None
-        The threads of kernels on the servers; None for as many as each has.
-    wait_secs : float
-        How long to wait for a server.
-    timeout_sec, evaluator_config, cooldown_sec, alloc_repeat : float, EvaluatorConfig, float, int
-        As of ``PromptRunner``.
-    f_alloc_argument, f_run_evaluator : str | Callable | None
-        As of TVM's ``RPCRunner``: called in a process of this machine, with the session first.
-    hopeless, near_best, near_best_repeats : float, float, int
-        As of ``PromptRunner``.
+    - ``tracker``: ``HOST:PORT`` of the tracker.
+    - ``threads``: the threads of kernels on the servers; None for as many as each has.
+    - ``wait_secs``: how long to wait for a server.
+    - ``timeout_sec``, ``evaluator_config``, ``cooldown_sec``, ``alloc_repeat``: as of
+      ``PromptRunner``.
+    - ``f_alloc_argument``, ``f_run_evaluator``: as of TVM's ``RPCRunner``: called in a process of
+      this machine, with the session first.
+    - ``hopeless``, ``near_best``, ``near_best_repeats``: as of ``PromptRunner``.
+    - ``fault``: why the last batch could not be measured; empty where it could.
 
-    Attributes
-    ----------
-    fault : str
-        Why the last batch could not be measured; empty where it could.
-
-    Raises
-    ------
-    FleetError
-        If ``tracker`` is no address, the tracker does not answer, or no server comes within
-        ``wait_secs``.
-    ValueError
-        If a number is out of range.
-    RuntimeError
-        If this is not Linux.
+    Raises ``FleetError`` if ``tracker`` is no address, the tracker does not answer, or no server
+    comes within ``wait_secs``. Raises ``ValueError`` if a number is out of range. Raises
+    ``RuntimeError`` if this is not Linux.
     """
 
     def __init__(
@@ -123,20 +100,9 @@ class FleetRunner(PyRunner):
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Measure a batch.
 
-        Parameters
-        ----------
-        runner_inputs : Sequence[RunnerInput]
-            The artefacts, their device and their arguments.
-
-        Returns
-        -------
-        futures : list[RunnerFuture]
-            In the order of the inputs.
-
-        Raises
-        ------
-        FleetError
-            If no server could be reached, in the last batch or for all of this one.
+        ``runner_inputs``: the artefacts, their device and their arguments. In the order of the
+        inputs. Raises ``FleetError`` if no server could be reached, in the last batch or for all of
+        this one.
         """
         if self.fault:
             raise FleetError(self.fault)

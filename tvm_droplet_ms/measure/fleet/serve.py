@@ -42,27 +42,16 @@ def serve(
     A server runs whatever it is sent, as the user who started it, for everyone who reaches its
     port: expose it to trusted networks only.
 
-    Parameters
-    ----------
-    tracker : str
-        ``HOST:PORT`` of the tracker.
-    key : str
-        The key to register under.
-    host : str
-        The address to listen on.
-    port : int | None
-        The port; None for a free one of ``PORTS``.
-    threads : int | None
-        The most threads of kernels; None for TVM's choice, which is half of the logical CPUs.
-    on_start : Callable[[str], None]
-        Told the address.
+    - ``tracker``: ``HOST:PORT`` of the tracker.
+    - ``key``: the key to register under.
+    - ``host``: the address to listen on.
+    - ``port``: the port; None for a free one of ``PORTS``.
+    - ``threads``: the most threads of kernels; None for TVM's choice, which is half of the logical
+      CPUs.
+    - ``on_start``: told the address.
 
-    Raises
-    ------
-    FleetError
-        If the tracker does not answer.
-    OSError, ValueError, RuntimeError
-        If the port is taken or the server cannot be started.
+    Raises ``FleetError`` if the tracker does not answer. Raises ``OSError``, ``ValueError``,
+    ``RuntimeError`` if the port is taken or the server cannot be started.
     """
     known = Tracker(tracker)
     known.servers(key)

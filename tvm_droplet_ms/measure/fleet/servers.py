@@ -13,14 +13,8 @@ _TURN_SECS = 1.0
 class Servers:
     """The servers of a key.
 
-    Parameters
-    ----------
-    tracker : Tracker
-        Their tracker.
-    key : str
-        The key.
-    wait_secs : float
-        How long to wait for a server while no session of this process is open.
+    ``tracker``: their tracker. ``wait_secs``: how long to wait for a server while no session of
+    this process is open.
     """
 
     def __init__(self, tracker: Tracker, key: str, wait_secs: float) -> None:
@@ -32,7 +26,7 @@ class Servers:
         self._last_reached = time.monotonic()
 
     def count(self) -> int:
-        """How many servers the tracker knows, at least 1."""
+        """The number of servers that the tracker knows, at least 1."""
         try:
             return max(1, len(self.tracker.servers(self.key).addresses))
         except FleetError:  # It may come back; ``lease`` waits for that.
@@ -46,10 +40,8 @@ class Servers:
     def await_one(self) -> None:
         """Wait for a server to be known.
 
-        Raises
-        ------
-        FleetError
-            At once if the tracker does not answer, and after ``wait_secs`` if there is no server.
+        Raises ``FleetError``: at once if the tracker does not answer, and after ``wait_secs`` if
+        there is no server.
         """
         end = time.monotonic() + self._wait_secs
         while not self.tracker.servers(self.key).addresses:
@@ -60,10 +52,8 @@ class Servers:
     def lease(self) -> Lease:
         """Wait for a server to be free.
 
-        Raises
-        ------
-        FleetError
-            If none could be reached for ``wait_secs``, while no session of this process was open.
+        Raises ``FleetError`` if none could be reached for ``wait_secs``, while no session of this
+        process was open.
         """
         while True:
             turn = time.monotonic()

@@ -27,12 +27,7 @@ CRASHED = "its session ended: "
 class Lost:
     """A session that ended without an answer.
 
-    Parameters
-    ----------
-    was_reached : bool
-        Whether there had been a session.
-    message : str
-        What the client saw.
+    ``was_reached``: whether there had been a session. ``message``: what the client saw.
     """
 
     was_reached: bool
@@ -48,21 +43,9 @@ def call_on_server(
 ) -> Any:
     """Open a session and call a function with it; called in a worker.
 
-    Parameters
-    ----------
-    lease : Lease
-        The server.
-    limit : float
-        The seconds after which the server ends the session.
-    function : Callable[..., Any]
-        The function; its first argument is the session.
-    arguments : tuple[Any, ...]
-        Its other arguments.
-
-    Returns
-    -------
-    result : Any | Failure | Lost
-        What the function returns, or why there is nothing.
+    ``limit``: the seconds after which the server ends the session. ``function``: the function; its
+    first argument is the session. ``arguments``: its other arguments. Returns what the function
+    returns, or why there is nothing.
     """
     session = _connect(lease, limit)
     if isinstance(session, Lost):
@@ -112,10 +95,8 @@ def _answers(session: RPCSession) -> bool:
 def upload(session: RPCSession, path: str, name: str) -> None:
     """Send a file to a session's directory.
 
-    Raises
-    ------
-    ServerFault
-        If the server cannot write it, or does not take it within the limit of the session.
+    Raises ``ServerFault`` if the server cannot write it, or does not take it within the limit of
+    the session.
     """
     try:
         session.upload(path, name)
@@ -126,10 +107,7 @@ def upload(session: RPCSession, path: str, name: str) -> None:
 def set_threads(session: RPCSession, threads: int) -> None:
     """Have kernels use some threads of the server.
 
-    Raises
-    ------
-    ServerFault
-        If the server has fewer.
+    Raises ``ServerFault`` if the server has fewer.
     """
     count = session.get_function("runtime.NumThreads")
     if count() != threads:

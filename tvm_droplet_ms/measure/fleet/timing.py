@@ -26,27 +26,13 @@ def time_on_server(
 ) -> Timing:
     """Time a candidate, with an early end for slow ones; see ``time_candidate``.
 
-    Parameters
-    ----------
-    session : RPCSession
-        The session.
-    config : TimingConfig
-        The settings.
-    path : str
-        The artefact, on this machine.
-    device_type : str
-        TVM's name of the device's type.
-    args_info : Any
-        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    best : float
-        The best time of the task so far, in seconds; infinity if there is none.
-    threads : int | None
-        The threads of kernels; None for those of the server.
+    - ``path``: the artefact, on this machine.
+    - ``device_type``: TVM's name of the device's type.
+    - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    - ``best``: the best time of the task so far, in seconds; infinity if there is none.
+    - ``threads``: the threads of kernels; None for those of the server.
 
-    Returns
-    -------
-    timing : Timing
-        The repeats that were taken.
+    Returns the repeats that were taken.
     """
     allocate = get_global_func_with_default_on_worker(
         config.f_alloc_argument, allocate_safely_on_server

@@ -29,12 +29,8 @@ class FleetError(RuntimeError):
 class Lease:
     """The right to one session on a server.
 
-    Parameters
-    ----------
-    host, port : str, int
-        The server's address.
-    match_key : str
-        What the server expects to be told; it takes one session with it.
+    ``host``, ``port``: the server's address. ``match_key``: what the server expects to be told; it
+    takes one session with it.
     """
 
     host: str
@@ -49,12 +45,7 @@ class Lease:
 class Registered:
     """The servers of a key at a tracker.
 
-    Parameters
-    ----------
-    addresses : frozenset[tuple[str, int]]
-        Their hosts and ports.
-    free : int
-        How many of them have no session.
+    ``addresses``: their hosts and ports. ``free``: how many of them have no session.
     """
 
     addresses: frozenset[tuple[str, int]]
@@ -64,15 +55,7 @@ class Registered:
 class Tracker:
     """A tracker.
 
-    Parameters
-    ----------
-    address : str
-        ``HOST:PORT``.
-
-    Raises
-    ------
-    FleetError
-        If the address has another form.
+    ``address``: ``HOST:PORT``. Raises ``FleetError`` if the address has another form.
     """
 
     def __init__(self, address: str) -> None:
@@ -85,13 +68,7 @@ class Tracker:
         self.host_and_port = (host.strip("[]"), int(port))
 
     def servers(self, key: str) -> Registered:
-        """The servers of a key.
-
-        Raises
-        ------
-        FleetError
-            If the tracker does not answer.
-        """
+        """The servers of a key. Raises ``FleetError`` if the tracker does not answer."""
         with self._connection() as connection:
             status = _ask(connection, [base.TrackerCode.SUMMARY])
         addresses = {
@@ -105,22 +82,8 @@ class Tracker:
     def request(self, key: str, secs: float) -> Lease | None:
         """Ask for a server of a key.
 
-        Parameters
-        ----------
-        key : str
-            The key.
-        secs : float
-            How long to wait for one to become free.
-
-        Returns
-        -------
-        lease : Lease | None
-            None if none became free.
-
-        Raises
-        ------
-        FleetError
-            If the tracker does not answer.
+        ``secs``: how long to wait for one to become free. None if none became free. Raises
+        ``FleetError`` if the tracker does not answer.
         """
         with self._connection() as connection:
             connection.settimeout(secs)

@@ -40,14 +40,7 @@ class WorkerClient:
     """The pending tasks of one worker server.
 
     Apart from the object that owns the server, which the receiving thread would otherwise keep
-    alive.
-
-    Parameters
-    ----------
-    connection : Connection
-        The user's end of the connection to the server.
-    program : Program
-        The server.
+    alive. ``connection``: the user's end of the connection to the server.
     """
 
     def __init__(self, connection: Connection, program: Program) -> None:

@@ -31,20 +31,8 @@ def available_cpus() -> frozenset[int]:
 def check_cpus(cpus: frozenset[int] | None) -> frozenset[int]:
     """Check a choice of CPUs.
 
-    Parameters
-    ----------
-    cpus : frozenset[int] | None
-        The choice; None for all available ones.
-
-    Returns
-    -------
-    cpus : frozenset[int]
-        The chosen CPUs.
-
-    Raises
-    ------
-    ValueError
-        If none is chosen, or one that is not available.
+    ``cpus``: the choice; None for all available ones. Returns the chosen CPUs. Raises
+    ``ValueError`` if none is chosen, or one that is not available.
     """
     available = available_cpus()
     if cpus is None:

@@ -232,22 +232,8 @@ def _duplicate_stderr() -> int | None:
 def dump(name: str, value: object) -> bytes:
     """Pickle something for a worker, functions of the main module by value.
 
-    Parameters
-    ----------
-    name : str
-        The name of the value, for the message.
-    value : object
-        The value.
-
-    Returns
-    -------
-    payload : bytes
-        For ``cloudpickle.loads``.
-
-    Raises
-    ------
-    TypeError
-        If it cannot be pickled.
+    ``name``: the name of the value, for the message. For ``cloudpickle.loads``. Raises
+    ``TypeError`` if it cannot be pickled.
     """
     try:
         return bytes(cloudpickle.dumps(value))

@@ -23,21 +23,10 @@ _STDERR_BYTES = 2000
 class Program:
     """The program that holds the workers.
 
-    Its standard error is kept in memory, for the message that says why it ended.
-
-    Parameters
-    ----------
-    connection : Connection
-        The program's end of the connection.
-    directory : str
-        The directory of its temporary files.
-    worker_stderr : int | None
-        A file descriptor for its workers to inherit.
-
-    Raises
-    ------
-    OSError
-        If it cannot be started.
+    Its standard error is kept in memory, for the message that says why it ended. ``connection``:
+    the program's end of the connection. ``directory``: the directory of its temporary files.
+    ``worker_stderr``: a file descriptor for its workers to inherit. Raises ``OSError`` if it cannot
+    be started.
     """
 
     def __init__(self, connection: Connection, directory: str, worker_stderr: int | None) -> None:
@@ -89,15 +78,8 @@ class Program:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the program to end, and end the processes that its workers left.
 
-        Parameters
-        ----------
-        timeout : float | None
-            The longest time to wait, in seconds; None for any time.
-
-        Returns
-        -------
-        has_ended : bool
-            False if it still runs.
+        ``timeout``: the longest time to wait, in seconds; None for any time. False if it still
+        runs.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while not self.has_ended():

@@ -11,16 +11,10 @@ from ..failures import Failure
 class WorkerConfig:
     """Set-up of a worker.
 
-    Parameters
-    ----------
-    initializer : bytes | None
-        A pickled function that every worker calls before its first task.
-    memory_limit : int | None
-        The address space that a worker may use, in bytes.
-    cpus : frozenset[int]
-        The CPUs that a worker may run on.
-    stderr : int | None
-        The file descriptor of a worker's standard error, inherited; None discards it.
+    - ``initializer``: a pickled function that every worker calls before its first task.
+    - ``memory_limit``: the address space that a worker may use, in bytes.
+    - ``cpus``: the CPUs that a worker may run on.
+    - ``stderr``: the file descriptor of a worker's standard error, inherited; None discards it.
     """
 
     initializer: bytes | None
@@ -33,18 +27,10 @@ class WorkerConfig:
 class PoolConfig:
     """Set-up of the worker server.
 
-    Parameters
-    ----------
-    workers : int
-        The largest number of workers.
-    worker : WorkerConfig
-        The set-up of each.
-    max_tasks : int
-        The number of tasks after which a worker is replaced; 0 for never.
-    max_growth : int
-        The growth of a worker's resident memory at which it is replaced, in bytes.
-    prepare : Callable[[], None] | None
-        A function that the server calls before it forks the first worker.
+    - ``workers``: the largest number of workers.
+    - ``max_tasks``: the number of tasks after which a worker is replaced; 0 for never.
+    - ``max_growth``: the growth of a worker's resident memory at which it is replaced, in bytes.
+    - ``prepare``: a function that the server calls before it forks the first worker.
     """
 
     workers: int
@@ -58,16 +44,10 @@ class PoolConfig:
 class Task:
     """A function call for a worker.
 
-    Parameters
-    ----------
-    number : int
-        The task's name in the answer.
-    payload : bytes
-        A pickled pair of a function and its arguments.
-    timeout : float
-        The seconds that it may take, from when a worker begins it.
-    fresh : bool
-        Whether it is the first task of its worker.
+    - ``number``: the task's name in the answer.
+    - ``payload``: a pickled pair of a function and its arguments.
+    - ``timeout``: the seconds that it may take, from when a worker begins it.
+    - ``fresh``: whether it is the first task of its worker.
     """
 
     number: int
@@ -80,12 +60,8 @@ class Task:
 class Reply:
     """A worker's answer to a task.
 
-    Parameters
-    ----------
-    result : bytes | Failure
-        The pickled value that the function returned, or the reason why there is none.
-    growth : int
-        The growth of the worker's own resident memory since it started, in bytes.
+    ``result``: the pickled value that the function returned, or the reason why there is none.
+    ``growth``: the growth of the worker's own resident memory since it started, in bytes.
     """
 
     result: bytes | Failure

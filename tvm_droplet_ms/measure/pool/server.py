@@ -41,17 +41,12 @@ _FULL_BYTES = 1 << 20
 def main(descriptor: int, parent: int, directory: str) -> None:
     """Serve tasks until the user's process sends stop or ends.
 
-    Parameters
-    ----------
-    descriptor : int
-        The file descriptor of the server's end of a ``multiprocessing`` connection. It receives a
-        pickled ``PoolConfig``, then each ``Task``, and None at the end; it sends pairs of a task's
-        number and its pickled value or ``Failure``.
-    parent : int
-        The process id of the user's process.
-    directory : str
-        The directory of all temporary files. The server deletes it unless it fails while the user's
-        process is there, which may still need the artefacts in it.
+    - ``descriptor``: the file descriptor of the server's end of a ``multiprocessing`` connection.
+      It receives a pickled ``PoolConfig``, then each ``Task``, and None at the end; it sends pairs
+      of a task's number and its pickled value or ``Failure``.
+    - ``parent``: the process id of the user's process.
+    - ``directory``: the directory of all temporary files. The server deletes it unless it fails
+      while the user's process is there, which may still need the artefacts in it.
     """
     # A signal that ends the user's process may be sent to all its children too. The end of the
     # connection ends this one, and lets it clean up.

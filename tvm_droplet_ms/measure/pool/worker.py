@@ -16,28 +16,15 @@ import psutil
 from ..failures import Failure
 from .protocol import Reply, WorkerConfig
 
-_MACHINERY_ERRORS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EIO,
-    errno.ENFILE,
-    errno.EAGAIN,
-)
+_MACHINERY_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENFILE, errno.EAGAIN)
 """System errors unrelated to the candidate: no disk space, no processes."""
 
 
 def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> NoReturn:
     """Run tasks, in a process that was just forked, until the connection or the server ends.
 
-    Parameters
-    ----------
-    connection : Connection
-        Gives the pickled tasks, and takes the pickled ``Reply`` of each.
-    config : WorkerConfig
-        The set-up of this process.
-    server : int
-        The process id of the server.
+    ``connection``: gives the pickled tasks, and takes the pickled ``Reply`` of each. ``config``:
+    the set-up of this process. ``server``: the process id of the server.
     """
     status = 1
     try:
@@ -61,17 +48,9 @@ def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> No
 def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
     """Run a task.
 
-    Parameters
-    ----------
-    payload : bytes
-        A pickled pair of a function and its arguments.
-    initializer : bytes | None
-        A pickled function to call before.
-
-    Returns
-    -------
-    result : bytes | Failure
-        The pickled return value of the function, or the traceback of its exception.
+    ``payload``: a pickled pair of a function and its arguments. ``initializer``: a pickled function
+    to call before. Returns the pickled return value of the function, or the traceback of its
+    exception.
     """
     try:
         if initializer is not None:

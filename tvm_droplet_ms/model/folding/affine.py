@@ -21,18 +21,11 @@ from .channel_affine import IDENTITY, ChannelAffine, absorb_input, scale_outputs
 class Chain:
     """Affine functions of the same channels, one after the other, and the layer before them.
 
-    Attributes
-    ----------
-    source : Var
-        The variable that the chain starts from: the layer's, if there is one.
-    layer : Layer or None
-        The layer of which nothing but the chain uses the output.
-    axis : int or None
-        Axis of the channels. None if the function is the same for all channels.
-    affine : ChannelAffine
-        All functions in one.
-    operations : int
-        Number of operations of the chain, without the layer.
+    - ``source``: the variable that the chain starts from: the layer's, if there is one.
+    - ``layer``: the layer of which nothing but the chain uses the output.
+    - ``axis``: axis of the channels. None if the function is the same for all channels.
+    - ``affine``: all functions in one.
+    - ``operations``: number of operations of the chain, without the layer.
     """
 
     source: Var
@@ -56,12 +49,8 @@ class Chain:
 class _Plan:
     """The chains of a function, by the variable at which they end.
 
-    Attributes
-    ----------
-    chains : dict[Var, Chain]
-        The chains. A layer without any function behind it is a chain too.
-    absorbed : set[Var]
-        The ends of the chains that the layers behind them take in.
+    ``chains``: the chains. A layer without any function behind it is a chain too. ``absorbed``: the
+    ends of the chains that the layers behind them take in.
     """
 
     chains: dict[Var, Chain] = field(default_factory=dict)
@@ -178,12 +167,8 @@ def fold_affine() -> tvm.transform.Pass:
 
     The weights are computed with NumPy. Each layer gets a weight of its own, so one that several
     layers share is not changed for the others. Batch norms in training mode, those whose running
-    mean or variance is used, and chains with an infinite scale stay as they are; a chain ends
-    where its scale would be too small for float32.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. Values that are no longer used are left as dead code.
+    mean or variance is used, and chains with an infinite scale stay as they are; a chain ends where
+    its scale would be too small for float32. Returns the pass. Values that are no longer used are
+    left as dead code.
     """
     return binding_pass("FoldAffine", _rewrite)

@@ -18,16 +18,9 @@ BATCH_NORM = "relax.nn.batch_norm"
 class Step:
     """An operation that is an affine function of each channel.
 
-    Attributes
-    ----------
-    source : Var
-        What the operation is applied to.
-    axis : int or None
-        Axis of the channels. None if the function is the same for all channels.
-    affine : ChannelAffine
-        The function.
-    operations : int
-        Number of operations that it stands for: 1, or 2 for a batch norm.
+    ``source``: what the operation is applied to. ``axis``: axis of the channels. None if the
+    function is the same for all channels. ``operations``: number of operations that it stands for:
+    1, or 2 for a batch norm.
     """
 
     source: Var
@@ -86,18 +79,9 @@ def _batch_norm_step(call: relax.Call) -> Step | None:
 def step_of(bindings: Bindings, var: Var) -> Step | None:
     """Return the affine function of each channel that a variable is.
 
-    Parameters
-    ----------
-    bindings : Bindings
-        The bindings of the function.
-    var : Var
-        The variable. A batch norm's is the one that takes its output from the tuple.
-
-    Returns
-    -------
-    ret : Step or None
-        The operation. None if it is of another kind, not float32, or has operands that are not
-        constants of each channel.
+    ``var``: the variable. A batch norm's is the one that takes its output from the tuple. Returns
+    the operation. None if it is of another kind, not float32, or has operands that are not
+    constants of each channel.
     """
     value: Expr = bindings.values[var]
     if isinstance(value, relax.TupleGetItem) and value.index == 0:
@@ -114,18 +98,8 @@ def step_of(bindings: Bindings, var: Var) -> Step | None:
 def next_step(bindings: Bindings, var: Var) -> tuple[Var, Step] | None:
     """Return the affine function that alone uses a variable.
 
-    Parameters
-    ----------
-    bindings : Bindings
-        The bindings of the function.
-    var : Var
-        The variable.
-
-    Returns
-    -------
-    ret : tuple[Var, Step] or None
-        The variable of its result, and the operation. None if several operations or the function's
-        result use the variable, or an operation of another kind does.
+    Returns the variable of its result, and the operation. None if several operations or the
+    function's result use the variable, or an operation of another kind does.
     """
     user = bindings.only_user(var)
     if user is not None and bindings.call_of(user, BATCH_NORM) is not None:

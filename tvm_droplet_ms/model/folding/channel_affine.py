@@ -16,10 +16,7 @@ Array = np.ndarray[Any, Any]
 class ChannelAffine:
     """The function ``scale * x + shift`` along one axis of a tensor.
 
-    Attributes
-    ----------
-    scale, shift : Array
-        Of shape (channels,) or (1,), float64.
+    ``scale``, ``shift``: of shape (channels,) or (1,), float64.
     """
 
     scale: Array
@@ -61,20 +58,9 @@ def batch_norm_affine(
 ) -> ChannelAffine:
     """Return the affine function that an inference batch norm is.
 
-    ``gamma * (x - mean) / sqrt(variance + epsilon) + beta`` (Ioffe and Szegedy, 2015,
-    algorithm 2).
-
-    Parameters
-    ----------
-    gamma, beta, mean, variance : Array
-        Of shape (channels,).
-    epsilon : float
-        Added to the variance.
-
-    Returns
-    -------
-    ret : ChannelAffine
-        The function.
+    ``gamma * (x - mean) / sqrt(variance + epsilon) + beta`` (Ioffe and Szegedy, 2015, algorithm 2).
+    ``gamma``, ``beta``, ``mean``, ``variance``: of shape (channels,). ``epsilon``: added to the
+    variance.
     """
     wide = [values.astype(np.float64) for values in (gamma, beta, mean, variance)]
     gamma, beta, mean, variance = wide
@@ -86,19 +72,10 @@ def batch_norm_affine(
 def channel_vector(values: Array, shape: tuple[int, ...]) -> tuple[int | None, Array] | None:
     """Return the axis of a tensor along which a constant operand varies, and its values.
 
-    Parameters
-    ----------
-    values : Array
-        The constant, to be broadcast to the tensor.
-    shape : tuple[int, ...]
-        Shape of the tensor.
-
-    Returns
-    -------
-    ret : tuple[int or None, Array] or None
-        The axis, and the values along it as float64, of shape (extent,) or (1,). The axis is None
-        if all values are one. None altogether if the constant varies along several axes, or if
-        broadcasting would enlarge the tensor.
+    ``values``: the constant, to be broadcast to the tensor. Returns the axis, and the values along
+    it as float64, of shape (extent,) or (1,). The axis is None if all values are one. None
+    altogether if the constant varies along several axes, or if broadcasting would enlarge the
+    tensor.
     """
     if values.ndim > len(shape):
         return None
@@ -112,19 +89,8 @@ def channel_vector(values: Array, shape: tuple[int, ...]) -> tuple[int | None, A
 def scale_outputs(weight: Array, axis: int, scale: Array) -> Array:
     """Multiply a weight by a scale of each output channel.
 
-    Parameters
-    ----------
-    weight : Array
-        The weight. It is not changed.
-    axis : int
-        Its axis of output channels.
-    scale : Array
-        Of shape (outputs,) or (1,).
-
-    Returns
-    -------
-    ret : Array
-        The product, of the weight's type.
+    ``weight`` is not changed. ``scale``: of shape (outputs,) or (1,). Returns the product, of the
+    weight's type.
     """
     full = [1] * weight.ndim
     full[axis] = -1
@@ -140,23 +106,14 @@ def absorb_input(
     ``W (s x + t) = (W s) x + W t``, for a convolution only if it has no padding or the shift is 0:
     the padding is 0, not ``t``.
 
-    Parameters
-    ----------
-    weight : Array
-        The weight. It is not changed.
-    output_axis, input_axis : int
-        Its axes of output channels and of the input channels of a group.
-    groups : int
-        Number of groups. Output channels are ordered by group.
-    affine : ChannelAffine
-        The function of all input channels.
+    - ``weight`` is not changed.
+    - ``output_axis``, ``input_axis``: its axes of output channels and of the input channels of a
+      group.
+    - ``groups``: number of groups. Output channels are ordered by group.
+    - ``affine``: the function of all input channels.
 
-    Returns
-    -------
-    weight : Array
-        The new weight, of the same shape and type.
-    bias : Array
-        The bias of each output channel, float64, of shape (outputs,).
+    Returns ``weight``: the new weight, of the same shape and type; ``bias``: the bias of each
+    output channel, float64, of shape (outputs,).
     """
     moved = np.moveaxis(weight, (output_axis, input_axis), (0, 1))
     outputs, inputs = moved.shape[:2]

@@ -43,12 +43,8 @@ def expand_clips() -> tvm.transform.Pass:
     """Make a pass that replaces each ``relax.clip`` between constants.
 
     ``ConvertLayout`` has no rule for ``relax.clip`` (``src/relax/op/tensor/unary.cc``): a ReLU6
-    between two convolutions would cost two transposes. Minimum and maximum with constants of rank
-    0 pass through, and fuse with the convolution before them. An infinite bound is left out.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. Only clips of float32 are replaced whose lower bound is not above the upper one.
+    between two convolutions would cost two transposes. Minimum and maximum with constants of rank 0
+    pass through, and fuse with the convolution before them. An infinite bound is left out. Returns
+    the pass. Only clips of float32 are replaced whose lower bound is not above the upper one.
     """
     return binding_pass("ExpandClips", _rewrite, [CLIP])

@@ -68,11 +68,7 @@ def place_constants() -> tvm.transform.Pass:
     operation is a constant, or where the constant has a lower rank than the activation
     (``src/relax/op/tensor/binary.cc``, ``InferLayoutBinaryEwise``). So ``c + x`` becomes ``x + c``,
     ``c - x`` becomes ``-x + c``, and a scale of shape (C, 1, 1) gets the shape (1, C, 1, 1).
-    Constants of rank 0 stay. ``c / x`` stays, and so does ``c - x`` of unsigned integers.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. The results are the same to the last bit.
+    Constants of rank 0 stay. ``c / x`` stays, and so does ``c - x`` of unsigned integers. Returns
+    the pass. The results are the same to the last bit.
     """
     return binding_pass("PlaceConstants", _rewrite, [*COMMUTATIVE, *OTHERS])

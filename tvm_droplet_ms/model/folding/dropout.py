@@ -24,11 +24,6 @@ def drop_dropouts() -> tvm.transform.Pass:
     ``relax.nn.dropout`` returns the output and the mask. ``ConvertLayout`` stops at it with
     "Expected nested to match tuple" (``src/relax/op/nn/nn.cc`` registers it as a unary operation).
     A dropout whose mask is used stays as it is, and so does its output, where the two are used
-    together.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. It leaves the dropouts themselves as dead code.
+    together. Returns the pass. It leaves the dropouts themselves as dead code.
     """
     return binding_pass("DropDropouts", _rewrite, ["relax.nn.dropout"])

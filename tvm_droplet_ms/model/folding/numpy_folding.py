@@ -51,15 +51,8 @@ written out had 1,024 such calls, which took TVM 168 s to compile."""
 def transposed(matrix: Array) -> Array:
     """Transpose a matrix into new memory, block by block, to keep to the cache.
 
-    Parameters
-    ----------
-    matrix : Array
-        The matrix. Of 400 MB, it takes a quarter of the time of ``numpy.ascontiguousarray``.
-
-    Returns
-    -------
-    ret : Array
-        The transpose, contiguous.
+    ``matrix``: the matrix. Of 400 MB, it takes a quarter of the time of
+    ``numpy.ascontiguousarray``. Returns the transpose, contiguous.
     """
     rows, columns = matrix.shape
     result = np.empty((columns, rows), matrix.dtype)
@@ -158,10 +151,5 @@ def fold_constants() -> tvm.transform.Pass:
     comparisons, known shapes as tensors, conversions of integers, taking by index, and arithmetic
     of float32 and of integers. What it does not know it leaves as it is. Constants stay bound to
     variables: ``relax.transform.CanonicalizeBindings`` puts them in place.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass.
     """
     return binding_pass("FoldConstantsWithNumPy", _rewrite)

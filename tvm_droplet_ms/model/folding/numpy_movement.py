@@ -18,15 +18,7 @@ MOST_ZEROS = 1 << 14
 def tensor_operands(call: Expr) -> list[Expr]:
     """The operands of a call that are tensors.
 
-    Parameters
-    ----------
-    call : relax.Call
-        The call.
-
-    Returns
-    -------
-    operands : list[Expr]
-        Those of a concatenation one by one; of a slice without its numbers.
+    Those of a concatenation one by one; of a slice without its numbers.
     """
     name = operator_name(call)
     if name == "relax.concat" and hasattr(call.args[0], "fields"):
@@ -39,17 +31,7 @@ def tensor_operands(call: Expr) -> list[Expr]:
 def moved(call: Expr, arrays: Sequence[Array]) -> Array | None:
     """Evaluate a call that moves elements.
 
-    Parameters
-    ----------
-    call : relax.Call
-        The call.
-    arrays : Sequence[Array]
-        Its operands.
-
-    Returns
-    -------
-    result : Array | None
-        The result. None if this file does not know the operator.
+    ``arrays``: its operands. Returns the result. None if this file does not know the operator.
     """
     evaluate = _EVALUATE.get(operator_name(call) or "")
     return None if evaluate is None else evaluate(call, arrays)

@@ -19,20 +19,10 @@ CONVOLUTIONS = {
 def merged_padding(layout: str, pad_width: list[int], padding: list[int]) -> list[int] | None:
     """Return the padding of a convolution with that of an explicit pad in front of it.
 
-    Parameters
-    ----------
-    layout : str
-        Layout of the data, such as "NCHW".
-    pad_width : list[int]
-        Zeros before and after each axis of the data: before the first, after the first, and so on.
-    padding : list[int]
-        Zeros before each spatial axis, and then after each.
-
-    Returns
-    -------
-    ret : list[int] or None
-        The sum, in the form of `padding`. None if the pad touches the batch or the channels, or
-        takes elements away.
+    ``layout``: layout of the data, such as "NCHW". ``pad_width``: zeros before and after each axis
+    of the data: before the first, after the first, and so on. ``padding``: zeros before each
+    spatial axis, and then after each. Returns the sum, in the form of `padding`. None if the pad
+    touches the batch or the channels, or takes elements away.
     """
     spatial = [axis for axis, letter in enumerate(layout) if letter not in "NC"]
     others = [axis for axis in range(len(layout)) if axis not in spatial]
@@ -81,12 +71,8 @@ def fold_pads() -> tvm.transform.Pass:
     """Make a pass that moves each zero pad in front of a convolution into its padding.
 
     PyTorch's ``ZeroPad2d`` and models that were converted from TensorFlow pad explicitly.
-    ``ConvertLayout`` has no rule for ``relax.nn.pad``, and the pad would be a kernel of its own.
-    A pad of another value or mode, of the batch or the channels, or with negative widths stays.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. A pad that something else uses too is left for that.
+    ``ConvertLayout`` has no rule for ``relax.nn.pad``, and the pad would be a kernel of its own. A
+    pad of another value or mode, of the batch or the channels, or with negative widths stays.
+    Returns the pass. A pad that something else uses too is left for that.
     """
     return binding_pass("FoldPads", _rewrite, ["relax.nn.pad"])

@@ -20,10 +20,7 @@ from .kernel_pass import kernel_pass
 def name_blocks() -> tvm.transform.Pass:
     """Make a pass that names blocks after the place of a parameter where they have its name.
 
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        For kernels after ``LegalizeOps`` and before ``FuseTIR``, which takes the names over.
+    For kernels after ``LegalizeOps`` and before ``FuseTIR``, which takes the names over.
     """
 
     return kernel_pass("NameBlocks", _named_by_place)

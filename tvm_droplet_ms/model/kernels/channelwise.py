@@ -10,8 +10,6 @@ an AVX-512 CPU instead of 0.45.
 from math import prod
 from typing import Any
 
-import tvm_ffi
-
 import tvm
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
@@ -19,7 +17,7 @@ from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IntImm, IterVar, PrimFunc
 
 from .kernel_pass import kernel_pass
-from .pool_rules import vector_extents
+from .pool_rules import register_rule, vector_extents
 from .schedulable import has_root_block
 
 _RULE = "tvm_droplet_ms.channelwise"
@@ -29,19 +27,14 @@ _LEAST_VECTOR = 8
 
 def register_channelwise_rule() -> None:
     """Register the schedule rule. It may be called again, and leaves a registered rule as it is."""
-    full_name = f"s_tir.meta_schedule.cpu.{_RULE}"
-    if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
-        tvm_ffi.register_global_func(full_name, _schedule)
+    register_rule(_RULE, _schedule)
 
 
 def mark_channelwise() -> tvm.transform.Pass:
     """Make a pass that marks the kernels for the schedule rule.
 
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        For kernels after ``FuseTIR``. It marks those that are elementwise, have an operand smaller
-        than the result, and channels, the last axis, that a multiple of 8 divides and 64 does not.
+    For kernels after ``FuseTIR``. It marks those that are elementwise, have an operand smaller than
+    the result, and channels, the last axis, that a multiple of 8 divides and 64 does not.
     """
 
     return kernel_pass("MarkChannelwise", _marked)

@@ -5,15 +5,13 @@ from functools import reduce
 from math import gcd
 from typing import Any
 
-import tvm_ffi
-
 import tvm
 from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IterVar
 
-from .pool_rules import vector_extents
+from .pool_rules import register_rule, vector_extents
 
 _RULE = "tvm_droplet_ms.concatenation"
 _EXTENT = "tvm_droplet_ms.common_extent"
@@ -22,28 +20,15 @@ _MIN_VECTOR = 8
 
 def register_concatenation_rule() -> None:
     """Register the schedule rule. It may be called again, and leaves a registered rule as it is."""
-    full_name = f"s_tir.meta_schedule.cpu.{_RULE}"
-    if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
-        tvm_ffi.register_global_func(full_name, _schedule)
+    register_rule(_RULE, _schedule)
 
 
 def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalise ``relax.concat``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     Tensors that are joined along their innermost axis, and whose extents there have a multiple of 8
-    as a common divisor, become `concatenate`. Everything else is legalised by TVM.
-
-    Parameters
-    ----------
-    builder : relax.BlockBuilder
-        The builder that emits the kernel.
-    call : relax.Call
-        A call of ``relax.concat``.
-
-    Returns
-    -------
-    ret : relax.Call
-        A ``call_tir``.
+    as a common divisor, become `concatenate`. Everything else is legalised by TVM. ``builder``: the
+    builder that emits the kernel. ``call``: a call of ``relax.concat``. Returns a ``call_tir``.
     """
     extents = _innermost_extents(call)
     if not extents or common_extent(extents) % _MIN_VECTOR:
@@ -61,17 +46,8 @@ def concatenate(parts: list[te.Tensor]) -> te.Tensor:
 
     The expression is TOPI's (``include/tvm/topi/transform.h``, ``concatenate``). Its block asks for
     a schedule rule that splits the axis where every vector lies in one part. So the branch has a
-    scalar condition.
-
-    Parameters
-    ----------
-    parts : list[te.Tensor]
-        Of equal shapes but for the last extent.
-
-    Returns
-    -------
-    output : te.Tensor
-        Of the parts' shape, but for the last extent, which is the sum of theirs.
+    scalar condition. ``parts``: of equal shapes but for the last extent. Of the parts' shape, but
+    for the last extent, which is the sum of theirs.
     """
     extents = [int(part.shape[-1]) for part in parts]
 

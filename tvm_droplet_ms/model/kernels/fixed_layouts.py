@@ -36,10 +36,7 @@ FREE = "layout_free_buffers"
 def keep_layouts() -> tvm.transform.Pass:
     """Make a pass that keeps the layouts of weights of which an expression may read a part.
 
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        For kernels after ``AttachAttrLayoutFreeBuffers``.
+    For kernels after ``AttachAttrLayoutFreeBuffers``.
     """
 
     def keep(function: PrimFunc) -> PrimFunc | None:

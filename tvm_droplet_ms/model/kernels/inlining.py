@@ -36,14 +36,9 @@ _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
 class Computed(NamedTuple):
     """The work of a block for one element.
 
-    Attributes
-    ----------
-    operations : int
-        Its operations.
-    reads : Mapping[int, int]
-        How often it reads the result of each earlier block, by the place of that block.
-    may_be_inlined : bool
-        Whether MetaSchedule may inline it: it is elementwise, and no output of the kernel.
+    ``reads``: how often it reads the result of each earlier block, by the place of that block.
+    ``may_be_inlined``: whether MetaSchedule may inline it: it is elementwise, and no output of the
+    kernel.
     """
 
     operations: int
@@ -54,18 +49,9 @@ class Computed(NamedTuple):
 def not_to_inline(blocks: Sequence[Computed], most: int = MOST_OPERATIONS) -> set[int]:
     """Choose the blocks that must not be inlined.
 
-    Parameters
-    ----------
-    blocks : Sequence[Computed]
-        The blocks of a kernel, each after those that it reads.
-    most : int
-        The most operations of one expression, where its own are not more.
-
-    Returns
-    -------
-    chosen : set[int]
-        The places of blocks. Where an expression would be too large, what makes most of it is
-        chosen first.
+    ``blocks``: the blocks of a kernel, each after those that it reads. ``most``: the most
+    operations of one expression, where its own are not more. Returns the places of blocks. Where an
+    expression would be too large, what makes most of it is chosen first.
     """
     chosen: set[int] = set()
     sizes: list[int] = []
@@ -88,15 +74,8 @@ def not_to_inline(blocks: Sequence[Computed], most: int = MOST_OPERATIONS) -> se
 def limit_inlining(most: int = MOST_OPERATIONS) -> tvm.transform.Pass:
     """Make a pass that marks blocks that must not be inlined.
 
-    Parameters
-    ----------
-    most : int
-        See ``not_to_inline``.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        For kernels after ``FuseTIR``. A kernel whose expressions stay small is left as it is.
+    ``most``: see ``not_to_inline``. For kernels after ``FuseTIR``. A kernel whose expressions stay
+    small is left as it is.
     """
 
     def limit(function: PrimFunc) -> PrimFunc | None:

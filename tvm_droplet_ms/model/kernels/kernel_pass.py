@@ -11,12 +11,7 @@ from tvm.tirx import PrimFunc
 def kernel_pass(name: str, change: Callable[[PrimFunc], PrimFunc | None]) -> tvm.transform.Pass:
     """Make a pass that changes each kernel by itself.
 
-    Parameters
-    ----------
-    name : str
-        The name of the pass.
-    change : Callable[[PrimFunc], PrimFunc | None]
-        Changes a kernel; None leaves it as it is. Scheduled kernels are not asked about.
+    ``change``: changes a kernel; None leaves it as it is. Scheduled kernels are not asked about.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:

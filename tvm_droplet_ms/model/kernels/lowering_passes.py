@@ -26,20 +26,12 @@ def lowering_passes(
 ) -> list[tvm.transform.Pass]:
     """Make the passes that turn the operators of a graph into kernels, and fuse them.
 
-    Parameters
-    ----------
-    is_plain : bool
-        Whether to take TVM's own kernels only: for other targets than CPUs, and to compare with.
-    packs_weights : bool
-        Whether schedules may change the layout of weights, which then have to be packed.
-
-    Returns
-    -------
-    passes : list[tvm.transform.Pass]
-        For a prepared graph (``model.prepare``), within the target. Where weights are packed,
-        arguments that are constants are marked (``AttachAttrLayoutFreeBuffers``), and so are
-        kernels that find their weights in the caches (``mark_reused_weights``). The marks are part
-        of a workload's hash.
+    ``is_plain``: whether to take TVM's own kernels only: for other targets than CPUs, and to
+    compare with. ``packs_weights``: whether schedules may change the layout of weights, which then
+    have to be packed. For a prepared graph (``model.prepare``), within the target. Where weights
+    are packed, arguments that are constants are marked (``AttachAttrLayoutFreeBuffers``), and so
+    are kernels that find their weights in the caches (``mark_reused_weights``). The marks are part
+    of a workload's hash.
     """
     passes = [
         *([] if is_plain else [read_shuffled(), transform.DeadCodeElimination()]),

@@ -36,14 +36,15 @@ def register_pool_rules() -> None:
     """
     cpu_rules = dict(zip(RULE_NAMES, (_tile_maximum, _tile_average) * 2, strict=True))
     for name, rule in cpu_rules.items():
-        _register_if_missing("cpu", name, rule)
-        _register_if_missing("gpu", name, _keep_default)
+        register_rule(f"meta_schedule.{name}", rule)
+        register_rule(f"meta_schedule.{name}", _keep_default, "gpu")
 
 
-def _register_if_missing(
-    key: str, name: str, rule: Callable[[Schedule, SBlockRV], list[Schedule]]
+def register_rule(
+    name: str, rule: Callable[[Schedule, SBlockRV], list[Schedule]], key: str = "cpu"
 ) -> None:
-    full_name = f"s_tir.meta_schedule.{key}.meta_schedule.{name}"
+    """Register a schedule rule. A rule that is already registered is left as it is."""
+    full_name = f"s_tir.meta_schedule.{key}.{name}"
     if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
         tvm_ffi.register_global_func(full_name, rule)
 
@@ -91,10 +92,7 @@ def _has_innermost_channels(schedule: Schedule, reduction: SBlockRV) -> bool:
 def _tile_reduction(schedule: Schedule, reduction: SBlockRV) -> LoopRV:
     """Move a vector of channels inside the window's loops.
 
-    Returns
-    -------
-    loop : LoopRV
-        The loop over the vectors, right outside the window's loops.
+    Returns the loop over the vectors, right outside the window's loops.
     """
     for producer in schedule.get_producers(reduction):
         if schedule.get(producer).name_hint.startswith("pad_temp"):
@@ -115,17 +113,7 @@ def vector_extents(channels: int) -> list[int]:
 
     Powers of two from 8 to 64 where there are any: LLVM splits a vector of, for example, 24
     elements into pieces, which took an average pool ten times as long. Otherwise all divisors of up
-    to 64.
-
-    Parameters
-    ----------
-    channels : int
-        Number of channels.
-
-    Returns
-    -------
-    extents : list[int]
-        In ascending order; not empty.
+    to 64. ``channels``: number of channels. In ascending order; not empty.
     """
     vectors = [extent for extent in _VECTORS if channels % extent == 0]
     return vectors or [

@@ -16,11 +16,8 @@ from .winograd.winograd_rules import register_winograd_rules
 def legalize_map() -> dict[str, Callable[..., Any]]:
     """The legalisations that replace TVM's on a CPU.
 
-    Returns
-    -------
-    functions : dict[str, Callable[..., Any]]
-        By operator, for ``relax.transform.LegalizeOps(customize_legalize_map=...)``. Calls that a
-        function has no better form for are legalised by TVM.
+    By operator, for ``relax.transform.LegalizeOps(customize_legalize_map=...)``. Calls that a
+    function has no better form for are legalised by TVM.
     """
     return {
         "relax.concat": legalize_concatenation,

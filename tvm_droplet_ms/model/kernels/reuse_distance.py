@@ -17,14 +17,8 @@ constant, because what is measured differs from run to run and hashes must not."
 class KernelCall(NamedTuple):
     """A call of a kernel in a model.
 
-    Attributes
-    ----------
-    kernel : str
-        The kernel's name.
-    weights : frozenset[int]
-        The numbers of those arguments that are weights.
-    bytes_of : Mapping[int, int]
-        The bytes of each argument and of the result, by their numbers.
+    ``kernel``: the kernel's name. ``weights``: the numbers of those arguments that are weights.
+    ``bytes_of``: the bytes of each argument and of the result, by their numbers.
     """
 
     kernel: str
@@ -35,20 +29,11 @@ class KernelCall(NamedTuple):
 def reusing_kernels(calls: Sequence[KernelCall], cache_bytes: int) -> set[str]:
     """The kernels that find their weights in the caches in most of their calls.
 
-    Parameters
-    ----------
-    calls : Sequence[KernelCall]
-        The calls of a model, in their order.
-    cache_bytes : int
-        The bytes that the caches keep.
-
-    Returns
-    -------
-    kernels : set[str]
-        Their names. A weight is kept from one call of the kernel to the next where all that is
-        touched in between, and by the first of both, fits the caches. A call finds its weights
-        there where most of their bytes are kept. Another kernel with the same weight does not
-        count: it may have a packed copy of its own.
+    ``calls``: the calls of a model, in their order. ``cache_bytes``: the bytes that the caches
+    keep. Returns their names. A weight is kept from one call of the kernel to the next where all
+    that is touched in between, and by the first of both, fits the caches. A call finds its weights
+    there where most of their bytes are kept. Another kernel with the same weight does not count: it
+    may have a packed copy of its own.
     """
     last: dict[tuple[str, int], int] = {}
     total, warm = Counter[str](), Counter[str]()

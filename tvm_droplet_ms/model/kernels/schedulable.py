@@ -10,20 +10,11 @@ from tvm.tirx import IntImm, PrimFunc
 
 
 def why_not_schedulable(function: PrimFunc) -> str | None:
-    """Why no schedule can change a kernel; None where one can.
+    """The reason that no schedule can change a kernel; None where one can.
 
     TOPI writes some kernels with loops of their own and without blocks, such as
-    ``scatter_elements`` and ``cumsum``: one opaque block is all that a schedule sees.
-
-    Parameters
-    ----------
-    function : PrimFunc
-        The kernel, not scheduled.
-
-    Returns
-    -------
-    reason : str | None
-        For a user to read.
+    ``scatter_elements`` and ``cumsum``: one opaque block is all that a schedule sees. ``function``:
+    the kernel, not scheduled. For a user to read.
     """
     if not has_root_block(function):
         return "it is written without blocks, which schedules work on"

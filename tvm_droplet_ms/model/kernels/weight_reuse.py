@@ -27,10 +27,7 @@ times with cold and with warm weights do not compare."""
 def mark_reused_weights() -> tvm.transform.Pass:
     """Make a pass that marks the kernels that find their weights in the caches.
 
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        For lowered modules.
+    For lowered modules.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -57,16 +54,9 @@ def reuses_weights(mod: IRModule) -> bool:
 def calls_of(function: relax.Function) -> list[KernelCall]:
     """The calls of kernels, in their order.
 
-    Parameters
-    ----------
-    function : relax.Function
-        A function of a lowered model. Its parameters after the first ``num_input`` are weights, and
-        so are constants.
-
-    Returns
-    -------
-    calls : list[KernelCall]
-        Its ``call_tir`` of tensors with static shapes. Others are left out.
+    ``function``: a function of a lowered model. Its parameters after the first ``num_input`` are
+    weights, and so are constants. Its ``call_tir`` of tensors with static shapes. Others are left
+    out.
     """
     params = list(function.params)
     inputs = int((function.attrs or {}).get("num_input", len(params)))

@@ -30,11 +30,7 @@ def make_axes_positive() -> tvm.transform.Pass:
 
     ``ConvertLayout`` writes out of bounds at a negative axis of ``relax.squeeze`` and stops with
     "std::bad_alloc"; at one of ``relax.permute_dims`` it stops with "Invalid layout"
-    (``src/relax/op/tensor/manipulate.cc``). PyTorch's attention has the former.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. Tensors of unknown rank do not have negative axes: TVM refuses them.
+    (``src/relax/op/tensor/manipulate.cc``). PyTorch's attention has the former. Returns the pass.
+    Tensors of unknown rank do not have negative axes: TVM refuses them.
     """
     return binding_pass("MakeAxesPositive", _rewrite, list(OPERATORS))

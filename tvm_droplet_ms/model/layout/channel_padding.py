@@ -40,17 +40,9 @@ _REDUCTIONS = {f"relax.{name}" for name in ("mean", "max", "sum")}
 def padded_channels(channels: int) -> int:
     """The channels to compute for so many.
 
-    Parameters
-    ----------
-    channels : int
-        Positive.
-
-    Returns
-    -------
-    padded : int
-        The same where vectors divide them, or where too many would have to be added. Otherwise the
-        next multiple of 64, 32 or 16, the first of them that is near enough: a multiple of 64 has
-        the most tiles.
+    ``channels``: positive. Returns the same where vectors divide them, or where too many would have
+    to be added. Otherwise the next multiple of 64, 32 or 16, the first of them that is near enough:
+    a multiple of 64 has the most tiles.
     """
     if channels % VECTOR == 0:
         return channels
@@ -66,13 +58,8 @@ def pad_channels() -> tvm.transform.Pass:
 
     The weights get channels of zeros, and a slice takes the added outputs away again. The slice
     moves behind arithmetic by constants, activations and pools, so that it is small in the end and
-    that the arithmetic is fused with the convolution.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. It changes convolutions of one group in NHWC with constant HWIO weights, and
-        matmuls with a constant matrix on the right.
+    that the arithmetic is fused with the convolution. Returns the pass. It changes convolutions of
+    one group in NHWC with constant HWIO weights, and matmuls with a constant matrix on the right.
     """
     return binding_pass(
         "PadChannels", lambda bindings: _Padder(bindings).rewrite, [_CONVOLUTION, _MATMUL]

@@ -21,12 +21,8 @@ RESHAPE, TRANSPOSE = "relax.reshape", "relax.permute_dims"
 class InnerShuffle:
     """A shuffle of the channels of an activation in NHWC.
 
-    Attributes
-    ----------
-    source : Expr
-        What is shuffled, of four constant extents.
-    groups : int
-        The groups that the channels are split into before they are swapped.
+    ``source``: what is shuffled, of four constant extents. ``groups``: the groups that the channels
+    are split into before they are swapped.
     """
 
     source: Expr
@@ -50,18 +46,9 @@ class InnerShuffle:
 def inner_shuffle(value_of: Callable[[Expr], Expr], expr: Expr) -> InnerShuffle | None:
     """Return the shuffle that an expression is.
 
-    Parameters
-    ----------
-    value_of : Callable[[Expr], Expr]
-        Gives what an expression is bound to, as ``Bindings.value_of`` does.
-    expr : Expr
-        Any expression.
-
-    Returns
-    -------
-    ret : InnerShuffle or None
-        None if it is not (N, H, W, C) -> (N, H, W, g, C / g) -> (N, H, W, C / g, g) ->
-        (N, H, W, C).
+    ``value_of``: gives what an expression is bound to, as ``Bindings.value_of`` does. ``expr``: any
+    expression. None if it is not (N, H, W, C) -> (N, H, W, g, C / g) -> (N, H, W, C / g, g) -> (N,
+    H, W, C).
     """
     joined = value_of(expr)
     if operator_name(joined) != RESHAPE:
@@ -116,15 +103,11 @@ def _rewrite(bindings: Bindings) -> Rewrite:
 def shuffle_innermost() -> tvm.transform.Pass:
     """Make a pass that shuffles channels in NHWC, between two transposes.
 
-    A channel shuffle (ShuffleNet; Zhang et al., 2018) reshapes (N, C, H, W) to
-    (N, g, C / g, H, W), swaps the two axes of channels, and reshapes back. ``ConvertLayout`` has no
-    rule for reshapes, so it turns the activation to NCHW before and to NHWC after it. With the
-    shuffle in NHWC, those transposes and the ones that this pass puts around it cancel each other
-    (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`).
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. It is for models whose convolutions become NHWC next.
+    A channel shuffle (ShuffleNet; Zhang et al., 2018) reshapes (N, C, H, W) to (N, g, C / g, H, W),
+    swaps the two axes of channels, and reshapes back. ``ConvertLayout`` has no rule for reshapes,
+    so it turns the activation to NCHW before and to NHWC after it. With the shuffle in NHWC, those
+    transposes and the ones that this pass puts around it cancel each other
+    (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`). Returns the pass. It is for
+    models whose convolutions become NHWC next.
     """
     return binding_pass("ShuffleInnermost", _rewrite, [TRANSPOSE])

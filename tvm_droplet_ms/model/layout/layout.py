@@ -82,11 +82,6 @@ def convert_layout() -> tvm.transform.Pass:
     too. A module with a dropout, at which ``ConvertLayout`` stops, or an RMS norm or a layer norm
     over several axes, of which it makes wrong ones, keeps its layout, and so does one with a
     tensor whose shape is known at run time alone where ``ConvertLayout`` stops at that.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass.
     """
     canonicalize = relax.transform.CanonicalizeBindings
     folding = tvm.transform.Sequential(

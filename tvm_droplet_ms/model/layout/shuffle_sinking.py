@@ -25,12 +25,8 @@ def sink_shuffles() -> tvm.transform.Pass:
     depthwise convolutions and elementwise operations with constants, whose weights are put into the
     order of the channels before it, up to the next grouped convolution. Its kernel reads through
     the shuffle (``model.kernels.groups.shuffled_convolution.read_shuffled``). A layer of one group
-    takes the shuffle into its weights.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. A shuffle that several operations use stays where it is.
+    takes the shuffle into its weights. Returns the pass. A shuffle that several operations use
+    stays where it is.
     """
     return binding_pass("SinkShuffles", lambda bindings: _Sinking(bindings).rewrite, [RESHAPE])
 

@@ -113,14 +113,10 @@ def sink_transposes() -> tvm.transform.Pass:
     """Make a pass that moves transposes from NHWC to NCHW behind the operations that follow them.
 
     Behind an operation for which ``ConvertLayout`` has no rule, it goes on in NCHW up to the next
-    convolution. If there are only elementwise operations, splits and concatenations up to there,
-    as behind a leaky ReLU or a channel shuffle, they give the same in NHWC, and the transpose then
+    convolution. If there are only elementwise operations, splits and concatenations up to there, as
+    behind a leaky ReLU or a channel shuffle, they give the same in NHWC, and the transpose then
     meets the one in front of the convolution
-    (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`).
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. A transpose stays where anything else uses it too.
+    (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`). Returns the pass. A
+    transpose stays where anything else uses it too.
     """
     return binding_pass("SinkTransposes", lambda bindings: _Sinking(bindings).rewrite, [NAME])

@@ -17,17 +17,7 @@ BROADCAST = "relax.broadcast_to"
 def axes_of(call: relax.Call, rank: int) -> tuple[int, ...]:
     """Return the axes of a ``relax.permute_dims``, counted from 0 upwards.
 
-    Parameters
-    ----------
-    call : relax.Call
-        The call.
-    rank : int
-        The rank of its operand.
-
-    Returns
-    -------
-    ret : tuple[int, ...]
-        For each axis of the result, the axis of the operand.
+    ``rank``: the rank of its operand. Returns for each axis of the result, the axis of the operand.
     """
     if call.attrs.axes is None:
         return tuple(reversed(range(rank)))
@@ -85,11 +75,7 @@ def merge_transposes() -> tvm.transform.Pass:
 
     Two that cancel each other disappear, and so does a broadcast to the shape that is there. A
     transpose that moves no data, such as (1, 1, 1, C) to (1, C, 1, 1), becomes a reshape, which
-    costs nothing at run time.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. It leaves the inner operations as dead code where nothing else uses them.
+    costs nothing at run time. Returns the pass. It leaves the inner operations as dead code where
+    nothing else uses them.
     """
     return binding_pass("MergeTransposes", _rewrite, [NAME, RESHAPE, BROADCAST])

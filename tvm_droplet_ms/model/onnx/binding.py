@@ -17,15 +17,8 @@ Array = np.ndarray[Any, Any]
 def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
     """List the inputs of a model that are no weights.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. Before version 4 of the format it lists its weights among its inputs.
-
-    Returns
-    -------
-    inputs : list[ValueInfoProto]
-        The inputs without an initializer of the same name.
+    Before version 4 of the format it lists its weights among its inputs. Returns the inputs without
+    an initializer of the same name.
     """
     weights = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in weights]
@@ -36,20 +29,9 @@ def bind_inputs(
 ) -> ModelProto:
     """Return a copy of a model for inputs of some shapes, and for some values of others.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is not changed.
-    shapes : Mapping[str, Sequence[int]]
-        The shapes of inputs by name.
-    constants : Mapping[str, ndarray]
-        The values of inputs by name, in their types. These are inputs no more.
-
-    Returns
-    -------
-    bound : ModelProto
-        The copy. It states no shapes but those of its inputs: what was stated for open extents is
-        of no use, and may be wrong.
+    ``model`` is not changed. ``shapes``: the shapes of inputs by name. ``constants``: the values of
+    inputs by name, in their types. These are inputs no more. Returns the copy. It states no shapes
+    but those of its inputs: what was stated for open extents is of no use, and may be wrong.
     """
     import onnx
 

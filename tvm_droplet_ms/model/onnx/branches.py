@@ -17,22 +17,10 @@ def take_branch(
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """Return the nodes and the initializers that an ``If`` of known condition stands for.
 
-    Parameters
-    ----------
-    node : NodeProto
-        The ``If``.
-    condition : bool
-        Its condition.
-    new_name : Callable[[str], str]
-        Makes a name that nothing in the model has, of one that is like it.
-
-    Returns
-    -------
-    nodes : list[NodeProto]
-        Those of the branch under new names. An output of the ``If`` is the branch's value, or an
-        ``Identity`` of it where no node of the branch makes it.
-    initializers : list[TensorProto]
-        Those of the branch under new names.
+    ``node``: the ``If``. ``new_name``: makes a name that nothing in the model has, of one that is
+    like it. Returns ``nodes``: those of the branch under new names. An output of the ``If`` is the
+    branch's value, or an ``Identity`` of it where no node of the branch makes it; ``initializers``:
+    those of the branch under new names.
     """
     import onnx
 
@@ -65,12 +53,7 @@ def take_branch(
 def rename(node: NodeProto, names: dict[str, str]) -> None:
     """Rename the values that a node reads and makes, in its subgraphs too.
 
-    Parameters
-    ----------
-    node : NodeProto
-        The node. It is changed.
-    names : dict[str, str]
-        The new name of each value that gets one.
+    ``node`` is changed. ``names``: the new name of each value that gets one.
     """
     for field in (node.input, node.output):
         if any(name in names for name in field):

@@ -20,21 +20,9 @@ def evaluate_node(
     """Compute the outputs of a node by ONNX Runtime, or by ONNX's reference implementation.
 
     ONNX Runtime is what models are compared with, and the two differ here and there (``Resize``,
-    ``MaxUnpool``, masks of ``Attention``).
-
-    Parameters
-    ----------
-    node : NodeProto
-        The node, without subgraphs.
-    inputs : Mapping[str, ndarray]
-        The values of its inputs.
-    opsets : Mapping[str, int]
-        The version of each domain.
-
-    Returns
-    -------
-    outputs : dict[str, ndarray] or None
-        The outputs by name. None where neither can compute them, or one is not a tensor.
+    ``MaxUnpool``, masks of ``Attention``). ``node``: the node, without subgraphs. ``inputs``: the
+    values of its inputs. ``opsets``: the version of each domain. Returns the outputs by name. None
+    where neither can compute them, or one is not a tensor.
     """
     names = [name for name in node.output if name]
     for evaluate in (_onnx_runtime, _reference):
@@ -54,10 +42,7 @@ def evaluate_node(
 
 
 def _reference(
-    node: NodeProto,
-    names: Sequence[str],
-    inputs: Mapping[str, Array],
-    opsets: Mapping[str, int],
+    node: NodeProto, names: Sequence[str], inputs: Mapping[str, Array], opsets: Mapping[str, int]
 ) -> Sequence[Any]:
     from onnx.reference import ReferenceEvaluator
 
@@ -67,10 +52,7 @@ def _reference(
 
 
 def _onnx_runtime(
-    node: NodeProto,
-    names: Sequence[str],
-    inputs: Mapping[str, Array],
-    opsets: Mapping[str, int],
+    node: NodeProto, names: Sequence[str], inputs: Mapping[str, Array], opsets: Mapping[str, int]
 ) -> Sequence[Any]:
     import onnx
     import onnxruntime

@@ -49,10 +49,7 @@ def fold_constants(model: ModelProto) -> None:
     - ``Loop`` and ``Scan`` of known length are written out step by step, up to some thousand nodes.
     - ``Identity`` and ``Dropout`` go away, and so do nodes and initializers that nothing reads.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is changed. Its constants are initializers afterwards.
+    ``model`` is changed. Its constants are initializers afterwards.
     """
     before = type(model)()
     before.CopyFrom(model)
@@ -70,7 +67,6 @@ class _Folding:
         import onnx
 
         self._onnx = onnx
-        self._model = model
         self._graph = model.graph
         self._types = StaticTypes(model)
         self._opsets = {each.domain: each.version for each in model.opset_import}

@@ -26,12 +26,8 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 class Declared:
     """The half types that a model has.
 
-    Parameters
-    ----------
-    inputs, outputs : dict[str, str]
-        By the name of an input or output of such a type: the type.
-    anywhere : tuple[str, ...]
-        All such types in the model, sorted. Empty where it has none.
+    ``inputs``, ``outputs``: by the name of an input or output of such a type: the type.
+    ``anywhere``: all such types in the model, sorted. Empty where it has none.
     """
 
     inputs: dict[str, str]
@@ -40,18 +36,7 @@ class Declared:
 
 
 def half_types(model: ModelProto) -> Declared:
-    """Find float16 and bfloat16 in a model.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model.
-
-    Returns
-    -------
-    declared : Declared
-        What it has.
-    """
+    """Find float16 and bfloat16 in a model."""
     halves = _halves()
     graph = model.graph
     inputs = {value.name: halves[k] for value in graph.input if (k := _kind(value)) in halves}
@@ -66,17 +51,9 @@ def half_types(model: ModelProto) -> Declared:
 def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
     """Return a copy of a model that computes in float32.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is not changed.
-    borders : bool
-        Whether the inputs and outputs keep their types, and are cast; otherwise they are float32.
-
-    Returns
-    -------
-    converted : ModelProto
-        The copy. Its weights are those of `model`, which float32 holds exactly.
+    ``model`` is not changed. ``borders``: whether the inputs and outputs keep their types, and are
+    cast; otherwise they are float32. Returns the copy. Its weights are those of `model`, which
+    float32 holds exactly.
     """
     import onnx
 

@@ -30,13 +30,7 @@ FORMAT = 8
 
 
 def opset_of(model: ModelProto) -> int:
-    """Return the version of the standard operators of a model.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model.
-    """
+    """Return the version of the standard operators of a model."""
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
     return max(versions, default=1)
 
@@ -44,20 +38,8 @@ def opset_of(model: ModelProto) -> int:
 def with_new_opset(model: ModelProto) -> ModelProto:
     """Convert a model of old operators with ONNX's version converter.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is not changed.
-
-    Returns
-    -------
-    converted : ModelProto
-        A model of version 13, or `model` itself where its version is that or a later one.
-
-    Raises
-    ------
-    RuntimeError
-        If ONNX cannot convert it.
+    ``model`` is not changed. Returns a model of version 13, or `model` itself where its version is
+    that or a later one. Raises ``RuntimeError`` if ONNX cannot convert it.
     """
     standard = [each for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if not standard or opset_of(model) >= OLDEST:

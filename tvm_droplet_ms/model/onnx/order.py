@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """List the graphs in the attributes of a node: branches and loop bodies.
 
-    Parameters
-    ----------
-    node : NodeProto
-        The node.
-
-    Yields
-    ------
-    graph : GraphProto
-        Each graph, without those inside it.
+    Each graph, without those inside it.
     """
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -35,18 +27,7 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def reads(node: NodeProto) -> set[str]:
-    """Return the values that a node reads, those that its subgraphs capture included.
-
-    Parameters
-    ----------
-    node : NodeProto
-        The node.
-
-    Returns
-    -------
-    names : set[str]
-        The names of the values.
-    """
+    """Return the values that a node reads, those that its subgraphs capture included."""
     names = {name for name in node.input if name}
     for graph in subgraphs(node):
         own = {value.name for value in [*graph.input, *graph.initializer]}
@@ -60,15 +41,8 @@ def reads(node: NodeProto) -> set[str]:
 def sort_nodes(model: ModelProto) -> None:
     """Sort the nodes of a model, and of all subgraphs, in place. An order that is right is kept.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is changed.
-
-    Raises
-    ------
-    ValueError
-        If a node reads a value that nothing makes, or that is made of what the node makes.
+    ``model`` is changed. Raises ``ValueError`` if a node reads a value that nothing makes, or that
+    is made of what the node makes.
     """
     _sort(model.graph, set())
 
@@ -122,15 +96,7 @@ def _in_order(nodes: list[NodeProto], known: Iterable[str]) -> list[NodeProto]:
 def named(node: NodeProto) -> str:
     """Say which node it is, for a message.
 
-    Parameters
-    ----------
-    node : NodeProto
-        The node.
-
-    Returns
-    -------
-    text : str
-        Its name, or its first output where it has none, and its operator.
+    Its name, or its first output where it has none, and its operator.
     """
     domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
     name = node.name or next(iter(node.output), "")

@@ -26,12 +26,7 @@ Array = np.ndarray[Any, Any]
 class Simplified:
     """A model to import.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model.
-    notes : tuple[str, ...]
-        What was changed that a user should know, and what could not be done.
+    ``notes``: what was changed that a user should know, and what could not be done.
     """
 
     model: ModelProto
@@ -47,26 +42,10 @@ def simplify_onnx(
 
     Functions of the model are put in the place of their calls, half floats become float32, old
     operators become those of a version that TVM's importer knows, and ``prepare_onnx`` rewrites
-    what that importer makes opaque.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is not changed.
-    shapes : Mapping[str, Sequence[int]]
-        The shape of each input.
-    constants : Mapping[str, ndarray], optional
-        Values of inputs, which are inputs no more.
-
-    Returns
-    -------
-    simplified : Simplified
-        The model, and what to say of it. A step that fails is left out, and said.
-
-    Raises
-    ------
-    ValueError
-        If the nodes of the model have no order.
+    what that importer makes opaque. ``model`` is not changed. ``shapes``: the shape of each input.
+    ``constants``: values of inputs, which are inputs no more. Returns the model, and what to say of
+    it. A step that fails is left out, and said. Raises ``ValueError`` if the nodes of the model
+    have no order.
     """
     changed = bound_in_order(model, shapes, constants or {})
     notes: list[str] = []
@@ -91,24 +70,9 @@ def bound_in_order(
 ) -> ModelProto:
     """Bind the inputs of a model and sort its nodes, and change nothing else.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is not changed.
-    shapes : Mapping[str, Sequence[int]]
-        The shape of each input.
-    constants : Mapping[str, ndarray]
-        Values of inputs, which are inputs no more.
-
-    Returns
-    -------
-    bound : ModelProto
-        A copy.
-
-    Raises
-    ------
-    ValueError
-        If the nodes of the model have no order.
+    ``model`` is not changed. ``shapes``: the shape of each input. ``constants``: values of inputs,
+    which are inputs no more. Returns a copy. Raises ``ValueError`` if the nodes of the model have
+    no order.
     """
     bound = bind_inputs(model, shapes, constants)
     sort_nodes(bound)

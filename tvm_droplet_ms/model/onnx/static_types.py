@@ -17,12 +17,8 @@ class StaticTypes:
     """Types of values by name.
 
     ONNX's inference over a whole model sees no constant that is yet to be folded. This one asks the
-    inference of each operator in turn, once its inputs are known.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model. The types of its inputs are known from the start.
+    inference of each operator in turn, once its inputs are known. ``model``: the model. The types
+    of its inputs are known from the start.
     """
 
     def __init__(self, model: ModelProto) -> None:
@@ -39,13 +35,7 @@ class StaticTypes:
         }
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Return the shape of a value. None if it is not a tensor of known extents.
-
-        Parameters
-        ----------
-        name : str
-            The name of the value.
-        """
+        """Return the shape of a value. None if it is not a tensor of known extents."""
         kind = self._types.get(name)
         if kind is None or not kind.tensor_type.HasField("shape"):
             return None
@@ -55,38 +45,18 @@ class StaticTypes:
         return tuple(int(extent.dim_value) for extent in extents)
 
     def element_type(self, name: str) -> int:
-        """Return ONNX's number of a value's element type; 0 if it is not known.
-
-        Parameters
-        ----------
-        name : str
-            The name of the value.
-        """
+        """Return ONNX's number of a value's element type; 0 if it is not known."""
         kind = self._types.get(name)
         return 0 if kind is None else int(kind.tensor_type.elem_type)
 
     def add_constant(self, tensor: TensorProto) -> None:
-        """Note the type of a constant.
-
-        Parameters
-        ----------
-        tensor : TensorProto
-            The constant.
-        """
+        """Note the type of a constant."""
         self._types[tensor.name] = self._onnx.helper.make_tensor_type_proto(
             tensor.data_type, list(tensor.dims)
         )
 
     def infer(self, node: NodeProto, data: Mapping[str, TensorProto]) -> None:
-        """Find the types of a node's outputs.
-
-        Parameters
-        ----------
-        node : NodeProto
-            The node.
-        data : Mapping[str, TensorProto]
-            The constants among its inputs.
-        """
+        """Find the types of a node's outputs. ``data``: the constants among its inputs."""
         domain = "" if node.domain == "ai.onnx" else node.domain
         small = {
             name: data[name]

@@ -32,12 +32,7 @@ class UnknownLength(Exception):
 class Steps:
     """The nodes and constants that take the place of a loop, or of a step of it.
 
-    Parameters
-    ----------
-    nodes : list[NodeProto]
-        The nodes in order.
-    constants : list[TensorProto]
-        What they read.
+    ``nodes``: the nodes in order. ``constants``: what they read.
     """
 
     nodes: list[NodeProto] = field(default_factory=list)
@@ -47,10 +42,7 @@ class Steps:
 class Unroller:
     """Writes the bodies of loops out.
 
-    Parameters
-    ----------
-    new_name : Callable[[str], str]
-        Makes a name that nothing in the model has, of one that is like it.
+    ``new_name``: makes a name that nothing in the model has, of one that is like it.
     """
 
     def __init__(self, new_name: Callable[[str], str]) -> None:
@@ -65,25 +57,11 @@ class Unroller:
     def loop(self, node: NodeProto, limit: int | None, goes_on: bool | None) -> Steps | None:
         """Write one step of a ``Loop`` out.
 
-        Parameters
-        ----------
-        node : NodeProto
-            The loop. In the second step and later ones it is the last of what this returned.
-        limit : int or None
-            The most steps. None for no limit, where `goes_on` decides.
-        goes_on : bool or None
-            Its condition. None if that is not known.
-
-        Returns
-        -------
-        steps : Steps or None
-            A step and the rest of the loop, or what remains of one that is over. None if its length
-            is not known, or it is too long.
-
-        Raises
-        ------
-        UnknownLength
-            If that is found out after some steps.
+        ``node``: the loop. In the second step and later ones it is the last of what this returned.
+        ``limit``: the most steps. None for no limit, where `goes_on` decides. ``goes_on``: its
+        condition. None if that is not known. Returns a step and the rest of the loop, or what
+        remains of one that is over. None if its length is not known, or it is too long. Raises
+        ``UnknownLength`` if that is found out after some steps.
         """
         key = next(name for name in node.output if name)
         step = self._taken.get(key, 0)
@@ -114,19 +92,9 @@ class Unroller:
     def scan(self, node: NodeProto, ranks: Sequence[int], length: int) -> Steps | None:
         """Write all steps of a ``Scan`` out.
 
-        Parameters
-        ----------
-        node : NodeProto
-            The scan, of version 9 or later.
-        ranks : Sequence[int]
-            The rank of each of its scanned inputs.
-        length : int
-            The number of steps.
-
-        Returns
-        -------
-        steps : Steps or None
-            What takes its place. None if it is empty or too long.
+        ``node``: the scan, of version 9 or later. ``ranks``: the rank of each of its scanned
+        inputs. ``length``: the number of steps. Returns what takes its place. None if it is empty
+        or too long.
         """
         attributes = {
             each.name: self._onnx.helper.get_attribute_value(each) for each in node.attribute

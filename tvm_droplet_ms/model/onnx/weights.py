@@ -56,12 +56,8 @@ def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
 def put_weights_back(light: ModelProto, weights: list[TensorProto]) -> None:
     """Make the inputs that stand for weights initializers again.
 
-    Parameters
-    ----------
-    light : ModelProto
-        What became of the first result of ``without_weights``. It is changed.
-    weights : list[TensorProto]
-        The second one.
+    ``light``: what became of the first result of ``without_weights``. It is changed. ``weights``:
+    the second one.
     """
     names = {tensor.name for tensor in weights}
     inputs = [value for value in light.graph.input if value.name not in names]

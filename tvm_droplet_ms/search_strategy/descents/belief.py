@@ -19,16 +19,9 @@ class Belief:
     """A surrogate of the measurements.
 
     With a prior, its mean is what the prior predicts. Without one it is constant. From
-    ``LEAST_MEASURED`` measurements on, trees learn from them what the mean gets wrong.
-
-    Parameters
-    ----------
-    spaces : DesignSpaces
-        The points of the design spaces.
-    values : Mapping[SpacePoint, float]
-        The value of each measured point: the smaller, the better.
-    prior_means : Mapping[SpacePoint, float]
-        The values that a prior predicts; empty without a prior.
+    ``LEAST_MEASURED`` measurements on, trees learn from them what the mean gets wrong. ``spaces``:
+    the points of the design spaces. ``values``: the value of each measured point: the smaller, the
+    better. ``prior_means``: the values that a prior predicts; empty without a prior.
     """
 
     def __init__(
@@ -59,14 +52,8 @@ class Belief:
     def best_of(self, count: int, without: Container[SpacePoint] = ()) -> list[SpacePoint]:
         """The measured points that are expected to be the fastest, the fastest first.
 
-        A lucky time is not trusted.
-
-        Parameters
-        ----------
-        count : int
-            The most points.
-        without : Container[SpacePoint]
-            Points to leave out, such as those that do not replay.
+        A lucky time is not trusted. ``count``: the most points. ``without``: points to leave out,
+        such as those that do not replay.
         """
         ranked = (self._measured[index] for index in np.argsort(self._expected))
         return list(islice((point for point in ranked if point not in without), count))
@@ -79,17 +66,8 @@ class Belief:
     def improvements(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
         """The expected improvements of drafted points of one sketch.
 
-        Parameters
-        ----------
-        sketch : int
-            The index of the sketch.
-        decisions : np.ndarray
-            Of shape ``(points, integers)``.
-
-        Returns
-        -------
-        improvements : np.ndarray
-            Of shape ``(points,)``.
+        ``sketch``: the index of the sketch. ``decisions``: of shape ``(points, integers)``. Returns
+        values of shape ``(points,)``.
         """
         vectors = self._spaces.vectors_of(sketch, decisions)
         prediction = self._surrogate.predict(vectors, self._mean.of(None, vectors))

@@ -16,14 +16,7 @@ from ..redrawing import redraw
 class LocalMoves:
     """Finds steps from a point and random points, with each neighbourhood probed once.
 
-    Parameters
-    ----------
-    spaces : DesignSpaces
-        The points of the design spaces.
-    prober : Prober
-        Finds the neighbourhood of a point.
-    generator : random.Random
-        Makes all random choices.
+    ``generator``: makes all random choices.
     """
 
     def __init__(self, spaces: DesignSpaces, prober: Prober, generator: random.Random) -> None:

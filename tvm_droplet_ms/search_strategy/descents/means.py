@@ -27,12 +27,8 @@ class Mean(Protocol):
     def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
         """The mean of other points.
 
-        Parameters
-        ----------
-        points : Sequence[SpacePoint] | None
-            The points; None for drafted ones, of which nothing is known but their vectors.
-        vectors : np.ndarray
-            Of shape ``(points, width)``.
+        ``points``: the points; None for drafted ones, of which nothing is known but their vectors.
+        ``vectors``: of shape ``(points, width)``.
         """
 
 
@@ -51,12 +47,8 @@ class ConstantMean:
 class TreesMean:
     """Trees over vectors, fitted to the measurements: they rank better than a process.
 
-    Parameters
-    ----------
-    vectors : np.ndarray
-        Of the measured points, of shape ``(measurements, width)``.
-    values : np.ndarray
-        Their values, of shape ``(measurements,)``.
+    ``vectors``: of the measured points, of shape ``(measurements, width)``. ``values``: their
+    values, of shape ``(measurements,)``.
     """
 
     def __init__(self, vectors: np.ndarray, values: np.ndarray) -> None:
@@ -77,18 +69,11 @@ class PriorMean:
 
     From ``LEAST_MEASURED`` measurements on, trees learn from them what the prior gets wrong.
 
-    Parameters
-    ----------
-    predictions : Mapping[SpacePoint, float]
-        The predictions of the points that the prior was asked about, at least ``LEAST_ASKED``.
-    asked : np.ndarray
-        The vectors of those points, of shape ``(predictions, width)``.
-    measured : Sequence[SpacePoint]
-        The measured points.
-    vectors : np.ndarray
-        Their vectors, of shape ``(measurements, width)``.
-    values : np.ndarray
-        Their values, of shape ``(measurements,)``.
+    - ``predictions``: the predictions of the points that the prior was asked about, at least
+      ``LEAST_ASKED``.
+    - ``asked``: the vectors of those points, of shape ``(predictions, width)``.
+    - ``vectors``: their vectors, of shape ``(measurements, width)``.
+    - ``values``: their values, of shape ``(measurements,)``.
     """
 
     def __init__(

@@ -58,13 +58,8 @@ _Order = Generator[tuple[int, float], bool, None]
 class Proposals:
     """A batch of candidates.
 
-    Parameters
-    ----------
-    batch : list[Candidate]
-        The candidates.
-    improvement : float
-        The largest expected improvement of a considered point, as a share of the best throughput;
-        infinite before anything was measured.
+    ``improvement``: the largest expected improvement of a considered point, as a share of the best
+    throughput; infinite before anything was measured.
     """
 
     batch: list[Candidate] = field(default_factory=list)
@@ -84,17 +79,10 @@ class SurrogateDescent:
     3. Take the points of largest expected improvement, each as if those before had come out as
        predicted.
 
-    Parameters
-    ----------
-    search : SearchContext
-        The run.
-    prober : Prober
-        Finds the neighbourhood of a point.
-    batch_size : Callable[[], int]
-        The most candidates of the next batch.
-    stop_when_converged : bool
-        Whether to end when no point promises an improvement and every neighbour of the best was
-        measured.
+    - ``prober``: finds the neighbourhood of a point.
+    - ``batch_size``: the most candidates of the next batch.
+    - ``stop_when_converged``: whether to end when no point promises an improvement and every
+      neighbour of the best was measured.
     """
 
     def __init__(
@@ -133,16 +121,8 @@ class SurrogateDescent:
     def propose(self, count: int) -> Proposals:
         """Propose the points of largest expected improvement.
 
-        Parameters
-        ----------
-        count : int
-            The most candidates to propose.
-
-        Returns
-        -------
-        proposals : Proposals
-            Without candidates if every considered point was tried, or nothing was measured with
-            success.
+        ``count``: the most candidates to propose. Without candidates if every considered point was
+        tried, or nothing was measured with success.
         """
         # Matrices this small are slower on several threads, and far slower on a busy machine.
         with Profiler.timeit("Droplet/Propose"), threadpool_limits(1, user_api="blas"):
@@ -164,10 +144,7 @@ class SurrogateDescent:
     def untried_neighbours(self, count: int) -> list[Candidate]:
         """Adjacent neighbours of the best that were not measured; empty at a local optimum.
 
-        Parameters
-        ----------
-        count : int
-            The most to return.
+        ``count``: the most to return.
         """
         secs = self._tried.seconds()
         best = min(secs, key=secs.__getitem__)

@@ -13,13 +13,6 @@ class TriedPoints:
     """Knows which points were measured, and with what time, and which are rejected.
 
     Many points may give one module: a point is tried once its module is.
-
-    Parameters
-    ----------
-    history : History
-        The measurements.
-    spaces : DesignSpaces
-        The points of the design spaces.
     """
 
     def __init__(self, history: History, spaces: DesignSpaces) -> None:

@@ -26,18 +26,9 @@ class TaskDraft(Protocol):
     def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
         """The expected throughput of points, relative to the best.
 
-        Parameters
-        ----------
-        sketch : int
-            The index of their sketch.
-        points : np.ndarray
-            Their decisions, of shape ``(points, integers)``.
-
-        Returns
-        -------
-        scores : np.ndarray
-            Of shape ``(points,)``; NaN where nothing is known, negative infinity for points that
-            are not valid.
+        ``sketch``: the index of their sketch. ``points``: their decisions, of shape ``(points,
+        integers)``. Returns values of shape ``(points,)``; NaN where nothing is known, negative
+        infinity for points that are not valid.
         """
 
     def summary(self) -> str:
@@ -57,10 +48,7 @@ DraftLike: TypeAlias = Literal["auto"] | Draft | None
 def check_draft(draft: Any) -> None:
     """Refuse what cannot be a draft.
 
-    Raises
-    ------
-    ValueError
-        Names the argument, its value and what was expected.
+    Raises ``ValueError``: names the argument, its value and what was expected.
     """
     is_name = isinstance(draft, str) and draft == "auto"
     if draft is not None and not is_name and not callable(getattr(draft, "begin", None)):
@@ -73,12 +61,8 @@ def check_draft(draft: Any) -> None:
 def find_draft(draft: DraftLike, target: Target) -> Draft | None:
     """Resolve the ``draft`` argument of ``DropletStrategy``.
 
-    Parameters
-    ----------
-    draft : Literal["auto"] | Draft | None
-        ``"auto"`` for the draft that comes with the package for the target.
-    target : Target
-        The target of the task.
+    ``draft`` (Literal["auto"] | Draft | None): ``"auto"`` for the draft that comes with the package
+    for the target. ``target``: the target of the task.
     """
     if draft != "auto":
         return draft

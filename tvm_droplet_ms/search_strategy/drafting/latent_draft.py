@@ -21,39 +21,19 @@ Score = Callable[[int, np.ndarray], np.ndarray]
 
 
 class LatentDraft:
-    """Drafts points of all design spaces.
-
-    Parameters
-    ----------
-    spaces : DesignSpaces
-        The points of the design spaces.
-    generator : random.Random
-        Seeds all random choices.
-    """
+    """Drafts points of all design spaces. ``generator``: seeds all random choices."""
 
     def __init__(self, spaces: DesignSpaces, generator: random.Random) -> None:
         self._spaces = spaces
         self._generator = np.random.default_rng(generator.getrandbits(64))
 
     def best(
-        self,
-        seen: Iterable[SpacePoint],
-        parents: Iterable[SpacePoint],
-        score: Score,
-        count: int,
+        self, seen: Iterable[SpacePoint], parents: Iterable[SpacePoint], score: Score, count: int
     ) -> list[SpacePoint]:
         """The points of the highest scores, each once, the highest first; only finite scores.
 
-        Parameters
-        ----------
-        seen : Iterable[SpacePoint]
-            Points that tell which values decisions have.
-        parents : Iterable[SpacePoint]
-            Good points.
-        score : Score
-            Scores points.
-        count : int
-            The most to return.
+        ``seen``: points that tell which values decisions have. ``parents``: good points. ``count``:
+        the most to return.
         """
         seen_of, parents_of = _by_sketch(seen), _by_sketch(parents)
         found: list[tuple[float, SpacePoint]] = []

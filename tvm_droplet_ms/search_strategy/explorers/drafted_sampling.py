@@ -27,14 +27,7 @@ SPARE = 8
 class DraftedSampling(Exploration):
     """Samples schedules that a draft expects to be fast, after some that TVM draws.
 
-    Parameters
-    ----------
-    sampling : Exploration
-        Draws as TVM does.
-    search : SearchContext
-        The run.
-    draft : TaskDraft
-        Scores points.
+    ``sampling``: draws as TVM does. ``draft``: scores points.
     """
 
     def __init__(self, sampling: Exploration, search: SearchContext, draft: TaskDraft) -> None:

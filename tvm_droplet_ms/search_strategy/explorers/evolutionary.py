@@ -64,14 +64,7 @@ class EvolutionaryExplorer(Explorer):
 class EvolutionaryExploration(Evolution, Exploration):
     """Proposes what evolution proposes and computes its workload, less what was measured before.
 
-    Parameters
-    ----------
-    evolution : EvolutionarySearch
-        Initialised with the task's context.
-    search : SearchContext
-        The run.
-    cost_model : CostModel
-        Evolution selects with it.
+    ``evolution``: initialised with the task's context. ``cost_model``: evolution selects with it.
     """
 
     def __init__(
@@ -93,11 +86,7 @@ class UniformModel(PyCostModel):
     """A cost model that predicts at random, with a generator of its own.
 
     TVM's ``RandomModel`` seeds and restores NumPy's global generator, which is the user's.
-
-    Parameters
-    ----------
-    seed : int
-        The seed of the predictions.
+    ``seed``: the seed of the predictions.
     """
 
     def __init__(self, seed: int) -> None:

@@ -70,14 +70,8 @@ class RandomExplorer(Explorer):
 class RandomExploration(Exploration):
     """Samples the design spaces in turn, as TVM's ``ReplayTrace`` does.
 
-    Parameters
-    ----------
-    replayer : Replayer
-        Replays traces on the task's workload.
-    schedules : Sequence[Schedule]
-        The design spaces of the task.
-    history : History
-        The measurements.
+    ``replayer``: replays traces on the task's workload. ``schedules``: the design spaces of the
+    task.
     """
 
     def __init__(self, replayer: Replayer, schedules: Sequence[Schedule], history: History) -> None:
@@ -94,10 +88,7 @@ class RandomExploration(Exploration):
     def ask(self, count: int) -> list[Candidate]:
         """Sample candidates that were never measured, at most ``count``.
 
-        Returns
-        -------
-        candidates : list[Candidate]
-            Empty when nothing new was drawn for long: the space is exhausted, or rejects all.
+        Empty when nothing new was drawn for long: the space is exhausted, or rejects all.
         """
         chosen: dict[int, Candidate] = {}
         known = rejected = 0
@@ -120,16 +111,10 @@ class RandomExploration(Exploration):
 class PriorGuidedExploration(Exploration):
     """Measures the best predicted of many random schedules, and some chosen at random.
 
-    Parameters
-    ----------
-    sampling : Exploration
-        Samples the schedules.
-    search : SearchContext
-        The run; its prior predicts them.
-    pool_size : int
-        The number of random schedules to choose from.
-    epsilon : float
-        The share of a batch that is chosen at random.
+    - ``sampling``: samples the schedules.
+    - ``search``: the run; its prior predicts them.
+    - ``pool_size``: the number of random schedules to choose from.
+    - ``epsilon``: the share of a batch that is chosen at random.
     """
 
     def __init__(
@@ -178,19 +163,9 @@ class PriorGuidedExploration(Exploration):
 def best_and_others(scores: np.ndarray, count: int, epsilon: float) -> list[int]:
     """Choose the highest scores, and a share of others in their order.
 
-    Parameters
-    ----------
-    scores : np.ndarray
-        Of shape ``(candidates,)``, the candidates in random order.
-    count : int
-        The number to choose.
-    epsilon : float
-        The share of others.
-
-    Returns
-    -------
-    chosen : list[int]
-        Indices, the highest scores first; at most ``count``.
+    ``scores``: of shape ``(candidates,)``, the candidates in random order. ``count``: the number to
+    choose. ``epsilon``: the share of others. Returns indices, the highest scores first; at most
+    ``count``.
     """
     others = round(epsilon * count)
     order = sorted(range(len(scores)), key=lambda index: -scores[index])

@@ -56,14 +56,8 @@ class SeededExplorer(Explorer):
 class SeededExploration(Exploration):
     """Proposes the seeds of a task, and then what another exploration proposes.
 
-    Parameters
-    ----------
-    seeds : Seeds
-        Gives the points.
-    search : SearchContext
-        The run.
-    exploration : Exploration
-        Proposes the rest. It begins only when it is needed: it may sample many schedules first.
+    ``seeds``: gives the points. ``exploration``: proposes the rest. It begins only when it is
+    needed: it may sample many schedules first.
     """
 
     def __init__(self, seeds: Seeds, search: SearchContext, exploration: Exploration) -> None:

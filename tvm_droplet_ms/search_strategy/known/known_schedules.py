@@ -29,10 +29,8 @@ KnownLike: TypeAlias = str | os.PathLike[str] | None
 def find_schedules(known: KnownLike) -> tuple[TunedTask, ...]:
     """The decisions of a file, read once.
 
-    Raises
-    ------
-    ValueError
-        If there is no such file, or it holds something else; see ``read_schedules``.
+    Raises ``ValueError`` if there is no such file, or it holds something else; see
+    ``read_schedules``.
     """
     if known is None:
         return ()
@@ -64,10 +62,7 @@ def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
 def read_schedules(path: Path) -> tuple[TunedTask, ...]:
     """Read a file of ``write_schedules``.
 
-    Raises
-    ------
-    ValueError
-        Names the file and the line that is none.
+    Raises ``ValueError``: names the file and the line that is none.
     """
     tuned = []
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -22,14 +22,7 @@ OTHER_SKETCH = 4.0
 class TunedTask:
     """The best decisions of a task.
 
-    Parameters
-    ----------
-    sketch : str
-        Identifies the sketch of its best schedule; see ``sketch_id``.
-    kinds : tuple[str, ...]
-        The kind of each decision.
-    values : tuple[Point, ...]
-        The values of each decision.
+    ``sketch``: identifies the sketch of its best schedule; see ``sketch_id``.
     """
 
     sketch: str
@@ -71,20 +64,8 @@ def nearest_points(
 ) -> list[SpacePoint]:
     """The decisions of the nearest tuned tasks, refitted to the design spaces of another one.
 
-    Parameters
-    ----------
-    tuned : Iterable[TunedTask]
-        The tuned tasks.
-    spaces : DesignSpaces
-        Those of the task.
-    count : int
-        The most points.
-
-    Returns
-    -------
-    points : list[SpacePoint]
-        The nearest first, each once. A task is a neighbour where it makes the same kinds of
-        decisions.
+    ``spaces``: those of the task. ``count``: the most points. Returns the nearest first, each once.
+    A task is a neighbour where it makes the same kinds of decisions.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
     found = [
@@ -107,19 +88,8 @@ def points_of_same_loops(
 ) -> list[SpacePoint]:
     """The decisions of the tuned tasks that tile loops of the same extents.
 
-    Parameters
-    ----------
-    tuned : Iterable[TunedTask]
-        The tuned tasks.
-    spaces : DesignSpaces
-        Those of the task.
-    preferred : int
-        The index of the sketch for decisions that were made in a sketch that the task has not.
-
-    Returns
-    -------
-    points : list[SpacePoint]
-        In the order of the tasks, each once.
+    ``spaces``: those of the task. ``preferred``: the index of the sketch for decisions that were
+    made in a sketch that the task has not. In the order of the tasks, each once.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
     fits.sort(key=lambda fit: fit.index != preferred)

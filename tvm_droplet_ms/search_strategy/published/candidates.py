@@ -177,7 +177,7 @@ class History:
             self.add(candidate, valid_secs(record.run_secs))
 
     def _reason_to_skip(self, record: TuningRecord) -> str | None:
-        """Why a record of this workload says nothing of the task; None if it does."""
+        """The reason that a record of this workload says nothing of the task; None if it does."""
         return None if is_for_target(record, self.target) else "another target"
 
     def add(self, candidate: Candidate, secs: tuple[float, ...]) -> None:

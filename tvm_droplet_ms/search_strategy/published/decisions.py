@@ -61,7 +61,7 @@ def _search_insts(trace: Trace) -> Iterator[tuple[int, Instruction]]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """What the traces of one design space share: kinds, inputs and attributes of instructions."""
+    """The kinds, inputs and attributes of instructions, which a design space's traces share."""
 
     key: tuple[str, ...]
     decisions: tuple[Decision, ...]

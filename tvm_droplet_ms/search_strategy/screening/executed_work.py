@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many operations a kernel executes, recomputation included.
+"""The operations that a kernel executes, recomputation included.
 
 A step that is computed inside a loop which it does not depend on is computed again each time. The
 last step of a split reduction (``RFactor``) inside the loop over the outputs made a group norm of
@@ -33,18 +33,10 @@ _PACKING = "meta_schedule.layout_rewrite_preproc"
 def executed_operations(mod: IRModule) -> float:
     """Count what one run of a kernel executes.
 
-    Parameters
-    ----------
-    mod : IRModule
-        A module whose one function is ``main``, scheduled or not.
-
-    Returns
-    -------
-    count : float
-        For each store, itself and the operations of the stored value, times the extents of the
-        loops around it. Conditions are taken to hold, the first values of reductions are left out,
-        and so is the packing of weights. A loop of unknown extent counts once, and so does
-        what an intrinsic computes.
+    ``mod``: a module whose one function is ``main``, scheduled or not. Returns for each store,
+    itself and the operations of the stored value, times the extents of the loops around it.
+    Conditions are taken to hold, the first values of reductions are left out, and so is the packing
+    of weights. A loop of unknown extent counts once, and so does what an intrinsic computes.
     """
     return _executed(mod["main"].body)
 
@@ -52,15 +44,9 @@ def executed_operations(mod: IRModule) -> float:
 class WorkLimit:
     """Refuses schedules that execute many times the operations of the unscheduled kernel.
 
-    It is applied to a schedule as a postprocessor is.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-    samples : Iterable[IRModule]
-        A schedule of each design space. Where all of them execute more than the workload, the limit
-        goes by the least of them, so that something is left.
+    It is applied to a schedule as a postprocessor is. ``samples``: a schedule of each design space.
+    Where all of them execute more than the workload, the limit goes by the least of them, so that
+    something is left.
     """
 
     def __init__(self, mod: IRModule, samples: Iterable[IRModule] = ()) -> None:

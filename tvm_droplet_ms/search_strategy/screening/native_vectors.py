@@ -63,18 +63,9 @@ class NativeVectors:
 def native_lanes(extent: int, itemsize: int) -> int:
     """The lanes of the vectors that a vectorized loop is best made of.
 
-    Parameters
-    ----------
-    extent : int
-        The extent of the loop.
-    itemsize : int
-        The bytes of an element.
-
-    Returns
-    -------
-    lanes : int
-        The largest power of two that divides the extent and fits into a register; the extent itself
-        where it is a power of two, fits, or is made of fewer than ``FEWEST_LANES``.
+    ``itemsize``: the bytes of an element. Returns the largest power of two that divides the extent
+    and fits into a register; the extent itself where it is a power of two, fits, or is made of
+    fewer than ``FEWEST_LANES``.
     """
     power = extent & -extent
     if power == extent or extent * itemsize <= REGISTER or power < FEWEST_LANES:
@@ -85,17 +76,8 @@ def native_lanes(extent: int, itemsize: int) -> int:
 def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
     """Postprocessors, with ``NativeVectors`` after the one that vectorizes.
 
-    Parameters
-    ----------
-    postprocs : Sequence[Any]
-        Those of a task.
-    target : Target
-        Its target. For another one than a CPU, the postprocessors stay as they are.
-
-    Returns
-    -------
-    postprocs : list[Any]
-        The postprocessors to apply.
+    ``postprocs``: those of a task. For another one than a CPU, the postprocessors stay as they are.
+    Returns the postprocessors to apply.
     """
     if target.kind.name != "llvm":
         return list(postprocs)

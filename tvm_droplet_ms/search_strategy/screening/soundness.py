@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a schedule still computes its workload, where TVM's postprocessors do not see to it."""
+"""A check that a schedule still computes its workload, where TVM's postprocessors have none."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,17 +16,8 @@ def repeated_sum(mod: IRModule) -> str | None:
 
     A producer may be computed again in each iteration of a loop that it does not depend on.
     ``RewriteReductionBlock`` (``rewrite_reduction_block.cc``) moves its initialisation out of that
-    loop, so that the second iteration adds to the sum of the first.
-
-    Parameters
-    ----------
-    mod : IRModule
-        A scheduled workload, its postprocessors applied.
-
-    Returns
-    -------
-    name : str or None
-        The name of the block; None where there is none.
+    loop, so that the second iteration adds to the sum of the first. ``mod``: a scheduled workload,
+    its postprocessors applied. Returns the name of the block; None where there is none.
     """
     for function in mod.functions.values():
         if isinstance(function, PrimFunc):

@@ -12,17 +12,9 @@ from .gaussian_process import Prediction
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
     """The expected improvement on the best value (Jones et al., 1998, equation 15).
 
-    Parameters
-    ----------
-    mean, deviation : np.ndarray
-        Posterior means and standard deviations of the points; the deviations are positive.
-    best : float
-        The smallest value so far.
-
-    Returns
-    -------
-    improvement : np.ndarray
-        The expected decrease below ``best``, of the same shape, not negative.
+    ``mean``, ``deviation``: posterior means and standard deviations of the points; the deviations
+    are positive. ``best``: the smallest value so far. Returns the expected decrease below ``best``,
+    of the same shape, not negative.
     """
     normal = (best - mean) / deviation
     density = np.exp(-0.5 * normal**2) / np.sqrt(2.0 * np.pi)

@@ -22,17 +22,8 @@ class DecisionColumns(Protocol):
     def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
         """Values that the decision may have, given those that it has in some points.
 
-        Parameters
-        ----------
-        inst : Instruction
-            The instruction.
-        seen : np.ndarray
-            Of shape ``(points, length)``, at least one.
-
-        Returns
-        -------
-        values : np.ndarray
-            Of shape ``(values, length)``.
+        ``seen``: of shape ``(points, length)``, at least one. Returns values of shape ``(values,
+        length)``.
         """
 
     def width(self, length: int) -> int:

@@ -48,16 +48,7 @@ class Encoding:
     The unit is a step: a factor of two moved from one tile position to another, or twice the
     parallel extent. Choices, compute locations and the sketch itself are one-hot. The n-th decision
     of a kind has the same columns in all sketches, so that one sketch learns from the other.
-
-    Parameters
-    ----------
-    sketches : Sequence[Sequence[Slot]]
-        The decisions of each sketch.
-
-    Attributes
-    ----------
-    width : int
-        The number of columns.
+    ``sketches``: the decisions of each sketch. ``width``: the number of columns.
     """
 
     def __init__(self, sketches: Sequence[Sequence[Slot]]) -> None:
@@ -80,15 +71,8 @@ class Encoding:
     def vectors(self, points: Sequence[tuple[int, Point]]) -> np.ndarray:
         """Encode points.
 
-        Parameters
-        ----------
-        points : Sequence[tuple[int, Point]]
-            The index of the sketch and the decisions of each point.
-
-        Returns
-        -------
-        vectors : np.ndarray
-            Of shape ``(points, width)``.
+        ``points``: the index of the sketch and the decisions of each point. Returns values of shape
+        ``(points, width)``.
         """
         vectors = np.zeros((len(points), self.width))
         for sketch in range(len(self._columns)):
@@ -100,17 +84,8 @@ class Encoding:
     def vectors_of(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
         """Encode points of one sketch.
 
-        Parameters
-        ----------
-        sketch : int
-            The index of the sketch.
-        decisions : np.ndarray
-            The decisions, of shape ``(points, integers)``.
-
-        Returns
-        -------
-        vectors : np.ndarray
-            Of shape ``(points, width)``.
+        ``sketch``: the index of the sketch. ``decisions``: the decisions, of shape ``(points,
+        integers)``. Returns values of shape ``(points, width)``.
         """
         vectors = np.zeros((len(decisions), self.width))
         vectors[:, sketch] = 1.0

@@ -23,14 +23,8 @@ _LEAST_VARIANCE = 1e-9
 class Kernel:
     """Matern's kernel of smoothness 5/2, with noise.
 
-    Parameters
-    ----------
-    length : float
-        The length scale.
-    variance : float
-        The variance of the values.
-    noise : float
-        The variance of their measurement.
+    ``length``: the length scale. ``variance``: the variance of the values. ``noise``: the variance
+    of their measurement.
     """
 
     length: float
@@ -46,16 +40,11 @@ class Kernel:
 class GaussianProcess:
     """A Gaussian process fitted to measurements (Rasmussen and Williams, 2006, chapter 2).
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The covariance of standardised values.
-    points : np.ndarray
-        The measured points, of shape ``(measurements, dimensions)``.
-    values : np.ndarray
-        The measured values, of shape ``(measurements,)``, finite.
-    shift, scale : float
-        The mean and the standard deviation of the values, by which they are standardised.
+    - ``kernel``: the covariance of standardised values.
+    - ``points``: the measured points, of shape ``(measurements, dimensions)``.
+    - ``values``: the measured values, of shape ``(measurements,)``, finite.
+    - ``shift``, ``scale``: the mean and the standard deviation of the values, by which they are
+      standardised.
     """
 
     def __init__(
@@ -63,7 +52,6 @@ class GaussianProcess:
     ) -> None:
         self.kernel = kernel
         self._points = points
-        self._values = values
         self._shift = shift
         self.scale = scale
         covariance = kernel(squared_distances(points, points))
@@ -76,17 +64,8 @@ class GaussianProcess:
     def fit(points: np.ndarray, values: np.ndarray) -> "GaussianProcess":
         """Fit the kernel: maximise the posterior probability of its parameters.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            The measured points, of shape ``(measurements, dimensions)``.
-        values : np.ndarray
-            The measured values, of shape ``(measurements,)``, finite.
-
-        Returns
-        -------
-        process : GaussianProcess
-            The process.
+        ``points``: the measured points, of shape ``(measurements, dimensions)``. ``values``: the
+        measured values, of shape ``(measurements,)``, finite.
         """
         shift, scale = float(values.mean()), float(values.std()) or 1.0
         standardised = (values - shift) / scale
@@ -121,19 +100,12 @@ class GaussianProcess:
 class Prediction:
     """The predicted values of points.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The covariance of standardised values.
-    points : np.ndarray
-        The points, of shape ``(points, dimensions)``.
-    mean : np.ndarray
-        The posterior means, of shape ``(points,)``.
-    explained : np.ndarray
-        The part of each point's deviation that each measurement explains, of shape
-        ``(measurements, points)``.
-    scale : float
-        The standard deviation by which the values are standardised.
+    - ``kernel``: the covariance of standardised values.
+    - ``points``: the points, of shape ``(points, dimensions)``.
+    - ``mean``: the posterior means, of shape ``(points,)``.
+    - ``explained``: the part of each point's deviation that each measurement explains, of shape
+      ``(measurements, points)``.
+    - ``scale``: the standard deviation by which the values are standardised.
     """
 
     def __init__(
@@ -193,9 +165,5 @@ def _negative_log_likelihood(
     outer = 0.5 * (inverse - np.outer(weights, weights))
     scaled = np.sqrt(5.0 * distances) / length
     by_length = variance * scaled**2 * (1.0 + scaled) * np.exp(-scaled) / 3.0
-    gradient = [
-        (outer * by_length).sum(),
-        (outer * covariance).sum(),
-        noise * np.trace(outer),
-    ]
+    gradient = [(outer * by_length).sum(), (outer * covariance).sum(), noise * np.trace(outer)]
     return float(value), np.array(gradient)

@@ -22,15 +22,9 @@ class Kriging:
 
     Rasmussen and Williams (2006), section 2.7, with one basis function, the prior mean, and a
     normal prior of its weight. Where measurements do not follow the prior mean, the weight is
-    small, and the process explains them by itself.
-
-    Parameters
-    ----------
-    process : GaussianProcess
-        The process of the residuals.
-    weight : float
-        The weight of the prior mean. Never negative: a prior that measurements contradict is
-        ignored.
+    small, and the process explains them by itself. ``process``: the process of the residuals.
+    ``weight``: the weight of the prior mean. Never negative: a prior that measurements contradict
+    is ignored.
     """
 
     process: GaussianProcess
@@ -40,14 +34,9 @@ class Kriging:
     def fit(points: np.ndarray, values: np.ndarray, prior_mean: np.ndarray) -> "Kriging":
         """Fit the weight and the process in turns.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            The measured points, of shape ``(measurements, dimensions)``.
-        values : np.ndarray
-            The measured values, of shape ``(measurements,)``, finite.
-        prior_mean : np.ndarray
-            The prior mean of each, in the same unit and of the same shape.
+        ``points``: the measured points, of shape ``(measurements, dimensions)``. ``values``: the
+        measured values, of shape ``(measurements,)``, finite. ``prior_mean``: the prior mean of
+        each, in the same unit and of the same shape.
         """
         weight = _PRIOR_WEIGHT
         for _ in range(_ROUNDS):

@@ -19,12 +19,8 @@ from the best steps around them in five decisions at once."""
 class LatentAxis:
     """The values of one coordinate.
 
-    Parameters
-    ----------
-    start : int
-        The index of its first integer in a point.
-    values : np.ndarray
-        Of shape ``(values, length)``, at least one.
+    ``start``: the index of its first integer in a point. ``values``: of shape ``(values, length)``,
+    at least one.
     """
 
     start: int
@@ -43,15 +39,7 @@ class LatentAxis:
 class LatentSpace:
     """The points of one design space, as rows of integers.
 
-    Parameters
-    ----------
-    axes : Sequence[LatentAxis]
-        The coordinates: together all integers of a point.
-
-    Attributes
-    ----------
-    axes : list[LatentAxis]
-        The coordinates.
+    ``axes``: the coordinates: together all integers of a point. ``axes``: the coordinates.
     """
 
     def __init__(self, axes: Sequence[LatentAxis]) -> None:
@@ -69,19 +57,8 @@ class LatentSpace:
     def change(self, parents: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
         """Draw one to ``MOST_CHANGES`` coordinates of random parents anew.
 
-        Parameters
-        ----------
-        parents : np.ndarray
-            Of shape ``(parents, integers)``, at least one.
-        count : int
-            The points to make.
-        generator : np.random.Generator
-            Makes all random choices.
-
-        Returns
-        -------
-        points : np.ndarray
-            Of shape ``(count, integers)``.
+        ``parents``: of shape ``(parents, integers)``, at least one. ``count``: the points to make.
+        ``generator``: makes all random choices. Returns values of shape ``(count, integers)``.
         """
         points = _some(parents, count, generator)
         if not self.axes:
@@ -97,19 +74,8 @@ class LatentSpace:
     ) -> np.ndarray:
         """Take each coordinate from one of two random parents.
 
-        Parameters
-        ----------
-        parents : np.ndarray
-            Of shape ``(parents, integers)``, at least one.
-        count : int
-            The points to make.
-        generator : np.random.Generator
-            Makes all random choices.
-
-        Returns
-        -------
-        points : np.ndarray
-            Of shape ``(count, integers)``.
+        ``parents``: of shape ``(parents, integers)``, at least one. ``count``: the points to make.
+        ``generator``: makes all random choices. Returns values of shape ``(count, integers)``.
         """
         points = _some(parents, count, generator)
         others = _some(parents, count, generator)

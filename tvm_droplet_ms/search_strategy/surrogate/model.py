@@ -12,10 +12,7 @@ from .kriging import Kriging
 class Surrogate:
     """A Gaussian process of measured values; with prior means, of what these leave unexplained.
 
-    Parameters
-    ----------
-    process : GaussianProcess | Kriging
-        The fitted process.
+    ``process``: the fitted process.
     """
 
     def __init__(self, process: GaussianProcess | Kriging) -> None:
@@ -29,14 +26,9 @@ class Surrogate:
     ) -> "Surrogate":
         """Fit the surrogate to measurements.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            Of shape ``(measurements, width)``.
-        values : Sequence[float] | np.ndarray
-            The value of each.
-        prior_means : np.ndarray | None
-            The value that the prior predicted for each, in the same unit; None without a prior.
+        ``points``: of shape ``(measurements, width)``. ``values``: the value of each.
+        ``prior_means``: the value that the prior predicted for each, in the same unit; None without
+        a prior.
         """
         measured = np.array(values)
         if prior_means is None:
@@ -46,12 +38,8 @@ class Surrogate:
     def predict(self, points: np.ndarray, prior_means: np.ndarray | None = None) -> Prediction:
         """Predict the values of points.
 
-        Parameters
-        ----------
-        points : np.ndarray
-            Of shape ``(points, width)``.
-        prior_means : np.ndarray | None
-            The value that the prior predicts for each; None if it was fitted without.
+        ``points``: of shape ``(points, width)``. ``prior_means``: the value that the prior predicts
+        for each; None if it was fitted without.
         """
         if isinstance(self._process, GaussianProcess):
             return self._process.predict(points)

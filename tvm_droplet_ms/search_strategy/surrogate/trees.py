@@ -18,13 +18,7 @@ _FOLDS = 8
 
 
 class VectorTrees:
-    """Trees that predict a value from a vector.
-
-    Parameters
-    ----------
-    booster : xgboost.Booster
-        The trees.
-    """
+    """Trees that predict a value from a vector."""
 
     def __init__(self, booster: xgboost.Booster) -> None:
         self._booster = booster
@@ -33,14 +27,8 @@ class VectorTrees:
     def fit(vectors: np.ndarray, values: np.ndarray, seed: int = 0) -> "VectorTrees":
         """Fit the trees to values, by squared error.
 
-        Parameters
-        ----------
-        vectors : np.ndarray
-            Of shape ``(points, width)``.
-        values : np.ndarray
-            Of shape ``(points,)``, finite.
-        seed : int
-            Chooses the rows and columns that each tree sees.
+        ``vectors``: of shape ``(points, width)``. ``values``: of shape ``(points,)``, finite.
+        ``seed``: chooses the rows and columns that each tree sees.
         """
         data = xgboost.DMatrix(vectors, label=values, nthread=1)
         parameters = {**_PARAMETERS, "seed": seed, "base_score": float(np.mean(values))}
@@ -55,18 +43,8 @@ def out_of_fold(vectors: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Predict each value by trees that have not seen it.
 
     What trees predict of their own training data says nothing of how far they can be trusted.
-
-    Parameters
-    ----------
-    vectors : np.ndarray
-        Of shape ``(points, width)``, at least two.
-    values : np.ndarray
-        Of shape ``(points,)``, finite.
-
-    Returns
-    -------
-    predicted : np.ndarray
-        Of shape ``(points,)``.
+    ``vectors``: of shape ``(points, width)``, at least two. ``values``: of shape ``(points,)``,
+    finite. Returns values of shape ``(points,)``.
     """
     folds = np.arange(len(values)) % min(_FOLDS, len(values))
     predicted = np.empty(len(values))

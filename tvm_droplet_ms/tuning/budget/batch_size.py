@@ -13,20 +13,9 @@ def batch_size(secs: float, kernels: int) -> int:
     """Trials of a batch.
 
     The first schedules of a kernel gain the most: where there is time for a few trials of each,
-    small batches reach more kernels.
-
-    Parameters
-    ----------
-    secs : float
-        Seconds for all kernels; infinity for no limit.
-    kernels : int
-        Their number. At least 1.
-
-    Returns
-    -------
-    trials : int
-        Half of the trials that there is time for, for each kernel, as a power of 2 within the
-        limits.
+    small batches reach more kernels. ``secs``: seconds for all kernels; infinity for no limit.
+    ``kernels``: their number. At least 1. Returns half of the trials that there is time for, for
+    each kernel, as a power of 2 within the limits.
     """
     size = LARGEST
     while size > SMALLEST and 2 * size * kernels * SECS_PER_TRIAL > secs:

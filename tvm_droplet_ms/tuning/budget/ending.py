@@ -11,17 +11,17 @@ TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
 than some seconds."""
 
 QUICK_SECS = 0.3
-"""What the fewest runs may take where no time is left: a single run is often twice too long."""
+"""Seconds that the fewest runs may take where no time is left: one run is often twice too long."""
 
 GRACE_SECS = 7.0
 """The seconds that a first executable may take beyond the time: a model without one is worth
 nothing."""
 
 SPARE_BUILDS = 0.3
-"""What the last executable may take longer than the share of the first one that is built again."""
+"""The allowance of the last executable beyond the share of the first one that is built again."""
 
 EXPORTS = 5
-"""What writing and loading the last executable may take, in times of writing the first one: TVM
+"""The time of writing and loading the last executable, in times of writing the first one: TVM
 copies the constants several times when it loads them."""
 
 CHECKS = 10
@@ -41,14 +41,8 @@ CHOICE_SHARE = 0.15
 class FirstCosts:
     """The costs of the first executable.
 
-    Parameters
-    ----------
-    kernels : int
-        Its kernels.
-    build_secs, export_secs : float
-        The seconds of compiling and of writing it.
-    run_secs : float
-        The seconds of a run of it.
+    ``build_secs``, ``export_secs``: the seconds of compiling and of writing it. ``run_secs``: the
+    seconds of a run of it.
     """
 
     kernels: int
@@ -59,10 +53,8 @@ class FirstCosts:
     def ending_secs(self, left: float) -> float:
         """The seconds for building, checking and timing the last executable.
 
-        Parameters
-        ----------
-        left : float
-            The seconds that are left. Only kernels that get a batch in them are compiled again.
+        ``left``: the seconds that are left. Only kernels that get a batch in them are compiled
+        again.
         """
         count = max(1, self.kernels)
         batch_secs = SECS_PER_TRIAL * batch_size(left, count)
@@ -78,17 +70,8 @@ class FirstCosts:
 def timed_runs(secs: float, left: float = math.inf) -> int:
     """The number of times to time a model.
 
-    Parameters
-    ----------
-    secs : float
-        The seconds of a run.
-    left : float
-        The seconds that are left: half of them may be spent on it, and ``QUICK_SECS`` in any case.
-
-    Returns
-    -------
-    runs : int
-        At least 1.
+    ``secs``: the seconds of a run. ``left``: the seconds that are left: half of them may be spent
+    on it, and ``QUICK_SECS`` in any case. Returns at least 1.
     """
     runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
     if runs * secs > left / 2:

@@ -48,12 +48,8 @@ larger, and samples the task's design space."""
 class Stake:
     """The weight of a task.
 
-    Parameters
-    ----------
-    weight : float
-        How often the model runs the task's kernel.
-    bound_secs : float
-        The roofline of the kernel in seconds.
+    ``weight``: how often the model runs the task's kernel. ``bound_secs``: the roofline of the
+    kernel in seconds.
     """
 
     weight: float
@@ -119,17 +115,8 @@ class _Progress:
 class Priorities:
     """Chooses the task of each batch.
 
-    Parameters
-    ----------
-    stakes : Sequence[Stake]
-        The tasks.
-    stop_when_converged : bool
-        Whether to end when every task rests. Otherwise the resting tasks go on by the same rule.
-
-    Raises
-    ------
-    ValueError
-        If a weight or a roofline is not positive and finite.
+    ``stop_when_converged``: whether to end when every task rests. Otherwise the resting tasks go on
+    by the same rule. Raises ``ValueError`` if a weight or a roofline is not positive and finite.
     """
 
     def __init__(self, stakes: Sequence[Stake], *, stop_when_converged: bool = False) -> None:
@@ -144,26 +131,16 @@ class Priorities:
     def know(self, task: int, best_secs: float) -> None:
         """Take over the best time of an earlier run: the task then counts as visited.
 
-        Parameters
-        ----------
-        task : int
-            The index of the task.
-        best_secs : float
-            Its best time in seconds.
+        ``task``: the index of the task. ``best_secs``: its best time in seconds.
         """
         self._tasks[task].best_secs = min(self._tasks[task].best_secs, best_secs)
 
     def tell(self, task: int, best_secs: float, cost_secs: float) -> None:
         """Take the result of a batch.
 
-        Parameters
-        ----------
-        task : int
-            The index of the task.
-        best_secs : float
-            The best time of the batch in seconds; infinity if no measurement succeeded.
-        cost_secs : float
-            The seconds of wall clock that the batch took.
+        ``task``: the index of the task. ``best_secs``: the best time of the batch in seconds;
+        infinity if no measurement succeeded. ``cost_secs``: the seconds of wall clock that the
+        batch took.
         """
         self._tasks[task].tell(best_secs, cost_secs)
 
@@ -182,18 +159,9 @@ class Priorities:
     def next(self, secs_left: float = math.inf, busy: Collection[int] = ()) -> int | None:
         """Choose the task of the next batch.
 
-        Parameters
-        ----------
-        secs_left : float
-            The seconds of wall clock that are left. A batch that is expected to take longer is not
-            chosen.
-        busy : Collection[int]
-            Tasks that cannot have a batch now.
-
-        Returns
-        -------
-        task : int | None
-            The index of the task; None where none is to be measured any more.
+        ``secs_left``: the seconds of wall clock that are left. A batch that is expected to take
+        longer is not chosen. ``busy``: tasks that cannot have a batch now. Returns the index of the
+        task; None where none is to be measured any more.
         """
         open_tasks = [
             task

@@ -25,14 +25,9 @@ END = -1
 class TaskEffort:
     """The trials and seconds spent on one task in a run.
 
-    Parameters
-    ----------
-    trials : int
-        The candidates that were measured, failures included.
-    batches : int
-        The batches that they came in.
-    secs : float
-        The seconds of wall clock that proposing, building and measuring them took.
+    ``trials``: the candidates that were measured, failures included. ``batches``: the batches that
+    they came in. ``secs``: the seconds of wall clock that proposing, building and measuring them
+    took.
     """
 
     trials: int = 0
@@ -43,27 +38,14 @@ class TaskEffort:
 class TuningClock:
     """Times the batches of a run, and says when it ends.
 
-    Parameters
-    ----------
-    priorities : Priorities
-        The rule that chooses the task of each batch; it is told the results.
-    tasks : int
-        The number of tasks.
-    deadline : float
-        When to end, by `clock`. A batch that is expected to take longer than what is left is not
-        begun.
-    should_stop : Callable[[], bool]
-        Asked before each batch; once it says True, the run ends.
-    clock : Callable[[], float]
-        Tells the time in seconds.
-
-    Attributes
-    ----------
-    efforts : list[TaskEffort]
-        What was spent on each task.
-    why_ended : str
-        Why the run ended: "time", "stopped", or "converged" where no task was left to measure;
-        empty while it goes on, and where the trials were spent.
+    - ``priorities``: the rule that chooses the task of each batch; it is told the results.
+    - ``deadline``: when to end, by `clock`. A batch that is expected to take longer than what is
+      left is not begun.
+    - ``should_stop``: asked before each batch; once it says True, the run ends.
+    - ``clock``: tells the time in seconds.
+    - ``efforts``: what was spent on each task.
+    - ``why_ended``: why the run ended: "time", "stopped", or "converged" where no task was left to
+      measure; empty while it goes on, and where the trials were spent.
     """
 
     def __init__(
@@ -88,10 +70,8 @@ class TuningClock:
     def next(self, busy: Collection[int] = ()) -> int | None:
         """The task of the next batch, whose time begins to run; None at the end of the run.
 
-        Parameters
-        ----------
-        busy : Collection[int]
-            Tasks that are being measured. None then says only that no other task is to be measured.
+        ``busy``: tasks that are being measured. None then says only that no other task is to be
+        measured.
         """
         left = self._deadline - self._clock()
         if self._should_stop():
@@ -150,12 +130,7 @@ class ClockScheduler(PyTaskScheduler):
 
     One batch may be measured while the next one, of another task, is proposed: where the runner
     returns before it has measured (``measure.background``). The task of a batch is then chosen
-    without the results of the one before.
-
-    Parameters
-    ----------
-    clock : TuningClock
-        Chooses the tasks.
+    without the results of the one before. ``clock``: chooses the tasks.
     """
 
     def __init__(self, clock: TuningClock) -> None:
@@ -168,10 +143,7 @@ class ClockScheduler(PyTaskScheduler):
     def next_task_id(self) -> int:
         """Choose the task of the next batch, while the one before is measured.
 
-        Returns
-        -------
-        task : int
-            The index of the task; -1 ends the run.
+        Returns the index of the task; -1 ends the run.
         """
         sent, self._sent = self._sent, None
         # TVM terminates a task whose strategy has nothing more to propose.
@@ -201,13 +173,7 @@ class ClockScheduler(PyTaskScheduler):
 
 @derived_object
 class TellClock(PyMeasureCallback):
-    """Tells a ``TuningClock`` the results of each batch.
-
-    Parameters
-    ----------
-    clock : TuningClock
-        The clock.
-    """
+    """Tells a ``TuningClock`` the results of each batch."""
 
     def __init__(self, clock: TuningClock) -> None:
         """Constructor"""

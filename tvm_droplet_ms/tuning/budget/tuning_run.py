@@ -39,18 +39,10 @@ _UNLIMITED = 2**30
 class TaskRow:
     """The outcome of one task.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    weight : int
-        How often the model runs its kernel.
-    bound_secs : float
-        Its roofline in seconds.
-    best_secs : float
-        Its best time in seconds, earlier runs included; infinity where it has none.
-    effort : TaskEffort
-        What this run spent on it.
+    - ``weight``: how often the model runs its kernel.
+    - ``bound_secs``: its roofline in seconds.
+    - ``best_secs``: its best time in seconds, earlier runs included; infinity where it has none.
+    - ``effort``: what this run spent on it.
     """
 
     name: str
@@ -64,12 +56,7 @@ class TaskRow:
 class TuningRun:
     """The outcome of a run.
 
-    Parameters
-    ----------
-    rows : tuple[TaskRow, ...]
-        The tasks, in their order.
-    why_ended : str
-        "time", "trials", "stopped" or "converged".
+    ``rows``: the tasks, in their order. ``why_ended``: "time", "trials", "stopped" or "converged".
     """
 
     rows: tuple[TaskRow, ...]
@@ -105,55 +92,30 @@ def tune_tasks_by_clock(
 ) -> TuningRun:
     """Tune the tasks of a model until the clock runs out.
 
-    Parameters
-    ----------
-    tasks : Sequence[ExtractedTask]
-        The tasks. Those that are scheduled already are left out.
-    work_dir : str
-        The directory of the run, as ``tune_tasks`` takes it.
-    database : Database
-        Records of earlier runs, which the run continues from, and those of this one.
-    builder, runner : Builder, Runner
-        What builds and what times the candidates.
-    strategy : SearchStrategy
-        The strategy; each task gets a clone of it.
-    deadline : float
-        When to end, by `clock`. It is exceeded by no more than a batch.
-    max_trials : int, optional
-        The most trials of all tasks together; exceeded by less than a batch. None for no limit.
-    max_trials_per_task : int, optional
-        The most trials of a task. None for no limit.
-    num_trials_per_iter : int
-        The most trials of a batch.
-    space : SpaceGenerator | str
-        The design space, as ``TuneContext`` takes it.
-    rates : MachineRates, optional
-        The machine's rates. Defaults to those measured on this machine.
-    stop_when_converged : bool
-        Whether to end before the deadline once every task is near its roofline or has made no
-        progress for long.
-    should_stop : Callable[[], bool]
-        Asked before each batch; once it says True, the run ends.
-    clock : Callable[[], float]
-        Tells the time in seconds.
-    make_priorities : Callable[..., Priorities]
-        Makes the rule that chooses the task of each batch; called as ``Priorities``.
-    callbacks : Sequence[MeasureCallback]
-        Told each batch, after TVM's own.
-    num_threads : int
-        The threads of each ``TuneContext``.
-    seed : int
-        Seed of all random choices.
+    - ``tasks``: the tasks. Those that are scheduled already are left out.
+    - ``work_dir``: the directory of the run, as ``tune_tasks`` takes it.
+    - ``database``: records of earlier runs, which the run continues from, and those of this one.
+    - ``builder``, ``runner``: what builds and what times the candidates.
+    - ``strategy``: the strategy; each task gets a clone of it.
+    - ``deadline``: when to end, by `clock`. It is exceeded by no more than a batch.
+    - ``max_trials``: the most trials of all tasks together; exceeded by less than a batch. None for
+      no limit.
+    - ``max_trials_per_task``: the most trials of a task. None for no limit.
+    - ``num_trials_per_iter``: the most trials of a batch.
+    - ``space``: the design space, as ``TuneContext`` takes it.
+    - ``rates``: the machine's rates. Defaults to those measured on this machine.
+    - ``stop_when_converged``: whether to end before the deadline once every task is near its
+      roofline or has made no progress for long.
+    - ``should_stop``: asked before each batch; once it says True, the run ends.
+    - ``clock``: tells the time in seconds.
+    - ``make_priorities``: makes the rule that chooses the task of each batch; called as
+      ``Priorities``.
+    - ``callbacks``: told each batch, after TVM's own.
+    - ``num_threads``: the threads of each ``TuneContext``.
+    - ``seed``: seed of all random choices.
 
-    Returns
-    -------
-    run : TuningRun
-        What became of each task.
-
-    Raises
-    ------
-    ValueError
-        If there is neither a deadline nor a limit of the trials.
+    Returns what became of each task. Raises ``ValueError`` if there is neither a deadline nor a
+    limit of the trials.
     """
     if math.isinf(deadline) and max_trials is None:
         raise ValueError("neither deadline nor max_trials is given: the run would not end")

@@ -14,7 +14,7 @@ class Ended(Protocol):
 
     @property
     def why_ended(self) -> str:
-        """Why it ended; "trials" where they were spent."""
+        """The reason that it ended; "trials" where they were spent."""
 
 
 def in_whole_batches(
@@ -22,19 +22,9 @@ def in_whole_batches(
 ) -> tuple[int, str]:
     """Run until the trials are spent; what no whole batch is left of is one of its own.
 
-    Parameters
-    ----------
-    run : Callable[[int, int | None], Ended]
-        Measures batches of so many schedules, until there are as many as the second argument.
-    size : int
-        The most schedules of a batch.
-    trials : int | None
-        The most schedules; None for no limit.
-
-    Returns
-    -------
-    trials, why_ended : int, str
-        The schedules that were measured, and why the last run ended.
+    ``run``: measures batches of so many schedules, until there are as many as the second argument.
+    ``size``: the most schedules of a batch. ``trials``: the most schedules; None for no limit.
+    Returns the schedules that were measured, and why the last run ended.
     """
     if trials is None:
         only = run(size, None)

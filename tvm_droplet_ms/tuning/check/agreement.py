@@ -48,16 +48,7 @@ SEARCH_SHARE = 0.5
 class Executable:
     """An executable whose outputs agree.
 
-    Parameters
-    ----------
-    graph : IRModule
-        The prepared graph.
-    kernels : ModelKernels
-        Its kernels.
-    compiled : CompiledModel
-        The executable.
-    build_secs : float
-        What compiling it took, in seconds.
+    ``build_secs``: what compiling it took, in seconds.
     """
 
     graph: IRModule
@@ -76,20 +67,11 @@ class Agreement:
     pass that raises is left out at once (``guarded``), and so is the first schedule of a
     kernel that is not compiled in time.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The imported module.
-    passes : Sequence[tuple[str, Pass]]
-        What prepares the graph, by name, in order.
-    check : OutputCheck
-        What the outputs are compared with.
-    parts : Parts
-        Where the time goes.
-    note : Callable[[str], None]
-        Is told what was left out.
-    locate : Locate | None
-        Finds what the import computes otherwise than the reference.
+    - ``passes``: what prepares the graph, by name, in order.
+    - ``check``: what the outputs are compared with.
+    - ``parts``: where the time goes.
+    - ``note``: is told what was left out.
+    - ``locate``: finds what the import computes otherwise than the reference.
     """
 
     def __init__(
@@ -114,23 +96,10 @@ class Agreement:
     def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
         """Prepare and build, without what makes the outputs differ.
 
-        Parameters
-        ----------
-        prepare : Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
-            Prepares the graph with some passes, and gives its kernels schedules.
-        stop : StopRequest
-            When the run ends.
-
-        Returns
-        -------
-        executable : Executable
-            One whose outputs agree.
-
-        Raises
-        ------
-        ModelError
-            If TVM's import computes something else than the reference, or the time is too short to
-            find an executable whose outputs agree.
+        ``prepare``: prepares the graph with some passes, and gives its kernels schedules. ``stop``:
+        when the run ends. Returns one whose outputs agree. Raises ``ModelError`` if TVM's import
+        computes something else than the reference, or the time is too short to find an executable
+        whose outputs agree.
         """
         skipped: list[str] = []
         self._deadline = stop.deadline
@@ -151,11 +120,7 @@ class Agreement:
         return made
 
     def last(
-        self,
-        chosen: ModelKernels,
-        direct: ModelKernels,
-        first: CompiledModel,
-        stop: StopRequest,
+        self, chosen: ModelKernels, direct: ModelKernels, first: CompiledModel, stop: StopRequest
     ) -> tuple[ModelKernels, CompiledModel]:
         """The model with what was measured, without what gives other outputs.
 

@@ -15,12 +15,7 @@ class TooLate(Exception):
 class SearchClock:
     """The time of a search, which knows how long its steps take.
 
-    Parameters
-    ----------
-    stop : StopRequest
-        When the search is to end.
-    clock : Callable[[], float]
-        Counts seconds.
+    ``stop``: when the search is to end.
     """
 
     def __init__(self, stop: StopRequest, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,10 +27,8 @@ class SearchClock:
     def step(self) -> Iterator[None]:
         """A step of the search.
 
-        Raises
-        ------
-        TooLate
-            If the search is over, or what is left is shorter than the longest step before.
+        Raises ``TooLate`` if the search is over, or what is left is shorter than the longest step
+        before.
         """
         if self._stop.is_due or self._stop.left < self._longest:
             raise TooLate
@@ -48,20 +41,9 @@ def first_change(count: int, agrees: Callable[[int], bool], known: int = 0) -> i
     """The item that makes the outputs of a sequence disagree.
 
     By bisection: the outputs agree without the item, and disagree with it, whatever the others do.
-
-    Parameters
-    ----------
-    count : int
-        The number of items, with all of which the outputs disagree.
-    agrees : Callable[[int], bool]
-        Whether the outputs agree with so many of the first items, and none of the others.
-    known : int
-        With so many of the first items they agree.
-
-    Returns
-    -------
-    index : int
-        The index of the item.
+    ``count``: the number of items, with all of which the outputs disagree. ``agrees``: whether the
+    outputs agree with so many of the first items, and none of the others. ``known``: with so many
+    of the first items they agree.
     """
     right, wrong = known, count
     while wrong - right > 1:
@@ -76,17 +58,9 @@ def first_change(count: int, agrees: Callable[[int], bool], known: int = 0) -> i
 def all_changes(count: int, agrees: Callable[[list[int]], bool]) -> list[int]:
     """The items that change the outputs, one after the other until the others agree.
 
-    Parameters
-    ----------
-    count : int
-        The number of items; with none of them the outputs agree.
-    agrees : Callable[[list[int]], bool]
-        Whether the outputs agree with some of the items, given by their indices in order.
-
-    Returns
-    -------
-    wrong : list[int]
-        The indices, in the order in which they were found. Without them the outputs agree.
+    ``count``: the number of items; with none of them the outputs agree. ``agrees``: whether the
+    outputs agree with some of the items, given by their indices in order. Returns the indices, in
+    the order in which they were found. Without them the outputs agree.
     """
     kept, wrong, known = list(range(count)), list[int](), 0
     while known < len(kept) and not agrees(kept):

@@ -17,20 +17,9 @@ _SINGLE, _DOUBLE = "float32", "float64"
 def in_float64(mod: IRModule) -> IRModule:
     """Make a module compute in float64 what it computes in float32.
 
-    Parameters
-    ----------
-    mod : IRModule
-        A module as it is imported: Relax operators in one function ``main``.
-
-    Returns
-    -------
-    mod : IRModule
-        The same with parameters, constants and results of float64 for those of float32.
-
-    Raises
-    ------
-    ValueError
-        If it is made of more than calls of operators, such as branches or kernels.
+    ``mod``: a module as it is imported: Relax operators in one function ``main``. Returns the same
+    with parameters, constants and results of float64 for those of float32. Raises ``ValueError`` if
+    it is made of more than calls of operators, such as branches or kernels.
     """
     function = mod["main"]
     values: dict[Any, Any] = {

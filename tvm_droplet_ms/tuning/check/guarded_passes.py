@@ -17,19 +17,9 @@ def guarded(passes: Iterable[NamedPass], note: Callable[[str], None]) -> list[Na
     """Make passes that are left out where they raise.
 
     A model is tuned without what prepares its graph too, only slower. What an error in one of some
-    twenty passes leaves is the module that it was given.
-
-    Parameters
-    ----------
-    passes : Iterable[tuple[str, Pass]]
-        The passes, by name.
-    note : Callable[[str], None]
-        Is told once of each name that was left out.
-
-    Returns
-    -------
-    passes : list[tuple[str, Pass]]
-        The same in the same order. Ctrl-C ends them still.
+    twenty passes leaves is the module that it was given. ``passes``: the passes, by name. ``note``:
+    is told once of each name that was left out. Returns the same in the same order. Ctrl-C ends
+    them still.
     """
     noted: set[str] = set()
 

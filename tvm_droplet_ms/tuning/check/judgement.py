@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a model or its import is wrong, where outputs differ: two runs without our work."""
+"""A judge of a model and its import, where outputs differ: two runs without our work."""
 
 import logging
 import time
@@ -29,16 +29,9 @@ class Judgement:
     off by says how much rounding moves. Otherwise the two runs are compared: what they differ by is
     rounding, whoever is right. The check takes either for noise (``OutputCheck.excuse``). That says
     more than moved inputs do where a large number absorbs a small one, where long sums round
-    inside, or where no input is of floating-point numbers.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The module as it was imported.
-    check : OutputCheck
-        What the outputs are compared with.
-    locate : Locate | None
-        Finds what the import computes otherwise than the reference.
+    inside, or where no input is of floating-point numbers. ``mod``: the module as it was imported.
+    ``check``: what the outputs are compared with. ``locate``: finds what the import computes
+    otherwise than the reference.
     """
 
     def __init__(self, mod: IRModule, check: OutputCheck, locate: Locate | None = None) -> None:
@@ -50,25 +43,11 @@ class Judgement:
     def ask(self, kernels: ModelKernels, compiled: Run, stop: StopRequest) -> bool:
         """Run both on the inputs for which the outputs differ, and excuse rounding.
 
-        Parameters
-        ----------
-        kernels : ModelKernels
-            Any kernels of the model: they know how to compile.
-        compiled : CompiledModel
-            The model whose outputs differ.
-        stop : StopRequest
-            When the run ends. There is no float64 run after it. Where less time is left than that
-            took, there is no float32 run, and nothing is said of the import.
-
-        Returns
-        -------
-        may_agree : bool
-            False where the outputs no longer differ: what is wrong now and then is wrong.
-
-        Raises
-        ------
-        ModelError
-            If the import computes something else than the reference.
+        ``kernels``: any kernels of the model: they know how to compile. ``stop``: when the run
+        ends. There is no float64 run after it. Where less time is left than that took, there is no
+        float32 run, and nothing is said of the import. False where the outputs no longer differ:
+        what is wrong now and then is wrong. Raises ``ModelError`` if the import computes something
+        else than the reference.
         """
         if self._was_asked:
             return True

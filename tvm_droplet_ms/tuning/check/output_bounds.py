@@ -44,13 +44,9 @@ _ELEMENTWISE = {"relax.astype", "relax.abs", "relax.negative", "relax.clip"}
 class Bound:
     """The largest magnitude that the elements of an output can have by its making.
 
-    Parameters
-    ----------
-    magnitude : np.ndarray
-        Broadcasts with the output; 0 where no function of a bounded range made an element.
-    of_row : bool
-        Whether it counts in times of the row's largest element: the error of a softmax is relative
-        to that.
+    ``magnitude``: broadcasts with the output; 0 where no function of a bounded range made an
+    element. ``of_row``: whether it counts in times of the row's largest element: the error of a
+    softmax is relative to that.
     """
 
     magnitude: "np.ndarray[Any, Any]"
@@ -74,16 +70,8 @@ class Bound:
 def output_bounds(mod: IRModule) -> tuple[Bound | None, ...]:
     """The largest magnitude that each output of ``main`` can have by its making.
 
-    Parameters
-    ----------
-    mod : IRModule
-        A module with a Relax function ``main``.
-
-    Returns
-    -------
-    bounds : tuple[Bound | None, ...]
-        For each output, those of nested tuples one after the other. None where no function of a
-        bounded range made it.
+    ``mod``: a module with a Relax function ``main``. Returns for each output, those of nested
+    tuples one after the other. None where no function of a bounded range made it.
     """
     function = mod["main"]
     values: dict[Any, Any] = {}

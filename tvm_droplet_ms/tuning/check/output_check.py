@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a compiled model still computes what the imported one does."""
+"""A check that a compiled model still computes what the imported one does."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,19 +45,12 @@ FAINT = 1e-30
 class OutputCheck:
     """Outputs to compare with.
 
-    Parameters
-    ----------
-    reference : Reference
-        What made them.
-    inputs : tuple[tuple[np.ndarray, ...], ...]
-        Sets of inputs.
-    expected : tuple[list[np.ndarray], ...]
-        The outputs of each set.
-    tolerance : float
-        The largest deviation that passes.
-    bounds : tuple[Bound | None, ...]
-        What no output can exceed by its making, such as 1 for a sigmoid; None where there is no
-        bound. Empty for none at all.
+    - ``reference``: what made them.
+    - ``inputs``: sets of inputs.
+    - ``expected``: the outputs of each set.
+    - ``tolerance``: the largest deviation that passes.
+    - ``bounds``: what no output can exceed by its making, such as 1 for a sigmoid; None where there
+      is no bound. Empty for none at all.
     """
 
     reference: Reference
@@ -74,19 +67,8 @@ class OutputCheck:
 
         They are compared at the scales of ``element_scales``. Where that refuses them, the
         reference is run on inputs that are moved by a rounding error: what it moves itself is no
-        deviation (``noise``).
-
-        Parameters
-        ----------
-        run : Callable[[Sequence[np.ndarray]], list[np.ndarray]]
-            The model.
-        sets : Sequence[int] | None
-            The sets of inputs to compare on; None for all.
-
-        Returns
-        -------
-        deviation : float
-            The largest of all sets, in times of what has a deviation of 1.
+        deviation (``noise``). ``sets``: the sets of inputs to compare on; None for all. Returns the
+        largest of all sets, in times of what has a deviation of 1.
         """
         numbers = range(len(self.inputs)) if sets is None else sets
         return max(self._deviation(number, run(self.inputs[number])) for number in numbers)
@@ -101,14 +83,7 @@ class OutputCheck:
         """Take how other runs of the same function on a set of inputs differ for rounding.
 
         What moves by less than ``EXACT_TOLERANCE`` of its scale is not ill-conditioned: there the
-        tolerance decides, however tight it is.
-
-        Parameters
-        ----------
-        number : int
-            The set of inputs.
-        others : Sequence[list[np.ndarray]]
-            The outputs of each run.
+        tolerance decides, however tight it is. ``others``: the outputs of each run.
         """
         scales, before = self._scales[number], self._noise.get(number)
         found = [
@@ -179,7 +154,7 @@ def _floor(bound: Bound | None, expected: np.ndarray) -> np.ndarray:
 
 
 def _is_faint(array: np.ndarray, bound: Bound | None) -> bool:
-    """Whether an output is 0, but for what is below ``FAINT`` or the rounding at its bound."""
+    """True of an output that is 0, but for what is below ``FAINT`` or the rounding at its bound."""
     floor = np.maximum(FAINT, _UNIT * _floor(bound, array))
     return bool(((np.abs(array) <= floor) | ~np.isfinite(array)).all())
 
@@ -191,21 +166,8 @@ def moved_runs(
 
     Each number of a floating-point input becomes one of its neighbours, by chance. All that is
     computed of them is rounded otherwise. Inside a quantized model a difference in the last place
-    may become a whole step of the quantization: there an input is moved by half a step.
-
-    Parameters
-    ----------
-    reference : Reference
-        The reference.
-    inputs : Sequence[np.ndarray]
-        The inputs.
-    runs : int
-        How many times.
-
-    Returns
-    -------
-    outputs : list[list[np.ndarray]]
-        Of each run. Empty where no input is of floating-point numbers.
+    may become a whole step of the quantization: there an input is moved by half a step. ``runs``:
+    how many times. Of each run. Empty where no input is of floating-point numbers.
     """
     if not any(array.dtype.kind == "f" for array in inputs):
         return []
@@ -241,29 +203,14 @@ def make_check(
 ) -> OutputCheck:
     """Run the reference on random inputs.
 
-    Parameters
-    ----------
-    imported : ImportedModel
-        The model. Where it has no reference, the module itself is compiled as it was imported, and
-        run on one set of inputs only: it is slow without schedules.
-    target : Target
-        The target to compile that for.
-    tolerance : float
-        The largest deviation that passes.
-    seed : int
-        Seed of the inputs.
-    given : Mapping[str, np.ndarray] | None
-        Values of inputs by name, which are the same in every set. The others are random.
+    - ``imported``: the model. Where it has no reference, the module itself is compiled as it was
+      imported, and run on one set of inputs only: it is slow without schedules.
+    - ``target``: the target to compile that for.
+    - ``tolerance``: the largest deviation that passes.
+    - ``given``: values of inputs by name, which are the same in every set. The others are random.
 
-    Returns
-    -------
-    check : OutputCheck
-        The check.
-
-    Raises
-    ------
-    ModelError
-        If a given value is of no input, of another shape, or of another kind of type.
+    Raises ``ModelError`` if a given value is of no input, of another shape, or of another kind of
+    type.
     """
     values = _checked(given or {}, imported.inputs)
     generator = np.random.default_rng(seed)

@@ -25,24 +25,14 @@ def without_wrong_schedules(
 
     They are found by bisection. Where the time is too short for that, all are left out.
 
-    Parameters
-    ----------
-    kernels : ModelKernels
-        The kernels. Those whose schedules are left out are `untouched` from now on, or have a
-        schedule that is `chosen`.
-    check : OutputCheck
-        What the outputs are compared with.
-    clock : SearchClock
-        The time of the search.
-    note : Callable[[str], None]
-        Is told what was left out.
-    right : Mapping[int, TuningRecord] | None
-        Schedules to take instead, by the structural hash of the workload. None for none.
+    - ``kernels``: the kernels. Those whose schedules are left out are `untouched` from now on, or
+      have a schedule that is `chosen`.
+    - ``check``: what the outputs are compared with.
+    - ``clock``: the time of the search.
+    - ``note``: is told what was left out.
+    - ``right``: schedules to take instead, by the structural hash of the workload. None for none.
 
-    Returns
-    -------
-    compiled : CompiledModel | None
-        A model whose outputs agree; None where they differ without any of the schedules.
+    Returns a model whose outputs agree; None where they differ without any of the schedules.
     """
     right = right or {}
     schedules = by_workload(kernels.schedules())

@@ -29,24 +29,10 @@ def faster_inside(
 ) -> tuple[CompiledModel, dict[int, TuningRecord]] | None:
     """Compile the model with those near-best schedules that are fastest inside it.
 
-    Parameters
-    ----------
-    kernels : ModelKernels
-        The kernels of the model.
-    last : CompiledModel
-        The model with the schedules that were measured as the best.
-    database : Database
-        Measured records.
-    target : Target
-        The target.
-    inputs : Sequence[np.ndarray]
-        The inputs to time with.
-
-    Returns
-    -------
-    faster : tuple[CompiledModel, dict[int, TuningRecord]] | None
-        The new model and its schedules of these kernels, by the structural hash of the workload,
-        where it is faster than ``last`` in alternating runs. None otherwise.
+    ``last``: the model with the schedules that were measured as the best. ``database``: measured
+    records. ``inputs``: the inputs to time with. Returns the new model and its schedules of these
+    kernels, by the structural hash of the workload, where it is faster than ``last`` in alternating
+    runs. None otherwise.
     """
     schedules = kernels.schedules()
     ranked = _after_those_of(schedules, near_best(database, target))

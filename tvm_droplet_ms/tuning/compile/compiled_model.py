@@ -24,17 +24,11 @@ from .linked_model import LinkedModel
 class CompiledModel:
     """A model that runs on this machine's CPU.
 
-    Parameters
-    ----------
-    model : LinkedModel | VMExecutable
-        With the function ``main``. A ``LinkedModel`` runs from memory. An executable is written as
-        a library, and that is loaded: one that was just compiled has no machine code yet. TVM makes
-        it for the library, and would make it a second time to run the executable from memory.
-
-    Attributes
-    ----------
-    executable : VMExecutable
-        The executable, for ``relax.VirtualMachine``.
+    - ``model``: with the function ``main``. A ``LinkedModel`` runs from memory. An executable is
+      written as a library, and that is loaded: one that was just compiled has no machine code yet.
+      TVM makes it for the library, and would make it a second time to run the executable from
+      memory.
+    - ``executable``: the executable, for ``relax.VirtualMachine``.
     """
 
     def __init__(self, model: LinkedModel | relax.VMExecutable) -> None:
@@ -71,15 +65,8 @@ class CompiledModel:
     def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
         """Run the model.
 
-        Parameters
-        ----------
-        inputs : Sequence[np.ndarray]
-            The inputs in the order of ``main``'s parameters.
-
-        Returns
-        -------
-        outputs : list[np.ndarray]
-            The outputs; those of nested tuples one after the other.
+        ``inputs``: the inputs in the order of ``main``'s parameters. Returns the outputs; those of
+        nested tuples one after the other.
         """
         return _arrays(self._main(*_tensors(inputs)))
 
@@ -113,17 +100,8 @@ class CompiledModel:
     def kernel_secs(self, inputs: Sequence[np.ndarray], runs: int) -> dict[str, list[float]]:
         """The seconds of each kernel inside the model.
 
-        Parameters
-        ----------
-        inputs : Sequence[np.ndarray]
-            The inputs.
-        runs : int
-            Runs of the model, after one that is not counted.
-
-        Returns
-        -------
-        secs : dict[str, list[float]]
-            By the name of the function: the seconds of all its calls, added up, in each run.
+        ``runs``: runs of the model, after one that is not counted. By the name of the function: the
+        seconds of all its calls, added up, in each run.
         """
         tensors = _tensors(inputs)
         totals: list[dict[str, float]] = []

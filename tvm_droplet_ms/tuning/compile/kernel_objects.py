@@ -30,17 +30,8 @@ PATIENCE, LEAST_PATIENCE_SECS = 0.3, 4.0
 class KernelObjects:
     """Compiles kernels to object files, and keeps them.
 
-    Parameters
-    ----------
-    target : Target
-        The target.
-    workers : WorkerPool | None
-        The processes that compile. None for this process.
-
-    Attributes
-    ----------
-    deadline : float
-        The moment of ``time.monotonic`` after which nothing is waited for.
+    ``workers``: the processes that compile. None for this process. ``deadline``: the moment of
+    ``time.monotonic`` after which nothing is waited for.
     """
 
     def __init__(self, target: Target, workers: WorkerPool | None = None) -> None:
@@ -64,28 +55,12 @@ class KernelObjects:
     ) -> dict[str, Path]:
         """Compile functions that were not compiled before.
 
-        Parameters
-        ----------
-        functions : Mapping[str, PrimFunc]
-            Scheduled functions, by the names of their symbols.
-        late_at : float
-            The moment of ``time.monotonic`` at which what is not compiled is given up. A function
-            that takes a large share of the time until then is given up before.
-
-        Returns
-        -------
-        paths : dict[str, Path]
-            The object file of each.
-
-        Raises
-        ------
-        LateKernelsError
-            If functions were given up.
-        TooLateError
-            If the deadline passes. What was begun goes on.
-        RuntimeError
-            If the compiler ends or does not come to an end. Names the function. Errors of TVM are
-            passed on.
+        Returns the object file of each, by the name of its symbol. At ``late_at``, a moment of
+        ``time.monotonic``, what is not compiled is given up (``LateKernelsError``), and before it a
+        function that takes a large share of the time until then. After the deadline nothing is
+        waited for (``TooLateError``), but what was begun goes on. Raises ``RuntimeError`` with the
+        function's name if the compiler ends or does not come to an end; errors of TVM are passed
+        on.
         """
         self.begin(functions, late_at)
         found: dict[str, Path] = {}
@@ -181,14 +156,8 @@ def _settle(
 def compile_object(mod: IRModule, target: Target, path: str) -> None:
     """Compile a module to an object file.
 
-    Parameters
-    ----------
-    mod : IRModule
-        Scheduled functions with their global symbols.
-    target : Target
-        The target.
-    path : str
-        Where to write the object file. It appears when it is complete.
+    ``mod``: scheduled functions with their global symbols. ``path``: where to write the object
+    file. It appears when it is complete.
     """
     part = f"{path}.part.o"
     tvm.tirx.build(mod, target=target).write_to_file(part)

@@ -37,16 +37,8 @@ def _quoted(path: Path) -> str:
 class LinkedModel:
     """A model after all passes, with the object files of its kernels.
 
-    Parameters
-    ----------
-    mod : IRModule
-        Relax functions that call kernels by their symbols, with the constants.
-    paths : Mapping[str, Path]
-        The object file of each kernel, by its symbol.
-    objects : KernelObjects
-        What they belong to: it keeps them.
-    target : Target
-        The target.
+    ``mod``: Relax functions that call kernels by their symbols, with the constants. ``paths``: the
+    object file of each kernel, by its symbol. ``objects``: what they belong to: it keeps them.
     """
 
     def __init__(
@@ -75,12 +67,7 @@ class LinkedModel:
     def write(self, path: Path) -> None:
         """Write the model as a shared library, the constants straight from memory.
 
-        Where TVM's format is another one, ``export_library`` writes it.
-
-        Parameters
-        ----------
-        path : Path
-            The file.
+        Where TVM's format is another one, ``export_library`` writes it. ``path``: the file.
         """
         with self._folder() as folder:
             try:

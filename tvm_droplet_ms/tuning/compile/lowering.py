@@ -20,20 +20,9 @@ from .packing import WeightPacker
 def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRModule:
     """Turn the operators of a graph into kernels, and fuse them.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The prepared graph.
-    target : Target
-        The target.
-    is_reference : bool
-        Whether to take TVM's own kernels only, to compare others with.
-
-    Returns
-    -------
-    lowered : IRModule
-        Relax functions that call TIR functions, one for each kernel to tune; see
-        ``lowering_passes``. Extract tasks from this module, and apply a database to this module.
+    ``is_reference``: whether to take TVM's own kernels only, to compare others with. Returns Relax
+    functions that call TIR functions, one for each kernel to tune; see ``lowering_passes``. Extract
+    tasks from this module, and apply a database to this module.
     """
     with target:
         return tvm.transform.Sequential(lowering_passes(is_plain=is_reference))(mod)
@@ -43,21 +32,9 @@ def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VME
     """Compile a lowered module with the best schedule of each kernel, in this process.
 
     Weights are packed as the schedules want them, once, while this compiles
-    (``SplitLayoutRewritePreproc`` splits the packing off, ``FoldConstant`` runs it).
-
-    Parameters
-    ----------
-    lowered : IRModule
-        The result of ``lower``.
-    database : Database
-        Records of the kernels. A kernel without one is compiled as it is.
-    target : Target
-        The target.
-
-    Returns
-    -------
-    executable : VMExecutable
-        For ``relax.VirtualMachine``.
+    (``SplitLayoutRewritePreproc`` splits the packing off, ``FoldConstant`` runs it). ``lowered``:
+    the result of ``lower``. ``database``: records of the kernels. A kernel without one is compiled
+    as it is. For ``relax.VirtualMachine``.
     """
     passes = [relax.transform.FoldConstant(), relax.transform.DeadCodeElimination()]
     with target:
@@ -66,15 +43,7 @@ def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VME
 
 
 class ModelBuilder:
-    """Compiles a model again and again, and only what has changed.
-
-    Parameters
-    ----------
-    objects : KernelObjects
-        Compiles kernels.
-    target : Target
-        The target.
-    """
+    """Compiles a model again and again, and only what has changed."""
 
     def __init__(self, objects: KernelObjects, target: Target) -> None:
         self._objects = objects

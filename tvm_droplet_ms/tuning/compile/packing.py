@@ -28,10 +28,7 @@ Constants = tuple[GenericConst, ...]
 class WeightPacker:
     """Runs functions whose arguments are constants, and keeps the results of the last module.
 
-    Parameters
-    ----------
-    objects : KernelObjects
-        Compiles the functions.
+    ``objects``: compiles the functions.
     """
 
     def __init__(self, objects: KernelObjects) -> None:
@@ -43,17 +40,8 @@ class WeightPacker:
     def __call__(self, mod: IRModule, late_at: float = math.inf) -> IRModule:
         """Replace calls whose arguments are constants by their results.
 
-        Parameters
-        ----------
-        mod : IRModule
-            The result of ``SplitLayoutRewritePreproc``.
-        late_at : float
-            That of ``KernelObjects.compile``.
-
-        Returns
-        -------
-        mod : IRModule
-            Without functions that only packed constants.
+        ``mod`` is the result of ``SplitLayoutRewritePreproc``; what is returned has no functions
+        that only packed constants. ``late_at`` is that of ``KernelObjects.compile``.
         """
         functions = {
             variable.name_hint: function

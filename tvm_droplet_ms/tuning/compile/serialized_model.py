@@ -36,17 +36,8 @@ class FormatError(Exception):
 def with_marks(mod: IRModule) -> tuple[IRModule, Marks]:
     """Replace the constants of a lowered module by short marks.
 
-    Parameters
-    ----------
-    mod : IRModule
-        A module that ``relax.build`` takes without a pipeline.
-
-    Returns
-    -------
-    mod : IRModule
-        The same with marks.
-    marks : Marks
-        What each mark stands for.
+    ``mod``: a module that ``relax.build`` takes without a pipeline. Returns ``mod``: the same with
+    marks; ``marks``: what each mark stands for.
     """
     marker = _Marker()
     marked = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
@@ -76,22 +67,8 @@ class _Marker(relax.PyExprMutator):  # type: ignore[misc]
 def serialized(module: tvm.runtime.Module, marks: Mapping[bytes, Tensor]) -> list[memoryview]:
     """The bytes that a module's library holds under the symbol of ``library_symbol``.
 
-    Parameters
-    ----------
-    module : Module
-        The compiled module, of marks.
-    marks : Mapping[bytes, np.ndarray]
-        The constants.
-
-    Returns
-    -------
-    pieces : list[memoryview]
-        The bytes, in pieces.
-
-    Raises
-    ------
-    FormatError
-        If TVM's bytes are not as this version of it writes them.
+    ``module``: the compiled module, of marks. Raises ``FormatError`` if TVM's bytes are not as this
+    version of it writes them.
     """
     pack = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")
     packed = bytearray(np.from_dlpack(pack(module)).tobytes())

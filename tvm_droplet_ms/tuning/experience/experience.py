@@ -12,19 +12,10 @@ from ...search_strategy.prior import check_prior
 class Experience:
     """The lessons of earlier measurements, of other models.
 
-    Parameters
-    ----------
-    prior : str | os.PathLike[str] | None
-        The pretrained cost model: "auto" for the one that the package ships, the path of a model
-        file, or None.
-    known : str | os.PathLike[str] | None
-        The best schedules of other models: "auto" for those that the package ships, the path of a
-        file of ``shipped_schedules``, or None.
-
-    Raises
-    ------
-    ValueError
-        If a file is missing, or holds something else.
+    ``prior``: the pretrained cost model: "auto" for the one that the package ships, the path of a
+    model file, or None. ``known``: the best schedules of other models: "auto" for those that the
+    package ships, the path of a file of ``shipped_schedules``, or None. Raises ``ValueError`` if a
+    file is missing, or holds something else.
     """
 
     prior: str | os.PathLike[str] | None = "auto"

@@ -26,15 +26,8 @@ SHIPPED = Path(__file__).parent / "known_schedules.jsonl"
 def best_schedules(databases: Iterable[Database]) -> list[TunedTask]:
     """The best measured decisions of each workload.
 
-    Parameters
-    ----------
-    databases : Iterable[Database]
-        Measurements of one machine; of a workload in several of them the fastest counts.
-
-    Returns
-    -------
-    tuned : list[TunedTask]
-        Each once.
+    ``databases``: measurements of one machine; of a workload in several of them the fastest counts.
+    Each once.
     """
     best: dict[Any, tuple[float, Any]] = {}
     for database in databases:

@@ -32,26 +32,13 @@ def model_strategy(
     A task's first batch has its best predicted schedules, the decisions of the nearest tuned tasks
     and a few random schedules. A task ends at a local optimum, and leaves its time to the others.
 
-    Parameters
-    ----------
-    tasks : Sequence[ExtractedTask]
-        All tasks of the model.
-    database : Database
-        The database that the run measures into.
-    target : Target
-        The target of the run.
-    picks : FirstPicks | None
-        The first picks; None for none.
-    known : str | os.PathLike[str] | None
-        Schedules of other models' tasks: "auto" for those that the package ships, the path of a
-        file, or None.
-    **options
-        Keyword arguments of ``DropletStrategy``, which replace those made here.
-
-    Returns
-    -------
-    strategy : DropletStrategy
-        The strategy.
+    - ``tasks``: all tasks of the model.
+    - ``database``: the database that the run measures into.
+    - ``target``: the target of the run.
+    - ``picks``: the first picks; None for none.
+    - ``known``: schedules of other models' tasks: "auto" for those that the package ships, the path
+      of a file, or None.
+    - ``**options``: keyword arguments of ``DropletStrategy``, which replace those made here.
     """
     mods = [task.dispatched[0] for task in tasks]
     seeds = TaskSeeds(mods, database, target, picks, find_schedules(known))

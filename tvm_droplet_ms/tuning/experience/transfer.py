@@ -34,18 +34,11 @@ class TaskSeeds:
     has only the best of its siblings: tasks with the same loops, as a convolution has with and
     without what follows it.
 
-    Parameters
-    ----------
-    mods : Sequence[IRModule]
-        The workloads of the model's tasks.
-    database : Database
-        Their measurements so far.
-    target : Target
-        The target of the run.
-    picks : FirstPicks | None
-        The first picks; None for none.
-    known : Sequence[TunedTask]
-        Schedules of other models' tasks.
+    - ``mods``: the workloads of the model's tasks.
+    - ``database``: their measurements so far.
+    - ``target``: the target of the run.
+    - ``picks``: the first picks; None for none.
+    - ``known``: schedules of other models' tasks.
     """
 
     def __init__(
@@ -75,16 +68,9 @@ class TaskSeeds:
     def transferred(self, spaces: DesignSpaces) -> list[SpacePoint]:
         """The decisions of the nearest tuned tasks, refitted to these design spaces.
 
-        Parameters
-        ----------
-        spaces : DesignSpaces
-            Those of the task.
-
-        Returns
-        -------
-        points : list[SpacePoint]
-            At most ``NEIGHBOURS``, the nearest first; of equally near ones those of this model. A
-            task is a neighbour where it makes the same kinds of decisions.
+        ``spaces``: those of the task. Returns at most ``NEIGHBOURS``, the nearest first; of equally
+        near ones those of this model. A task is a neighbour where it makes the same kinds of
+        decisions.
         """
         tuned = [task for _, task in self._tuned_tasks()]
         return nearest_points([*tuned, *self._known], spaces, NEIGHBOURS)
@@ -92,15 +78,8 @@ class TaskSeeds:
     def of_siblings(self, search: SearchContext) -> list[SpacePoint]:
         """The decisions of tuned tasks with the same loops that this task has not tried.
 
-        Parameters
-        ----------
-        search : SearchContext
-            The run of the task.
-
-        Returns
-        -------
-        points : list[SpacePoint]
-            At most ``SIBLINGS``, those of the fastest task first.
+        ``search``: the run of the task. Returns at most ``SIBLINGS``, those of the fastest task
+        first.
         """
         tried = {search.spaces.find(trace) for _, trace, _ in search.history.measurements()}
         best = search.history.best()

@@ -19,13 +19,8 @@ EXAMPLES = (("batch", 1), ("height", 224), ("width", 224), ("seq", 128), ("len",
 class DeclaredInput:
     """An input as a model declares it.
 
-    Parameters
-    ----------
-    name : str
-        Its name.
-    extents : tuple[int | str | None, ...] | None
-        The extents: a number, the name of an open one, or None for an open one without a name.
-        None where the model does not even say how many there are.
+    ``extents``: the extents: a number, the name of an open one, or None for an open one without a
+    name. None where the model does not even say how many there are.
     """
 
     name: str
@@ -35,20 +30,8 @@ class DeclaredInput:
 def check_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """Refuse shapes that are none.
 
-    Parameters
-    ----------
-    shapes : Mapping[str, Sequence[int]]
-        Shapes by name.
-
-    Returns
-    -------
-    shapes : dict[str, tuple[int, ...]]
-        The same as tuples of Python's ints.
-
-    Raises
-    ------
-    ModelError
-        If an extent is not a positive integer. Names the input and the extent.
+    ``shapes``: shapes by name. Returns the same as tuples of Python's ints. Raises ``ModelError``
+    if an extent is not a positive integer. Names the input and the extent.
     """
     checked = {}
     for name, shape in shapes.items():
@@ -69,20 +52,8 @@ def check_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 def check_dims(dims: Dims) -> dict[str, int]:
     """Refuse extents that are none.
 
-    Parameters
-    ----------
-    dims : Mapping[str, int]
-        Extents by the names that the model gives them.
-
-    Returns
-    -------
-    dims : dict[str, int]
-        The same as Python's ints.
-
-    Raises
-    ------
-    ModelError
-        If one is not a positive integer.
+    ``dims``: extents by the names that the model gives them. Returns the same as Python's ints.
+    Raises ``ModelError`` if one is not a positive integer.
     """
     for name, extent in dims.items():
         if not _is_extent(extent):
@@ -99,26 +70,10 @@ def resolve_shapes(
     """The shapes of all inputs.
 
     A name has one extent in all inputs: that of `dims`, or the one that `shapes` gives it first.
-
-    Parameters
-    ----------
-    inputs : Sequence[DeclaredInput]
-        The inputs.
-    shapes : Mapping[str, Sequence[int]]
-        Shapes of inputs by name.
-    dims : Mapping[str, int]
-        Extents by the names that the model gives them.
-
-    Returns
-    -------
-    shapes : dict[str, list[int]]
-        The shape of each input.
-
-    Raises
-    ------
-    ModelError
-        If an extent is missing, a name is unknown, or the model contradicts a shape. Where extents
-        are missing, all of them are named at once.
+    ``shapes``: shapes of inputs by name. ``dims``: extents by the names that the model gives them.
+    Returns the shape of each input. Raises ``ModelError`` if an extent is missing, a name is
+    unknown, or the model contradicts a shape. Where extents are missing, all of them are named at
+    once.
     """
     shapes, known = check_shapes(shapes), check_dims(dims)
     names = [declared.name for declared in inputs]

@@ -25,16 +25,9 @@ hides what a wrong schedule does."""
 class InputSpec:
     """An input of a model.
 
-    Parameters
-    ----------
-    name : str
-        Name of the parameter of the Relax function; see ``check_inputs`` for equal ones.
-    shape : tuple[int, ...]
-        The extents.
-    dtype : str
-        The element type, such as "float32".
-    use : IntegerUse
-        What integers are used as, by which random ones are drawn.
+    - ``name``: name of the parameter of the Relax function; see ``check_inputs`` for equal ones.
+    - ``dtype``: the element type, such as "float32".
+    - ``use``: what integers are used as, by which random ones are drawn.
     """
 
     name: str
@@ -53,17 +46,12 @@ class InputSpec:
 class Reference:
     """Another implementation of the model, to check the tuned one against.
 
-    Parameters
-    ----------
-    name : str
-        What it is, such as "ONNX Runtime".
-    run : Callable[[Sequence[np.ndarray]], list[np.ndarray]]
-        Maps the inputs to the outputs.
-    fastest : Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None
-        The same at its fastest, to be timed; it may round in another way. None for `run`.
-    rounding : float
-        What values inside are rounded to, relative to them: 2**-9 where they are of eight bits. 0
-        for what their types are.
+    - ``name``: what it is, such as "ONNX Runtime".
+    - ``run``: maps the inputs to the outputs.
+    - ``fastest``: the same at its fastest, to be timed; it may round in another way. None for
+      `run`.
+    - ``rounding``: what values inside are rounded to, relative to them: 2**-9 where they are of
+      eight bits. 0 for what their types are.
     """
 
     name: str
@@ -81,21 +69,15 @@ Locate = Callable[[Sequence[np.ndarray], Callable[[IRModule], Run]], str]
 class ImportedModel:
     """A model as Relax.
 
-    Parameters
-    ----------
-    mod : IRModule
-        Module with one Relax function ``main``, its parameters bound, its shapes static.
-    inputs : tuple[InputSpec, ...]
-        The parameters of ``main``.
-    reference : Reference | None
-        The framework that the model came from, where it is installed. None: the module itself is
-        run as it was imported.
-    original : IRModule | None
-        The module to run then, where nodes were rewritten before the import. None for ``mod``.
-    notes : tuple[str, ...]
-        What a user should know of the import, a sentence each.
-    locate : Locate | None
-        Finds what the import computes otherwise than the reference. None where nothing can.
+    - ``mod``: module with one Relax function ``main``, its parameters bound, its shapes static.
+    - ``inputs``: the parameters of ``main``.
+    - ``reference``: the framework that the model came from, where it is installed. None: the module
+      itself is run as it was imported.
+    - ``original``: the module to run then, where nodes were rewritten before the import. None for
+      ``mod``.
+    - ``notes``: what a user should know of the import, a sentence each.
+    - ``locate``: finds what the import computes otherwise than the reference. None where nothing
+      can.
     """
 
     mod: IRModule
@@ -109,13 +91,9 @@ class ImportedModel:
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
     """The inputs of ``main``. All parameters must be bound and all shapes static.
 
-    Of parameters of one name, the second is called "name_1", and so on.
-
-    Raises
-    ------
-    ModelError
-        If an input has an open extent or is not a tensor, the model computes in a type that is
-        not supported, or it names virtual devices. Names it.
+    Of parameters of one name, the second is called "name_1", and so on. Raises ``ModelError`` if an
+    input has an open extent or is not a tensor, the model computes in a type that is not supported,
+    or it names virtual devices. Names it.
     """
     if mod.global_infos.get("vdevice"):
         # TVM compiles such a module for several devices, and prints a line for each constant of

@@ -47,14 +47,9 @@ _INDEXED = {
 class IntegerUse:
     """The use of an integer input.
 
-    Attributes
-    ----------
-    extent : int | None
-        The least extent of what it indexes; None where it indexes nothing.
-    equals : set[int]
-        The constants that it is compared with for equality.
-    is_mask : bool
-        Whether it is compared, or becomes a floating-point number or a boolean.
+    ``extent``: the least extent of what it indexes; None where it indexes nothing. ``equals``: the
+    constants that it is compared with for equality. ``is_mask``: whether it is compared, or becomes
+    a floating-point number or a boolean.
     """
 
     extent: int | None = None
@@ -66,19 +61,7 @@ class IntegerUse:
 
         Indices are drawn over all that is indexed, and so are the constants that an input is
         compared with, where one is above 1. A mask is 0 or 1, and 1 at the start of each row: what
-        masks all of a row gives NaN. Anything else is 0 or 1.
-
-        Parameters
-        ----------
-        shape : tuple[int, ...]
-            The extents.
-        generator : np.random.Generator
-            The source of chance.
-
-        Returns
-        -------
-        values : np.ndarray
-            Integers of at least 0.
+        masks all of a row gives NaN. Anything else is 0 or 1. Returns integers of at least 0.
         """
         if self.extent is not None:
             return generator.integers(0, self.extent, shape)
@@ -96,15 +79,8 @@ class IntegerUse:
 def integer_uses(mod: IRModule) -> list[IntegerUse]:
     """The use of each parameter of ``main`` that is of integers.
 
-    Parameters
-    ----------
-    mod : IRModule
-        A module with a Relax function ``main``.
-
-    Returns
-    -------
-    uses : list[IntegerUse]
-        One for each parameter; without a use for those of other types.
+    ``mod``: a module with a Relax function ``main``. Returns one for each parameter; without a use
+    for those of other types.
     """
     function = mod["main"]
     uses = [IntegerUse() for _ in function.params]

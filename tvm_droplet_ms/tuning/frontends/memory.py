@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a model fits in memory while it is tuned."""
+"""A check that a model fits in memory while it is tuned."""
 
 from typing import Any
 
@@ -19,17 +19,8 @@ of the prepared one, and of the packed ones in the executable."""
 def check_memory(imported: ImportedModel, available: int | None = None) -> None:
     """Refuse a model whose weights do not fit.
 
-    Parameters
-    ----------
-    imported : ImportedModel
-        The model.
-    available : int | None
-        Bytes of memory to use. Defaults to what the machine has left.
-
-    Raises
-    ------
-    ModelError
-        Says how much is needed.
+    ``available``: bytes of memory to use. Defaults to what the machine has left. Raises
+    ``ModelError``: says how much is needed.
     """
     if available is None:
         available = int(psutil.virtual_memory().available)

@@ -34,13 +34,7 @@ DECIDED = ("If", "Loop", "Scan")
 
 
 def load_onnx(path: str) -> "onnx.ModelProto":
-    """Read an ONNX file.
-
-    Raises
-    ------
-    ModelError
-        If the file holds no ONNX model.
-    """
+    """Read an ONNX file. Raises ``ModelError`` if the file holds no ONNX model."""
     import onnx
 
     try:
@@ -69,31 +63,16 @@ def import_onnx(
 ) -> ImportedModel:
     """Simplify an ONNX model and import it with TVM's frontend.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The model, its weights included.
-    shapes : Mapping[str, Sequence[int]] | None
-        Shapes of the inputs by name, for those whose extents the model leaves open.
-    threads : int
-        Threads that ONNX Runtime may use.
-    dims : Mapping[str, int] | None
-        Extents by the names that the model gives them, for all inputs at once.
-    constants : Mapping[str, Any] | None
-        Values of inputs by name, which are inputs of the tuned model no more: such as a sample rate
-        that an ``If`` asks for.
-    path : str | None
-        The file that the model was read from.
+    - ``model``: the model, its weights included.
+    - ``shapes``: shapes of the inputs by name, for those whose extents the model leaves open.
+    - ``threads``: threads that ONNX Runtime may use.
+    - ``dims``: extents by the names that the model gives them, for all inputs at once.
+    - ``constants``: values of inputs by name, which are inputs of the tuned model no more: such as
+      a sample rate that an ``If`` asks for.
+    - ``path``: the file that the model was read from.
 
-    Returns
-    -------
-    model : ImportedModel
-        The model. ONNX Runtime is the reference where it is installed and can load the model.
-
-    Raises
-    ------
-    ModelError
-        If an extent is missing, or the frontend cannot import the model.
+    Returns the model. ONNX Runtime is the reference where it is installed and can load the model.
+    Raises ``ModelError`` if an extent is missing, or the frontend cannot import the model.
     """
     values = input_values(model, constants or {}, dims or {})
     inputs = [value for value in true_inputs(model) if value.name not in values]

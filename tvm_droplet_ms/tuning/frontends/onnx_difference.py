@@ -29,24 +29,13 @@ def first_different_node(
 ) -> str:
     """Run a model with every value of its graph as an output, in both.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The model that was imported, its nodes in order.
-    names : Sequence[str]
-        The inputs, in the order in which they are given.
-    load : Callable[[onnx.ModelProto], IRModule]
-        The importer.
-    inputs : Sequence[np.ndarray]
-        The inputs.
-    compile_mod : Callable[[IRModule], Callable[[Sequence[np.ndarray]], list[np.ndarray]]]
-        Compiles a module, without any pass of ours and without schedules.
+    - ``model``: the model that was imported, its nodes in order.
+    - ``names``: the inputs, in the order in which they are given.
+    - ``load``: the importer.
+    - ``compile_mod``: compiles a module, without any pass of ours and without schedules.
 
-    Returns
-    -------
-    node : str
-        The first node whose output differs, in words; empty where none does, or ONNX Runtime cannot
-        run the model.
+    Returns the first node whose output differs, in words; empty where none does, or ONNX Runtime
+    cannot run the model.
     """
     import onnx
 

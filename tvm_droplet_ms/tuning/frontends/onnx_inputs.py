@@ -20,20 +20,7 @@ STRING = 8
 def declared_input(value: "onnx.ValueInfoProto") -> DeclaredInput:
     """Read an input's declaration.
 
-    Parameters
-    ----------
-    value : onnx.ValueInfoProto
-        The input.
-
-    Returns
-    -------
-    declared : DeclaredInput
-        Its name and extents.
-
-    Raises
-    ------
-    ModelError
-        If it is not a tensor of numbers.
+    Its name and extents. Raises ``ModelError`` if it is not a tensor of numbers.
     """
     if not value.type.HasField("tensor_type"):
         kind = value.type.WhichOneof("value") or "value of no type"
@@ -57,24 +44,9 @@ def input_values(
 ) -> dict[str, np.ndarray]:
     """Bring values of inputs into the types and shapes that the model declares.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The model.
-    given : Mapping[str, Any]
-        Values by the inputs' names. A scalar fills a shape.
-    dims : Mapping[str, int]
-        Extents by the names that the model gives them.
-
-    Returns
-    -------
-    values : dict[str, np.ndarray]
-        The values.
-
-    Raises
-    ------
-    ModelError
-        If an input is unknown, or a value does not fit.
+    ``given``: values by the inputs' names. A scalar fills a shape. ``dims``: extents by the names
+    that the model gives them. Raises ``ModelError`` if an input is unknown, or a value does not
+    fit.
     """
     import onnx
 

@@ -31,25 +31,14 @@ def onnx_runtime(
 ) -> tuple[Reference | None, str | None]:
     """Load a model as it came with ONNX Runtime.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        The model, neither simplified nor bound.
-    names : Sequence[str]
-        The inputs in the order in which the reference gets them.
-    constants : Mapping[str, np.ndarray]
-        Values of the others.
-    threads : int
-        Threads that it may use.
-    path : str | None
-        The file that the model was read from. None where there is none.
+    - ``model``: the model, neither simplified nor bound.
+    - ``names``: the inputs in the order in which the reference gets them.
+    - ``constants``: values of the others.
+    - ``threads``: threads that it may use.
+    - ``path``: the file that the model was read from. None where there is none.
 
-    Returns
-    -------
-    reference : Reference | None
-        None where ONNX Runtime is missing or cannot load the model.
-    problem : str | None
-        Why it cannot load it. None where it is missing, or can.
+    Returns ``reference``: None where ONNX Runtime is missing or cannot load the model; ``problem``:
+    why it cannot load it. None where it is missing, or can.
     """
     try:
         import onnxruntime

@@ -22,26 +22,12 @@ def import_relax(
 ) -> ImportedModel:
     """Check a Relax module, and bind its parameters.
 
-    Parameters
-    ----------
-    mod : IRModule
-        Module with the Relax function ``main``, or with only one Relax function.
-    params : Mapping[str, Any] | None
-        Values of the parameters by name: NumPy arrays or TVM tensors.
-    shapes : Mapping[str, Sequence[int]] | None
-        Extents of the inputs whose shapes are symbolic.
-    dims : Mapping[str, int] | None
-        Extents by the names of the module's symbolic variables.
+    - ``mod``: module with the Relax function ``main``, or with only one Relax function.
+    - ``params``: values of the parameters by name: NumPy arrays or TVM tensors.
+    - ``shapes``: extents of the inputs whose shapes are symbolic.
+    - ``dims``: extents by the names of the module's symbolic variables.
 
-    Returns
-    -------
-    model : ImportedModel
-        The model.
-
-    Raises
-    ------
-    ModelError
-        If a parameter is unknown or not bound, or a shape is missing.
+    Raises ``ModelError`` if a parameter is unknown or not bound, or a shape is missing.
     """
     mod = _with_main(mod)
     names = [parameter.name for parameter in mod["main"].params]
@@ -58,10 +44,7 @@ def import_relax(
 def bind_dims(mod: IRModule, dims: Mapping[str, int]) -> IRModule:
     """Put extents in the place of the symbolic variables of some names.
 
-    Raises
-    ------
-    ModelError
-        If no input has an extent of such a name.
+    Raises ``ModelError`` if no input has an extent of such a name.
     """
     if not dims:
         return mod
@@ -78,10 +61,7 @@ def bind_dims(mod: IRModule, dims: Mapping[str, int]) -> IRModule:
 def bind_shapes(mod: IRModule, shapes: Mapping[str, Sequence[int]]) -> IRModule:
     """Put extents in the place of the symbolic ones of the inputs named.
 
-    Raises
-    ------
-    ModelError
-        If an input is unknown, or its shape is another one.
+    Raises ``ModelError`` if an input is unknown, or its shape is another one.
     """
     parameters = {parameter.name: parameter for parameter in mod["main"].params}
     values: dict[Any, int] = {}

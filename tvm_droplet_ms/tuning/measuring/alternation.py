@@ -9,18 +9,9 @@ Timer = Callable[[], float]
 def time_in_alternation(timers: Mapping[str, Timer], rounds: int) -> dict[str, list[float]]:
     """Time every program once a round.
 
-    Parameters
-    ----------
-    timers : Mapping[str, Callable[[], float]]
-        By name: runs the program once and returns its seconds. Each is called twice before, to warm
-        up.
-    rounds : int
-        The number of rounds.
-
-    Returns
-    -------
-    secs : dict[str, list[float]]
-        By name: the seconds of each round. The same position is the same round.
+    ``timers``: by name: runs the program once and returns its seconds. Each is called twice before,
+    to warm up. ``rounds``: the number of rounds. By name: the seconds of each round. The same
+    position is the same round.
     """
     secs: dict[str, list[float]] = {name: [] for name in timers}
     for timer in timers.values():

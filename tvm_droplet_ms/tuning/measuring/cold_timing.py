@@ -79,22 +79,10 @@ def time_cold(
 ) -> list[float]:
     """Time a kernel with cold weights.
 
-    Parameters
-    ----------
-    module : Module
-        The kernel.
-    device : Device
-        A CPU.
-    config : EvaluatorConfig
-        ``repeat`` repeats of ``number`` calls, at most ``MOST_CALLS``, and fewer of large
-        arguments. A single call that takes ``min_repeat_ms`` by itself needs no other one before.
-    repeated_args : list[Any]
-        Sets of arguments, the input first.
-
-    Returns
-    -------
-    secs : list[float]
-        The median seconds of the calls of each repeat, for one set of arguments after the other.
+    ``device``: a CPU. ``config``: ``repeat`` repeats of ``number`` calls, at most ``MOST_CALLS``,
+    and fewer of large arguments. A single call that takes ``min_repeat_ms`` by itself needs no
+    other one before. ``repeated_args``: sets of arguments, the input first. Returns the median
+    seconds of the calls of each repeat, for one set of arguments after the other.
     """
     is_long = config.number == 1 and config.min_repeat_ms > 0
     secs: list[float] = []

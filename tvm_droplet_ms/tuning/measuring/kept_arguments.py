@@ -26,20 +26,9 @@ _kept: dict[tuple[int, str, tuple[int, ...]], Tensor] = {}
 def allocate_or_keep(device: Device, args_info: Any, alloc_repeat: int) -> list[list[Any]]:
     """Allocate random arguments, and integers of 0; ``f_alloc_argument`` of a ``PromptRunner``.
 
-    Parameters
-    ----------
-    device : Device
-        The device.
-    args_info : Any
-        The shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    alloc_repeat : int
-        The number of sets.
-
-    Returns
-    -------
-    arguments : list[list[Any]]
-        The sets. Large arguments are the same in all of them, and those of the call before, whose
-        values a kernel may have changed.
+    ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    ``alloc_repeat``: the number of sets. Returns the sets. Large arguments are the same in all of
+    them, and those of the call before, whose values a kernel may have changed.
     """
     large = {place: info for place, info in enumerate(args_info) if _is_large(info)}
     keys = {place: (place, str(info[1]), tuple(info[2])) for place, info in large.items()}

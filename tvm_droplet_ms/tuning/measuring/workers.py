@@ -9,15 +9,7 @@ from ...model.kernels.registration import register_schedule_rules
 def start_workers(count: int | None = None) -> WorkerPool:
     """Start worker processes, without waiting for them.
 
-    Parameters
-    ----------
-    count : int | None
-        Their number. None for one on each CPU.
-
-    Returns
-    -------
-    pool : WorkerPool
-        Close it after use.
+    ``count``: their number. None for one on each CPU. Returns close it after use.
     """
     return WorkerPool(count or len(available_cpus()), prepare=_prepare)
 

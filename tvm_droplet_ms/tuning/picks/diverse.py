@@ -25,18 +25,9 @@ def difference(one: Point, other: Point) -> float:
 def choose_different(points: Sequence[Point | None], count: int) -> list[int]:
     """Choose the best points that are no near-twins.
 
-    Parameters
-    ----------
-    points : Sequence[Point | None]
-        The best first. None is a point that differs from all others.
-    count : int
-        The most to choose.
-
-    Returns
-    -------
-    chosen : list[int]
-        Their places, ascending, the first always among them. Where too few differ, the best of the
-        near-twins fill up.
+    ``points``: the best first. None is a point that differs from all others. ``count``: the most to
+    choose. Returns their places, ascending, the first always among them. Where too few differ, the
+    best of the near-twins fill up.
     """
     chosen: list[int] = []
     for place, point in enumerate(points):

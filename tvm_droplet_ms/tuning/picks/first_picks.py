@@ -53,7 +53,7 @@ def is_scheduled(task: ExtractedTask) -> bool:
 
 
 def why_not_tunable(task: ExtractedTask) -> str | None:
-    """Why no schedule can change a task, for a user to read; None where one can."""
+    """The reason that no schedule can change a task, for a user to read; None where one can."""
     return why_not_schedulable(task.dispatched[0]["main"])
 
 
@@ -74,46 +74,28 @@ def pick_schedules(
 ) -> FirstPicks:
     """Pick a schedule for every task, the heaviest task first.
 
-    Parameters
-    ----------
-    tasks : Sequence[ExtractedTask]
-        The tasks of a model. Those that are scheduled already are left out.
-    work_dir : str | os.PathLike[str], optional
-        The directory of the file of picks. Picks in it are used again, and new ones are added.
-        None keeps none.
-    prior : str | os.PathLike[str] | CostModel | None
-        The cost model to ask, as ``DropletStrategy`` takes it. Where there is none for a target,
-        the first valid schedule is picked.
-    known : str | os.PathLike[str] | None
-        Schedules of other models' tasks, refitted ones of which the model is asked about too:
-        "auto" for those that the package ships, the path of a file, or None.
-    most, least : int
-        The schedules to sample of the heaviest tasks, and of the others; see ``sample_sizes``.
-        At least 1.
-    space : SpaceGenerator | str
-        The design space, as ``TuneContext`` takes it; the same as that of the tuning.
-    rates : MachineRates, optional
-        The machine's rates, which say which tasks are heavy. Defaults to those of this machine.
-    num_threads : int
-        The threads that may extract features.
-    seed : int
-        Seed of the sampling. Each task has a generator of its own, so that a task's pick does not
-        depend on the others.
-    pace : Pace | None
-        Says how many schedules of each task there is time for. None for as many as are of use.
-    workers : PickWorkers | None
-        The processes that sample and ask, with the same `prior`. None for this process. The picks
-        are the same.
+    - ``tasks``: the tasks of a model. Those that are scheduled already are left out.
+    - ``work_dir``: the directory of the file of picks. Picks in it are used again, and new ones are
+      added. None keeps none.
+    - ``prior``: the cost model to ask, as ``DropletStrategy`` takes it. Where there is none for a
+      target, the first valid schedule is picked.
+    - ``known``: schedules of other models' tasks, refitted ones of which the model is asked about
+      too: "auto" for those that the package ships, the path of a file, or None.
+    - ``most``, ``least``: the schedules to sample of the heaviest tasks, and of the others; see
+      ``sample_sizes``. At least 1.
+    - ``space``: the design space, as ``TuneContext`` takes it; the same as that of the tuning.
+    - ``rates``: the machine's rates, which say which tasks are heavy. Defaults to those of this
+      machine.
+    - ``num_threads``: the threads that may extract features.
+    - ``seed``: seed of the sampling. Each task has a generator of its own, so that a task's pick
+      does not depend on the others.
+    - ``pace``: says how many schedules of each task there is time for. None for as many as are of
+      use.
+    - ``workers``: the processes that sample and ask, with the same `prior`. None for this process.
+      The picks are the same.
 
-    Returns
-    -------
-    picks : FirstPicks
-        Names the tasks without any valid schedule, and why. They are left as they are.
-
-    Raises
-    ------
-    ValueError
-        If `most` or `least` is less than 1.
+    Returns names the tasks without any valid schedule, and why. They are left as they are. Raises
+    ``ValueError`` if `most` or `least` is less than 1.
     """
     for name, value in (("most", most), ("least", least)):
         if value < 1:

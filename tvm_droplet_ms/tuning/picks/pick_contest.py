@@ -34,7 +34,7 @@ AT_ONCE = 4
 """The kernels whose schedules are built before the first is timed: builds disturb what is timed."""
 
 START_BUILDS, TASK_BUILDS = 30, 15
-"""What starting processes takes, and what a kernel takes, before one was measured: in times of
+"""The time of starting processes, and that of a kernel, before one was measured: in times of
 compiling a kernel, seen on two CPUs."""
 
 GAIN_SHARE = 0.98
@@ -52,24 +52,12 @@ class SamplesFinalists(Protocol):
 class PickContest:
     """Measures a few schedules of each kernel that weighs, and the unscheduled kernel.
 
-    Parameters
-    ----------
-    target : Target
-        The target.
-    rates : MachineRates
-        The machine's rates.
-    sampler : SamplesFinalists
-        Chooses the schedules.
-    builder, runner : Builds, Runs
-        Build and time them.
-    file : PickFile | None
-        Where the fastest are kept. None for nowhere.
-    seed : int
-        Seed of the sampling.
-    known : str | os.PathLike[str] | None
-        Schedules of other models' tasks; see ``find_schedules``.
-    clock : Callable[[], float]
-        Counts seconds.
+    - ``rates``: the machine's rates.
+    - ``sampler``: chooses the schedules.
+    - ``builder``, ``runner``: build and time them.
+    - ``file``: where the fastest are kept. None for nowhere.
+    - ``seed``: seed of the sampling.
+    - ``known``: schedules of other models' tasks; see ``find_schedules``.
     """
 
     target: Target
@@ -92,24 +80,15 @@ class PickContest:
     ) -> int:
         """Measure while there is time; the kernels with the most to gain first.
 
-        Parameters
-        ----------
-        tasks : Sequence[ExtractedTask]
-            Those that may have another schedule.
-        picks : FirstPicks
-            Their picks, which are replaced by the fastest.
-        secs : Mapping[str, float]
-            The seconds of each task in a run of the model as it is, by its name.
-        stop : StopRequest
-            When to end. A batch that is expected to take longer is made smaller, or not begun.
-        build_secs : float
-            The seconds that a kernel of the model took to compile, all processes together: how
-            fast the machine is now.
+        - ``tasks``: those that may have another schedule.
+        - ``picks``: their picks, which are replaced by the fastest.
+        - ``secs``: the seconds of each task in a run of the model as it is, by its name.
+        - ``stop``: when to end. A batch that is expected to take longer is made smaller, or not
+          begun.
+        - ``build_secs``: the seconds that a kernel of the model took to compile, all processes
+          together: how fast the machine is now.
 
-        Returns
-        -------
-        count : int
-            The tasks that have been measured.
+        Returns the tasks that have been measured.
         """
         waiting = self._waiting(tasks, picks, secs)
         start, each, count = START_BUILDS * build_secs, TASK_BUILDS * build_secs, 0

@@ -22,19 +22,13 @@ Point = tuple[int, tuple[int, ...]]
 class StoredPick:
     """One line of the file.
 
-    Parameters
-    ----------
-    key : str
-        Identifies the task: its workload, its target and whatever else made the pick.
-    trace : str
-        The trace of the best predicted schedule, or of the fastest measured one, as JSON.
-    points : tuple[Point, ...]
-        The best predicted points of the task's design spaces, the best first.
-    predicted : tuple[float, ...]
-        The predicted throughput of each, relative to the best of the task; empty where no model
-        was asked.
-    secs : float | None
-        The measured seconds of the trace, the fastest of several; None where none was measured.
+    - ``key``: identifies the task: its workload, its target and whatever else made the pick.
+    - ``trace``: the trace of the best predicted schedule, or of the fastest measured one, as JSON.
+    - ``points``: the best predicted points of the task's design spaces, the best first.
+    - ``predicted``: the predicted throughput of each, relative to the best of the task; empty where
+      no model was asked.
+    - ``secs``: the measured seconds of the trace, the fastest of several; None where none was
+      measured.
     """
 
     key: str
@@ -47,10 +41,7 @@ class StoredPick:
 class PickFile:
     """The file of first picks in a work directory.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory; created when the first pick is written.
+    ``work_dir``: the directory; created when the first pick is written.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str]) -> None:

@@ -47,12 +47,7 @@ class Runs(Protocol):
 class Finalists:
     """The schedules of a workload to measure.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-    traces : tuple[Trace, ...]
-        Their traces; the first is the one that it has. The unscheduled kernel comes on top.
+    ``traces``: their traces; the first is the one that it has. The unscheduled kernel comes on top.
     """
 
     mod: IRModule
@@ -63,12 +58,7 @@ class Finalists:
 class Fastest:
     """The fastest measured schedule of a workload.
 
-    Parameters
-    ----------
-    trace : Trace
-        Its trace; empty for the unscheduled kernel.
-    secs : float
-        Its mean time in seconds.
+    ``trace``: its trace; empty for the unscheduled kernel. ``secs``: its mean time in seconds.
     """
 
     trace: Trace
@@ -89,19 +79,9 @@ def measure_finalists(
 ) -> list[Fastest | None]:
     """Build and time schedules.
 
-    Parameters
-    ----------
-    tasks : Sequence[Finalists]
-        Those of some workloads: all are built before the first is timed.
-    target : Target
-        The target.
-    builder, runner : Builds, Runs
-        A runner that gives up on what takes many times the best of its workload saves the most.
-
-    Returns
-    -------
-    fastest : list[Fastest | None]
-        The fastest of each workload; None where none could be measured.
+    ``tasks``: those of some workloads: all are built before the first is timed. ``builder``,
+    ``runner``: a runner that gives up on what takes many times the best of its workload saves the
+    most. Returns the fastest of each workload; None where none could be measured.
     """
     entries = [entry for place, task in enumerate(tasks) for entry in _entries(place, task)]
     built = builder.build([BuilderInput(entry.mod, target) for entry in entries])
@@ -156,17 +136,9 @@ def _reason(message: object) -> str:
 def weighing(gains: Sequence[float], share: float) -> list[int]:
     """The tasks that are worth measuring.
 
-    Parameters
-    ----------
-    gains : Sequence[float]
-        The seconds that each task could gain in a run of the model.
-    share : float
-        The share of all gains that is enough.
-
-    Returns
-    -------
-    places : list[int]
-        The tasks with the largest gains that hold that share together, the largest first.
+    ``gains``: the seconds that each task could gain in a run of the model. ``share``: the share of
+    all gains that is enough. Returns the tasks with the largest gains that hold that share
+    together, the largest first.
     """
     total, held = sum(gains), 0.0
     chosen: list[int] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many schedules to sample of each kernel, by the clock. Imports no TVM.
+"""The number of schedules to sample of each kernel, by the clock. Imports no TVM.
 
 To sample a schedule and to ask the cost model about it takes 14 ms of a core, and to compile a
 kernel as long as ten of them: 64 samples of each of 100 kernels take a minute and a half, and only
@@ -35,16 +35,9 @@ FEWEST = 8
 class PickPace:
     """Says how much time each kernel may have.
 
-    Parameters
-    ----------
-    kernels : int
-        The kernels to pick schedules for, and to compile.
-    workers : int
-        The processes that pick and compile.
-    left : Callable[[], float]
-        The seconds of the whole run that are left.
-    clock : Callable[[], float]
-        Counts seconds.
+    - ``kernels``: the kernels to pick schedules for, and to compile.
+    - ``workers``: the processes that pick and compile.
+    - ``left``: the seconds of the whole run that are left.
     """
 
     def __init__(
@@ -68,18 +61,9 @@ class PickPace:
     def count(self, wish: int, *, is_heavy: bool = False) -> int:
         """The samples of the next kernel.
 
-        Parameters
-        ----------
-        wish : int
-            The most that are of use.
-        is_heavy : bool
-            Whether it is one of those that hold most of the model's time, which come first.
-
-        Returns
-        -------
-        count : int
-            1 where there is time for one schedule beside the plain one; 0 where the time is hardly
-            enough to compile the kernels as they are.
+        ``wish``: the most that are of use. ``is_heavy``: whether it is one of those that hold most
+        of the model's time, which come first. Returns 1 where there is time for one schedule beside
+        the plain one; 0 where the time is hardly enough to compile the kernels as they are.
         """
         waiting, self._waiting = self._waiting, max(1, self._waiting - 1)
         secs_per_sample = self._secs / self._samples

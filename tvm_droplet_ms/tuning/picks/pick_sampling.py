@@ -50,22 +50,11 @@ class NoSchedule(RuntimeError):
 class PickRequest:
     """A task to sample.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-    target : Target
-        The target.
-    count : int
-        The schedules to sample, and the most known ones to ask about. At least 1.
-    space : SpaceGenerator | str
-        The design space, as ``TuneContext`` takes it.
-    num_threads : int
-        The threads that may extract features.
-    seed : int
-        Seed of the sampling.
-    known : str | os.PathLike[str] | None
-        Schedules of other models' tasks; see ``find_schedules``.
+    - ``count``: the schedules to sample, and the most known ones to ask about. At least 1.
+    - ``space``: the design space, as ``TuneContext`` takes it.
+    - ``num_threads``: the threads that may extract features.
+    - ``seed``: seed of the sampling.
+    - ``known``: schedules of other models' tasks; see ``find_schedules``.
     """
 
     mod: IRModule
@@ -80,22 +69,9 @@ class PickRequest:
 def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     """Pick the best predicted of some sampled schedules, and of the nearest known ones.
 
-    Parameters
-    ----------
-    request : PickRequest
-        The task.
-    model : CostModel | None
-        The cost model to ask. None for the nearest known schedule, or else a random one.
-
-    Returns
-    -------
-    pick : FirstPick
-        The pick: the plain schedule where no sample is valid.
-
-    Raises
-    ------
-    NoSchedule
-        If no sample is valid, and ``plain_schedule`` has none.
+    ``model``: the cost model to ask. None for the nearest known schedule, or else a random one.
+    Returns the pick: the plain schedule where no sample is valid. Raises ``NoSchedule`` if no
+    sample is valid, and ``plain_schedule`` has none.
     """
     try:
         ranked = _rank(request, model)
@@ -118,19 +94,8 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
 def sample_finalists(request: PickRequest, model: CostModel | None, count: int) -> list[Trace]:
     """The schedules of a task that are worth measuring before any search.
 
-    Parameters
-    ----------
-    request : PickRequest
-        The task.
-    model : CostModel | None
-        The cost model to ask; see ``sample_pick``.
-    count : int
-        The most sampled ones.
-
-    Returns
-    -------
-    traces : list[Trace]
-        The best predicted ones that are no near-twins, the best first; then the plain schedule.
+    ``model``: the cost model to ask; see ``sample_pick``. ``count``: the most sampled ones. Returns
+    the best predicted ones that are no near-twins, the best first; then the plain schedule.
     """
     traces: list[Trace] = []
     try:

@@ -20,13 +20,7 @@ TIMEOUT_SECS = 120.0
 
 
 class Models:
-    """The cost model of each target.
-
-    Parameters
-    ----------
-    prior : str | os.PathLike[str] | CostModel | None
-        As ``DropletStrategy`` takes it.
-    """
+    """The cost model of each target. ``prior``: as ``DropletStrategy`` takes it."""
 
     def __init__(self, prior: PriorLike) -> None:
         self.prior = prior
@@ -48,13 +42,7 @@ class Sampler(Protocol):
 
 
 class LocalSampler:
-    """Makes each pick at once, in this process.
-
-    Parameters
-    ----------
-    models : Models
-        The cost models.
-    """
+    """Makes each pick at once, in this process. ``models``: the cost models."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -74,12 +62,8 @@ class LocalSampler:
 class PickWorkers:
     """Makes picks in worker processes.
 
-    Parameters
-    ----------
-    pool : WorkerPool
-        The processes; see ``start_workers``.
-    prior : str | os.PathLike[str] | None
-        As ``DropletStrategy`` takes it, but no object.
+    ``pool``: the processes; see ``start_workers``. ``prior``: as ``DropletStrategy`` takes it, but
+    no object.
     """
 
     def __init__(self, pool: WorkerPool, prior: PriorLike = "auto") -> None:

@@ -27,20 +27,12 @@ NAMED = 3
 class FirstPick:
     """The schedule that a task has before it is measured.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-    trace : Trace
-        The trace of the best predicted schedule, or of the fastest measured one, its postprocessors
-        included; an empty one where the unscheduled kernel was the fastest.
-    points : tuple[SpacePoint, ...]
-        The best predicted points of the design spaces, the best first.
-    predicted : tuple[float, ...]
-        The predicted throughput of each point; empty where no model was asked.
-    secs : float | None
-        The measured seconds of the trace, the fastest of several and of the unscheduled kernel;
-        None where none was measured.
+    - ``trace``: the trace of the best predicted schedule, or of the fastest measured one, its
+      postprocessors included; an empty one where the unscheduled kernel was the fastest.
+    - ``points``: the best predicted points of the design spaces, the best first.
+    - ``predicted``: the predicted throughput of each point; empty where no model was asked.
+    - ``secs``: the measured seconds of the trace, the fastest of several and of the unscheduled
+      kernel; None where none was measured.
     """
 
     mod: IRModule
@@ -57,13 +49,7 @@ class FirstPick:
 
 @dataclass
 class FirstPicks:
-    """The picks of a model's tasks.
-
-    Attributes
-    ----------
-    unscheduled : dict[str, str]
-        Why a task has no pick, by the task's name.
-    """
+    """The picks of a model's tasks. ``unscheduled``: why a task has no pick, by the task's name."""
 
     unscheduled: dict[str, str] = field(default_factory=dict)
     _picks: dict[str, FirstPick] = field(default_factory=dict)
@@ -112,19 +98,8 @@ def task_key(mod: IRModule, target: Target) -> str:
 def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstPick | None:
     """Read a pick of the file.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-    stored : StoredPick | None
-        Its line; None where the file has none.
-    has_model : bool
-        Whether a model can be asked: what was drawn without one is then made anew.
-
-    Returns
-    -------
-    pick : FirstPick | None
-        None where it must be made anew.
+    ``stored``: its line; None where the file has none. ``has_model``: whether a model can be asked:
+    what was drawn without one is then made anew. None where it must be made anew.
     """
     if stored is None or (has_model and len(stored.points) > 1 and not stored.predicted):
         return None

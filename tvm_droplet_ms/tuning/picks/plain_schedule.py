@@ -21,16 +21,7 @@ def plain_schedule(mod: IRModule) -> Schedule | None:
 
     The outer spatial loops of each block are fused and parallel, the innermost spatial one is
     vectorised, and reductions run between them, so that a vector of results is kept while they run.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The workload.
-
-    Returns
-    -------
-    schedule : Schedule | None
-        None where nothing can be vectorised.
+    None where nothing can be vectorised.
     """
     schedule = Schedule(mod, debug_mask="none", error_render_level="none")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many schedules of each task to sample before any trial. Imports no TVM."""
+"""The number of schedules of each task to sample before any trial. Imports no TVM."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,10 @@ HEAVY_SHARE = 0.9
 def sample_sizes(stakes: Sequence[float], most: int, least: int) -> list[int]:
     """Share out sampled schedules: sampling and asking cost the same for a light task.
 
-    Parameters
-    ----------
-    stakes : Sequence[float]
-        The seconds at stake of each task: its weight times its roofline.
-    most, least : int
-        Schedules of a task among the heaviest ones, and of any other.
-
-    Returns
-    -------
-    sizes : list[int]
-        `most` for the heaviest tasks that hold ``HEAVY_SHARE`` of all stakes together, and `least`
-        for the others; in the order of the stakes.
+    ``stakes``: the seconds at stake of each task: its weight times its roofline. ``most``,
+    ``least``: schedules of a task among the heaviest ones, and of any other. Returns `most` for the
+    heaviest tasks that hold ``HEAVY_SHARE`` of all stakes together, and `least` for the others; in
+    the order of the stakes.
     """
     sizes = [least] * len(stakes)
     held, total = 0.0, sum(stakes)

@@ -30,18 +30,8 @@ Ranked = dict[int, list[TuningRecord]]
 def near_best(database: Database, target: Target) -> Ranked:
     """The best measured schedules of each workload.
 
-    Parameters
-    ----------
-    database : Database
-        Measured records, of any target and validity.
-    target : Target
-        The target.
-
-    Returns
-    -------
-    ranked : dict[int, list[TuningRecord]]
-        By the structural hash of the workload: at most ``MOST`` records within ``NEAR`` of the
-        best, the best first.
+    ``database``: measured records, of any target and validity. By the structural hash of the
+    workload: at most ``MOST`` records within ``NEAR`` of the best, the best first.
     """
     timed: dict[int, list[tuple[float, int, TuningRecord]]] = {}
     for record in database.get_all_tuning_records():
@@ -61,19 +51,9 @@ def near_best(database: Database, target: Target) -> Ranked:
 def with_ranks(schedules: Database, ranked: Ranked, ranks: Mapping[int, int]) -> MemoryDatabase:
     """The schedules of a model, with other ones for some of its kernels.
 
-    Parameters
-    ----------
-    schedules : Database
-        One record for each workload.
-    ranked : dict[int, list[TuningRecord]]
-        The choices; see ``near_best``.
-    ranks : Mapping[int, int]
-        The rank to take for a workload, by its hash; the last one where there are fewer.
-
-    Returns
-    -------
-    database : MemoryDatabase
-        One record for each workload.
+    ``schedules``: one record for each workload. ``ranked``: the choices; see ``near_best``.
+    ``ranks``: the rank to take for a workload, by its hash; the last one where there are fewer.
+    Returns one record for each workload.
     """
     chosen = []
     for record in schedules.get_all_tuning_records():
@@ -88,16 +68,9 @@ def with_ranks(schedules: Database, ranked: Ranked, ranks: Mapping[int, int]) ->
 def fastest_variant(secs: Sequence[Mapping[int, Sequence[float]]]) -> dict[int, int]:
     """The variant in which each kernel is fastest.
 
-    Parameters
-    ----------
-    secs : Sequence[Mapping[int, Sequence[float]]]
-        For each variant of the model: the seconds of each kernel in each run, by its hash.
-
-    Returns
-    -------
-    ranks : dict[int, int]
-        The variant with the least median, for each kernel that all variants have; the first of
-        equals.
+    ``secs``: for each variant of the model: the seconds of each kernel in each run, by its hash.
+    Returns the variant with the least median, for each kernel that all variants have; the first of
+    equals.
     """
     kernels = set(secs[0]).intersection(*secs[1:])
     return {

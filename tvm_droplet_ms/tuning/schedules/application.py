@@ -30,18 +30,9 @@ def is_made_up(record: TuningRecord) -> bool:
 def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRecord, float]]:
     """The best valid record of each workload.
 
-    Parameters
-    ----------
-    measured : Database
-        Measured records, of any target and validity.
-    target : Target
-        The target of the records to choose from.
-
-    Returns
-    -------
-    best : dict[int, tuple[TuningRecord, float]]
-        The record of the least mean time and that time in seconds, by the structural hash of the
-        workload.
+    ``measured``: measured records, of any target and validity. ``target``: the target of the
+    records to choose from. Returns the record of the least mean time and that time in seconds, by
+    the structural hash of the workload.
     """
     best: dict[int, tuple[TuningRecord, float]] = {}
     for workload, record in _of_target(measured, target):
@@ -111,20 +102,10 @@ def by_workload(database: Database) -> dict[int, TuningRecord]:
 def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
     """The records for ``MetaScheduleApplyDatabase``: the fastest that was measured, or a pick.
 
-    Parameters
-    ----------
-    measured : Database
-        Measured records, of any target and validity.
-    picks : FirstPicks
-        The picks.
-    target : Target
-        The target to apply for: TVM queries a database without regard to the target.
-
-    Returns
-    -------
-    database : MemoryDatabase
-        For each workload its best valid record of the target, or its pick, where there is no record
-        or the pick was measured as faster. The time of a pick that was not measured is made up.
+    ``measured``: measured records, of any target and validity. ``target``: the target to apply for:
+    TVM queries a database without regard to the target. Returns for each workload its best valid
+    record of the target, or its pick, where there is no record or the pick was measured as faster.
+    The time of a pick that was not measured is made up.
     """
     best = best_records(measured, target)
     chosen: list[TuningRecord] = []

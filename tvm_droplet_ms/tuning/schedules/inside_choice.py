@@ -22,13 +22,8 @@ CHOICE = "inside_choice.json"
 def keep_choice(directory: Path, chosen: Mapping[int, TuningRecord]) -> None:
     """Write the choice. The file appears when it is complete.
 
-    Parameters
-    ----------
-    directory : Path
-        The work directory.
-    chosen : Mapping[int, TuningRecord]
-        The schedules by the structural hash of their workload. What was chosen before for others
-        stays.
+    ``chosen``: the schedules by the structural hash of their workload. What was chosen before for
+    others stays.
     """
     digests = _read(directory) | {str(key): _digest(record) for key, record in chosen.items()}
     part = directory / f".{CHOICE}.part"
@@ -39,19 +34,8 @@ def keep_choice(directory: Path, chosen: Mapping[int, TuningRecord]) -> None:
 def kept_choice(directory: Path, database: Database, target: Target) -> dict[int, TuningRecord]:
     """The schedules that were chosen, where they are still among the best.
 
-    Parameters
-    ----------
-    directory : Path
-        The work directory.
-    database : Database
-        Its records.
-    target : Target
-        The target.
-
-    Returns
-    -------
-    chosen : dict[int, TuningRecord]
-        By the structural hash of the workload. Empty where nothing was chosen.
+    ``database``: its records. By the structural hash of the workload. Empty where nothing was
+    chosen.
     """
     digests = _read(directory)
     if not digests:

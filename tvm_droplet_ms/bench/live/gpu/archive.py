@@ -61,14 +61,8 @@ def _download(python: str, folder: Path) -> list[Path]:
 def pack(site: Path, out: Path, first: int) -> None:
     """Pack a folder of packages into the folders ``out/1`` and ``out/2``.
 
-    Parameters
-    ----------
-    site : Path
-        The packages; the compiler library is taken out of it.
-    out : Path
-        Is made anew.
-    first : int
-        Bytes that the first folder may have at most.
+    ``site``: the packages; the compiler library is taken out of it. ``out``: is made anew.
+    ``first``: bytes that the first folder may have at most.
     """
     shutil.rmtree(out, ignore_errors=True)
     (out / "1").mkdir(parents=True)

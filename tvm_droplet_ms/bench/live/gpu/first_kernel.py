@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether kernels run at all: one matrix product by NVRTC and by nvcc, against NumPy."""
+"""A trial of whether kernels run: one matrix product by NVRTC and by nvcc, against NumPy."""
 
 import os
 import time
@@ -20,20 +20,9 @@ NAME = "small_dense"
 def check(rows: Rows, target: Any, *, compares: bool) -> tuple[str, bool] | None:
     """Run the product by each compiler, in this process and through builder and runner.
 
-    Parameters
-    ----------
-    rows : Rows
-        Gets a row for each compiler and each way.
-    target : Target
-        The GPU.
-    compares : bool
-        Whether the output is compared. False for a stand-in whose kernels do nothing.
-
-    Returns
-    -------
-    compiler, roomy : str, bool
-        The first compiler that works both ways, and whether its builds need all memory; None if
-        none does.
+    ``rows``: gets a row for each compiler and each way. ``compares``: whether the output is
+    compared. False for a stand-in whose kernels do nothing. Returns the first compiler that works
+    both ways, and whether its builds need all memory; None if none does.
     """
     for compiler in COMPILERS:
         os.environ[MODE] = compiler
@@ -76,10 +65,7 @@ def _scheduled() -> Any:
 def run_built(name: str, module: Any, *, compares: bool) -> dict[str, Any]:
     """Run a built workload on the card and compare it with NumPy.
 
-    Raises
-    ------
-    ValueError
-        If an element is off.
+    Raises ``ValueError`` if an element is off.
     """
     import tvm
 
@@ -92,7 +78,7 @@ def run_built(name: str, module: Any, *, compares: bool) -> dict[str, Any]:
     device.sync()
     if not compares:
         return {"error_relative": None}
-    error = error_of(name, output.numpy(), reference)
+    error = error_of(output.numpy(), reference)
     if not error <= WORKLOADS[name].tolerance:
         raise ValueError(
             f"the output of {name} is off by {error:g} of its largest element, expected at most "

@@ -10,16 +10,8 @@ def measuring(target: Any, workers: int | None, *, roomy: bool) -> dict[str, Any
     """``fast_measure``, as it comes or with builds that may take all of the machine's memory.
 
     A build worker's address space is limited. CUDA's driver reserves more than it uses, so where a
-    build comes to load it, that may fail.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    workers : int | None
-        Build processes; None for one for each CPU.
-    roomy : bool
-        Whether builds may take all memory.
+    build comes to load it, that may fail. ``workers``: build processes; None for one for each CPU.
+    ``roomy``: whether builds may take all memory.
     """
     from ....measure import WarmBuilder, fast_measure
     from ....measure.build import export_shared_library

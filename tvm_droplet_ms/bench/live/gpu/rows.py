@@ -56,12 +56,12 @@ def summary(folder: Path) -> str:
     return f"{' '.join(last)}: {', '.join(words)}"
 
 
-def last_words(error: BaseException | str, length: int = 400) -> str:
+def last_words(error: BaseException | str) -> str:
     """The lines of an error that name it, or else its last ones, for a row."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if re.search(r"[Ee]rror\b|Check failed", line)]
-    return " | ".join((named or lines)[-3:])[-length:] if lines else "no message"
+    return " | ".join((named or lines)[-3:])[-400:] if lines else "no message"
 
 
 def _output(command: list[str]) -> list[str]:

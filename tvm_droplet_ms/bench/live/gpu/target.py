@@ -7,10 +7,7 @@ from typing import Any
 def gpu_target(name: str) -> Any:
     """The target of a name; "device" asks the card for its limits.
 
-    Raises
-    ------
-    RuntimeError
-        If "device" is asked for and no CUDA device answers.
+    Raises ``RuntimeError`` if "device" is asked for and no CUDA device answers.
     """
     import tvm
     from tvm.target import Target

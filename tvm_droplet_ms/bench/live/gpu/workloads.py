@@ -72,6 +72,6 @@ def expected(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
     return result
 
 
-def error_of(name: str, result: np.ndarray, reference: np.ndarray) -> float:
+def error_of(result: np.ndarray, reference: np.ndarray) -> float:
     """The largest error of an output, relative to the largest element of the reference."""
     return float(np.abs(result.astype(np.float32) - reference).max() / np.abs(reference).max())

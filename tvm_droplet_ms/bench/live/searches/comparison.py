@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,12 @@ RATIOS = Mapping[str, Sequence[float]]
 class Trial:
     """One measured candidate.
 
-    Parameters
-    ----------
-    secs : float | None
-        The recorded time in seconds, the mean of the repeats, by which TVM's database ranks; None
-        for a failure.
-    elapsed : float
-        The seconds from the start of tuning until the result of the trial's batch arrived.
-    error : str | None
-        The error of a failure.
-    trace : Any
-        The JSON of the trace, if the trial was faster than all before it; None otherwise.
+    - ``secs``: the recorded time in seconds, the mean of the repeats, by which TVM's database
+      ranks; None for a failure.
+    - ``elapsed``: the seconds from the start of tuning until the result of the trial's batch
+      arrived.
+    - ``error``: the error of a failure.
+    - ``trace``: the JSON of the trace, if the trial was faster than all before it; None otherwise.
     """
 
     secs: float | None
@@ -47,10 +42,6 @@ class Trial:
         """The recorded time in seconds; infinity for a failure."""
         return math.inf if self.secs is None else self.secs
 
-    def as_json(self) -> dict[str, Any]:
-        """Its fields, for ``Trial(**fields)``."""
-        return asdict(self)
-
 
 def best_trial(trials: Sequence[Trial], checkpoint: int) -> Trial | None:
     """The fastest of the first trials by its record; None if all of them failed."""
@@ -62,16 +53,10 @@ def best_trial(trials: Sequence[Trial], checkpoint: int) -> Trial | None:
 class Run:
     """A finished run of one method on one layer with one seed.
 
-    Parameters
-    ----------
-    trials : Sequence[Trial]
-        In the order of measurement.
-    wall_secs : float
-        The seconds of tuning.
-    proposing_secs : float
-        The seconds that were spent neither building, nor running, nor updating the cost model.
-    environment : str
-        The machine and the versions.
+    - ``trials``: in the order of measurement.
+    - ``proposing_secs``: the seconds that were spent neither building, nor running, nor updating
+      the cost model.
+    - ``environment``: the machine and the versions.
     """
 
     trials: Sequence[Trial]
@@ -108,12 +93,8 @@ _NOT_PROPOSING = (
 class LayerResults:
     """The runs of one layer and their winners.
 
-    Parameters
-    ----------
-    runs : dict
-        Runs by method and seed.
-    latencies : dict
-        The re-measured latency of the winner in seconds by method, seed and checkpoint.
+    ``runs``: runs by method and seed. ``latencies``: the re-measured latency of the winner in
+    seconds by method, seed and checkpoint.
     """
 
     runs: dict[tuple[str, int], Run] = field(default_factory=dict)

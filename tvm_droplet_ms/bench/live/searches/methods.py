@@ -14,15 +14,11 @@ from typing import Any
 class Method:
     """A search method.
 
-    Parameters
-    ----------
-    strategy : Callable[..., Any]
-        Makes the ``strategy`` of ``tune_tir``, of the files that the method takes, by name.
-    cost_model : Callable[..., Any]
-        Makes the ``cost_model`` of ``tune_tir``, of the target and the same files.
-    takes : tuple[str, ...]
-        What the method begins with: "prior", the cost model that comes with the package, and
-        "draft". A file may stand for each.
+    - ``strategy``: makes the ``strategy`` of ``tune_tir``, of the files that the method takes, by
+      name.
+    - ``cost_model``: makes the ``cost_model`` of ``tune_tir``, of the target and the same files.
+    - ``takes``: what the method begins with: "prior", the cost model that comes with the package,
+      and "draft". A file may stand for each.
     """
 
     strategy: Callable[..., Any]

@@ -19,19 +19,8 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
     A grouped convolution in NHWC with HWIO weights becomes `packed_convolution`, if its weights are
     constant and a group has enough outputs, or else `grouped_convolution`. Everything else is
     legalised by TVM: one group, other layouts, and groups of one input channel (depthwise), which
-    TVM's form suits.
-
-    Parameters
-    ----------
-    builder : relax.BlockBuilder
-        The builder that emits the kernel.
-    call : relax.Call
-        A call of ``relax.nn.conv2d``.
-
-    Returns
-    -------
-    ret : relax.Call
-        A ``call_tir``, or the call itself where TVM cannot legalise it.
+    TVM's form suits. ``builder``: the builder that emits the kernel. ``call``: a call of
+    ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself where TVM cannot legalise it.
     """
     if not is_grouped(call):
         return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
@@ -70,21 +59,12 @@ def call_packed(
 ) -> relax.Call:
     """Call the kernel of a grouped convolution with packed weights.
 
-    Parameters
-    ----------
-    builder : relax.BlockBuilder
-        The builder that emits the kernel.
-    call : relax.Call
-        A call of ``relax.nn.conv2d``, ``is_packable``.
-    data : relax.Expr
-        What to convolve.
-    shuffle : int
-        The groups of the channel shuffle between `data` and the convolution; 1 for none.
+    - ``builder``: the builder that emits the kernel.
+    - ``call``: a call of ``relax.nn.conv2d``, ``is_packable``.
+    - ``data``: what to convolve.
+    - ``shuffle``: the groups of the channel shuffle between `data` and the convolution; 1 for none.
 
-    Returns
-    -------
-    ret : relax.Call
-        A ``call_tir``.
+    Returns a ``call_tir``.
     """
     groups = int(call.attrs.groups)
     weights = array_of(call.args[1])
@@ -115,23 +95,13 @@ def grouped_convolution(
     (``topi/nn/conv2d.py``, ``conv``), so a tile of output channels may read from several groups.
     With an axis for the groups, a tile lies in one group and its loop can be vectorised.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        Of shape (batch, height, width, in_channels).
-    weights : te.Tensor
-        Of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
-    groups : int
-        Divides the input and the output channels.
-    strides, dilation : Sequence[int]
-        For the height and the width.
-    padding : Sequence[int]
-        Zeros at the top, left, bottom and right.
+    - ``data``: of shape (batch, height, width, in_channels).
+    - ``weights``: of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
+    - ``groups``: divides the input and the output channels.
+    - ``strides``, ``dilation``: for the height and the width.
+    - ``padding``: zeros at the top, left, bottom and right.
 
-    Returns
-    -------
-    output : te.Tensor
-        Of shape (batch, out_height, out_width, out_channels).
+    Returns values of shape (batch, out_height, out_width, out_channels).
     """
     batch, height, width, _ = topi.utils.get_const_tuple(data.shape)
     kernel_height, kernel_width, inputs, out_channels = topi.utils.get_const_tuple(weights.shape)

@@ -23,31 +23,17 @@ LEAST_OUTPUTS = 8
 
 
 def lanes_for(outputs: int) -> int:
-    """The floats of a vector for so many outputs of a group.
-
-    Parameters
-    ----------
-    outputs : int
-        Positive.
-    """
+    """The floats of a vector for so many outputs of a group. ``outputs``: positive."""
     return VECTOR // 2 if outputs < VECTOR else VECTOR
 
 
 def pack_weights(weights: "np.ndarray[Any, Any]", groups: int) -> "np.ndarray[Any, Any]":
     """Pack the weights of a grouped convolution.
 
-    Parameters
-    ----------
-    weights : np.ndarray
-        Of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
-    groups : int
-        Divides the output channels.
-
-    Returns
-    -------
-    packed : np.ndarray
-        Of shape (groups, kernel_height, kernel_width, in_channels / groups, vectors, lanes). What
-        the last vector of a group has more than the group is zero.
+    ``weights``: of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
+    ``groups``: divides the output channels. Returns values of shape (groups, kernel_height,
+    kernel_width, in_channels / groups, vectors, lanes). What the last vector of a group has more
+    than the group is zero.
     """
     outputs = weights.shape[3] // groups
     lanes = lanes_for(outputs)
@@ -69,27 +55,15 @@ def packed_convolution(
 ) -> te.Tensor:
     """Convolve group by group, a vector of a group's outputs at a time.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        Of shape (batch, height, width, in_channels).
-    weights : te.Tensor
-        The result of ``pack_weights``.
-    outputs : int
-        The outputs of a group.
-    strides, dilation : Sequence[int]
-        For the height and the width.
-    padding : Sequence[int]
-        Zeros at the top, left, bottom and right.
-    shuffle : int
-        The groups of a channel shuffle in front of the convolution, which is then part of the
-        index: the shuffle splits the channels into (shuffle, in_channels / shuffle) and swaps the
-        two. 1 for none. Divides in_channels.
+    - ``data``: of shape (batch, height, width, in_channels).
+    - ``weights``: the result of ``pack_weights``.
+    - ``strides``, ``dilation``: for the height and the width.
+    - ``padding``: zeros at the top, left, bottom and right.
+    - ``shuffle``: the groups of a channel shuffle in front of the convolution, which is then part
+      of the index: the shuffle splits the channels into (shuffle, in_channels / shuffle) and swaps
+      the two. 1 for none. Divides in_channels.
 
-    Returns
-    -------
-    output : te.Tensor
-        Of shape (batch, out_height, out_width, groups * outputs).
+    Returns values of shape (batch, out_height, out_width, groups * outputs).
     """
     batch, height, width, channels = topi.utils.get_const_tuple(data.shape)
     shape = topi.utils.get_const_tuple(weights.shape)

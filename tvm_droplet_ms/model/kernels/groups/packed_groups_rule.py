@@ -5,11 +5,11 @@ MetaSchedule tiles the axes of a reduction alike, and would split the lanes of a
 point then has most often no register tile.
 """
 
-import tvm_ffi
-
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IterVar
+
+from ..pool_rules import register_rule
 
 PACKED_RULE = "tvm_droplet_ms.packed_groups"
 """The rule that the reduction asks for."""
@@ -20,9 +20,7 @@ _MOST_LANES = 144
 
 def register_packed_rule() -> None:
     """Register the schedule rule. It may be called again, and leaves a registered rule as it is."""
-    full_name = f"s_tir.meta_schedule.cpu.{PACKED_RULE}"
-    if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
-        tvm_ffi.register_global_func(full_name, _schedule)
+    register_rule(PACKED_RULE, _schedule)
 
 
 def _schedule(schedule: Schedule, grouped: SBlockRV) -> list[Schedule]:

@@ -16,13 +16,8 @@ def read_shuffled() -> tvm.transform.Pass:
     """Make a pass that makes a channel shuffle and the grouped convolution behind it one kernel.
 
     The kernel's inputs are scalars, so that their order costs nothing: the shuffle becomes part of
-    their index.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        For prepared graphs, in front of ``LegalizeOps``. It leaves the shuffle as dead code where
-        nothing else uses it.
+    their index. For prepared graphs, in front of ``LegalizeOps``. It leaves the shuffle as dead
+    code where nothing else uses it.
     """
 
     def read(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:

@@ -29,15 +29,8 @@ def implementation(task: ExtractedTask) -> Implementation | None:
 def implementation_of(mod: IRModule) -> Implementation | None:
     """The convolution that a workload computes.
 
-    Parameters
-    ----------
-    mod : IRModule
-        The workload, not scheduled: one function ``main`` of constant shapes.
-
-    Returns
-    -------
-    implementation : Implementation | None
-        None where it has no 3x3 convolution in NHWC of stride 1, dilation 1 and one group.
+    ``mod``: the workload, not scheduled: one function ``main`` of constant shapes. None where it
+    has no 3x3 convolution in NHWC of stride 1, dilation 1 and one group.
     """
     blocks: list[Any] = []
     structural_walk(mod["main"].body, (SBlock, blocks.append))

@@ -27,9 +27,7 @@ class ConvolutionShape(NamedTuple):
     """Zeros at the top, left, bottom and right of the input."""
 
 
-def WinogradConvolutions(
-    choose: Callable[[ConvolutionShape], int | None],
-) -> tvm.transform.Pass:
+def WinogradConvolutions(choose: Callable[[ConvolutionShape], int | None]) -> tvm.transform.Pass:
     """Make a pass that replaces chosen convolutions by Winograd's algorithm.
 
     Candidates are calls of ``relax.nn.conv2d`` in float32 with 3x3 kernels, stride 1, dilation 1,
@@ -38,21 +36,12 @@ def WinogradConvolutions(
     layout pass and before ``LegalizeOps``. Everything else stays as it is.
 
     ``FuseOps`` fuses what follows, such as a bias and a ReLU, as it does with a direct convolution.
-    Making the pass registers the schedule rules of the transforms, which MetaSchedule needs to
-    tune the kernels.
-
-    Parameters
-    ----------
-    choose : Callable[[ConvolutionShape], int | None]
-        Called for each candidate, in order. Returns the tile size, 2 or 4, or None to keep the
-        direct convolution. With a tile of 4 there are 4 times fewer products than in a direct
-        convolution, 2.25 times fewer with 2. The largest error of one layer is about 5e-6 and 8e-7
-        of its largest output, with 512 input channels, where the direct float32 one has 6e-7.
-
-    Returns
-    -------
-    ret : tvm.transform.Pass
-        The pass. It raises ValueError where `choose` returns any other tile.
+    Making the pass registers the schedule rules of the transforms, which MetaSchedule needs to tune
+    the kernels. ``choose``: called for each candidate, in order. Returns the tile size, 2 or 4, or
+    None to keep the direct convolution. With a tile of 4 there are 4 times fewer products than in a
+    direct convolution, 2.25 times fewer with 2. The largest error of one layer is about 5e-6 and
+    8e-7 of its largest output, with 512 input channels, where the direct float32 one has 6e-7.
+    Returns the pass. It raises ValueError where `choose` returns any other tile.
     """
     register_winograd_rules()
 
@@ -100,10 +89,7 @@ class _Replacer(relax.PyExprMutator):
 def convolution_shape(call: Any) -> ConvolutionShape | None:
     """The shape of a convolution that Winograd's algorithm can compute here; None otherwise.
 
-    Parameters
-    ----------
-    call : relax.Call
-        Any call.
+    ``call``: any call.
     """
     if not (isinstance(call.op, tvm.ir.Op) and str(call.op.name) == "relax.nn.conv2d"):
         return None

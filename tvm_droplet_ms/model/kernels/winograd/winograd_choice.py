@@ -55,22 +55,12 @@ class Implementation(NamedTuple):
         return 2 * points * outputs * layer.in_channels * layer.channels
 
 
-def fastest_tiles(
-    timed: Iterable[tuple[Implementation, float, float]],
-) -> dict[Layer, int]:
+def fastest_tiles(timed: Iterable[tuple[Implementation, float, float]]) -> dict[Layer, int]:
     """The layers for which a Winograd convolution is fastest.
 
-    Parameters
-    ----------
-    timed : Iterable[tuple[Implementation, float, float]]
-        For each task that computes a layer: what it is, how often the model runs it, and its best
-        seconds. A layer may be several tasks that differ in what is fused to it.
-
-    Returns
-    -------
-    tiles : dict[Layer, int]
-        The tile of those layers. The direct convolution wins ties, and layers with a task that has
-        no time.
+    ``timed``: for each task that computes a layer: what it is, how often the model runs it, and its
+    best seconds. A layer may be several tasks that differ in what is fused to it. Returns the tile
+    of those layers. The direct convolution wins ties, and layers with a task that has no time.
     """
     totals: dict[Implementation, float] = {}
     for what, weight, secs in timed:
@@ -86,10 +76,7 @@ def fastest_tiles(
 class TileChoice:
     """``choose`` of ``WinogradConvolutions``: the same tile for all, or what was measured.
 
-    Parameters
-    ----------
-    tiles : int | Mapping[Layer, int]
-        A tile for every layer, or the tile of each layer that has one.
+    ``tiles``: a tile for every layer, or the tile of each layer that has one.
     """
 
     def __init__(self, tiles: int | Mapping[Layer, int]) -> None:

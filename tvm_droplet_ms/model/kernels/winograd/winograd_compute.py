@@ -31,22 +31,14 @@ def winograd_convolution(
     transformed weights. And it transforms the columns and the rows of a tile one after the other,
     with half of the operations.
 
-    Parameters
-    ----------
-    data : te.Tensor
-        Of shape (batch, height, width, in_channels), all constant.
-    weights : te.Tensor
-        Of shape (tile + 2, tile + 2, in_channels, out_channels), from `transform_weights`.
-    tile : int
-        The number of outputs that are computed together in each dimension: 2 or 4. The output's
-        height and width need not be multiples of it.
-    padding : Sequence[int]
-        Zeros at the top, left, bottom and right.
+    - ``data``: of shape (batch, height, width, in_channels), all constant.
+    - ``weights``: of shape (tile + 2, tile + 2, in_channels, out_channels), from
+      `transform_weights`.
+    - ``tile``: the number of outputs that are computed together in each dimension: 2 or 4. The
+      output's height and width need not be multiples of it.
+    - ``padding``: zeros at the top, left, bottom and right.
 
-    Returns
-    -------
-    output : te.Tensor
-        Of shape (batch, out_height, out_width, out_channels).
+    Returns values of shape (batch, out_height, out_width, out_channels).
     """
     batch, height, width, in_channels = topi.utils.get_const_tuple(data.shape)
     out_channels = int(weights.shape[-1])

@@ -45,20 +45,8 @@ class WinogradMatrices(NamedTuple):
 def winograd_matrices(tile: int) -> WinogradMatrices:
     """Compute the matrices of F(tile, 3).
 
-    Parameters
-    ----------
-    tile : int
-        The number of outputs of a tile in one dimension: a key of `POINTS`.
-
-    Returns
-    -------
-    matrices : WinogradMatrices
-        A and B are exact.
-
-    Raises
-    ------
-    ValueError
-        If there are no points for the tile.
+    ``tile``: the number of outputs of a tile in one dimension: a key of `POINTS`. A and B are
+    exact. Raises ``ValueError`` if there are no points for the tile.
     """
     if tile not in POINTS:
         raise ValueError(f"tile={tile!r} has no Winograd algorithm here: expected one of 2, 4")
@@ -79,18 +67,9 @@ def winograd_matrices(tile: int) -> WinogradMatrices:
 def transform_weights(weights: np.ndarray, tile: int) -> np.ndarray:
     """Transform the weights of 3x3 kernels: ``G @ g @ G.T`` for each pair of channels.
 
-    Parameters
-    ----------
-    weights : np.ndarray
-        Of shape (3, 3, in_channels, out_channels).
-    tile : int
-        As in `winograd_matrices`.
-
-    Returns
-    -------
-    transformed : np.ndarray
-        Of shape (alpha, alpha, in_channels, out_channels) and the type of the weights. Computed in
-        float64.
+    ``weights``: of shape (3, 3, in_channels, out_channels). ``tile``: as in `winograd_matrices`.
+    Returns values of shape (alpha, alpha, in_channels, out_channels) and the type of the weights.
+    Computed in float64.
     """
     kernels = weights.astype("float64")
     matrix = winograd_matrices(tile).G

@@ -6,21 +6,17 @@ rules for transforms as TOPI writes them. They leave nothing to vectorise, and u
 channels: a candidate takes seconds to build.
 """
 
-import tvm_ffi
-
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..pool_rules import vector_extents
+from ..pool_rules import register_rule, vector_extents
 from .winograd_compute import INPUT_RULE, OUTPUT_RULE
 
 
 def register_winograd_rules() -> None:
     """Register the rules. It may be called again, and leaves registered rules as they are."""
     for name, rule in ((INPUT_RULE, _schedule_input), (OUTPUT_RULE, _schedule_output)):
-        full_name = f"s_tir.meta_schedule.cpu.{name}"
-        if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
-            tvm_ffi.register_global_func(full_name, rule)
+        register_rule(name, rule)
 
 
 def _schedule_input(schedule: Schedule, pack: SBlockRV) -> list[Schedule]:

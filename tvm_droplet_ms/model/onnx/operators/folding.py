@@ -30,13 +30,7 @@ _NOT_FOLDED = {
 
 
 class Folder:
-    """Computes nodes of one model.
-
-    Parameters
-    ----------
-    opset : int
-        Version of the standard operators.
-    """
+    """Computes nodes of one model. ``opset``: version of the standard operators."""
 
     def __init__(self, opset: int) -> None:
         self._opset = opset
@@ -44,17 +38,7 @@ class Folder:
     def fold(self, node: Any, inputs: Sequence[Any]) -> list[Any] | None:
         """Compute a node.
 
-        Parameters
-        ----------
-        node : NodeProto
-            The node.
-        inputs : Sequence[Expr or None]
-            Its inputs.
-
-        Returns
-        -------
-        outputs : list[Constant] or None
-            None if an input is no small constant, or the node is random or not computed here.
+        None if an input is no small constant, or the node is random or not computed here.
         """
         if node.op_type in ("Shape", "Size"):
             return _shape(node, inputs[0])

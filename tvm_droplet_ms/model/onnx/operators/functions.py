@@ -18,20 +18,9 @@ _LOCAL = "droplet"
 def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
     """Expand a node.
 
-    Parameters
-    ----------
-    node : NodeProto
-        The node.
-    inputs : Sequence[Expr or None]
-        Its inputs, whose types must be known.
-    opset : int
-        Version of the standard operators.
-
-    Returns
-    -------
-    graph : GraphProto or None
-        A graph that reads and makes the values of the node by their names. None if ONNX does not
-        define the operator by others.
+    ``inputs``: its inputs, whose types must be known. ``opset``: version of the standard operators.
+    Returns a graph that reads and makes the values of the node by their names. None if ONNX does
+    not define the operator by others.
     """
     import onnx
     from onnx.inliner import inline_selected_functions

@@ -22,7 +22,7 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """The domains of the operators that converters are for."""
 
 _OF_ONNX_RUNTIME = {
-    *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization"),
+    *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization")
 }
 """Converters of TVM for the domain "com.microsoft" alone."""
 
@@ -39,16 +39,8 @@ _OF_SEQUENCES = {
 def derive_importer(base: Any) -> Any:
     """Derive an importer from TVM's class ``ONNXGraphImporter``.
 
-    Parameters
-    ----------
-    base : type
-        TVM's class.
-
-    Returns
-    -------
-    importer : type
-        A class to use in its place. It raises ``UnsupportedNode`` for a node that cannot be
-        converted.
+    Returns a class to use in its place. It raises ``UnsupportedNode`` for a node that cannot be
+    converted.
     """
     tvms = functools.cache(onnx_frontend._get_convert_map)
 

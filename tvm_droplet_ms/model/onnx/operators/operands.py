@@ -15,10 +15,7 @@ Array = np.ndarray[Any, Any]
 def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None:
     """The values of an input that has to be constant. None if it is not given.
 
-    Raises
-    ------
-    UnsupportedNode
-        If it is not constant. Names it.
+    Raises ``UnsupportedNode`` if it is not constant. Names it.
     """
     value = inputs[index] if index < len(inputs) else None
     if value is None:
@@ -32,13 +29,7 @@ def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None
 
 
 def shape_of(value: Any) -> list[int]:
-    """The extents of a tensor.
-
-    Raises
-    ------
-    UnsupportedNode
-        If one is not known.
-    """
+    """The extents of a tensor. Raises ``UnsupportedNode`` if one is not known."""
     try:
         return [int(extent) for extent in value.ty.shape]
     except (AttributeError, TypeError) as error:

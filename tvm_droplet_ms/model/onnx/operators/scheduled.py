@@ -16,26 +16,11 @@ def emit_scheduled(
 ) -> Any:
     """Emit a call of a kernel that ``te.extern`` makes.
 
-    ``te.extern`` leaves its statements in the outermost block, where
-    ``SplitLayoutRewritePreproc`` (``split_layout_rewrite_preproc.cc``) looks for a block of an
-    operator. It finds one if the statements are a block inside the outermost one, which is not
-    named "root": there is nothing in it for schedules to change.
-
-    Parameters
-    ----------
-    builder : BlockBuilder
-        Takes the call.
-    function : Callable[..., list[Tensor]]
-        Makes the tensors of the result from those of the arguments, with ``te.extern``.
-    arguments : Sequence[Expr]
-        The arguments.
-    name : str
-        A name for the kernel.
-
-    Returns
-    -------
-    result : Var
-        The result.
+    ``te.extern`` leaves its statements in the outermost block, where ``SplitLayoutRewritePreproc``
+    (``split_layout_rewrite_preproc.cc``) looks for a block of an operator. It finds one if the
+    statements are a block inside the outermost one, which is not named "root": there is nothing in
+    it for schedules to change. ``builder``: takes the call. ``function``: makes the tensors of the
+    result from those of the arguments, with ``te.extern``.
     """
     call = builder.call_te(function, *arguments, primfunc_name_hint=name)
     variable = call.args[0]

@@ -45,19 +45,8 @@ def is_standard(node: NodeProto, *kinds: str) -> bool:
 class OnnxGraph:
     """The nodes and the constants of the main graph of a model.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model.
-    shapes : Mapping[str, Sequence[int]]
-        Shapes of inputs, which replace those that the model says.
-
-    Attributes
-    ----------
-    opset : int
-        Version of the standard operators.
-    producers : dict[str, NodeProto]
-        The node that makes each value.
+    ``shapes``: shapes of inputs, which replace those that the model says. ``opset``: version of the
+    standard operators. ``producers``: the node that makes each value.
     """
 
     def __init__(self, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:

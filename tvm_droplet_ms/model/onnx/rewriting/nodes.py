@@ -111,18 +111,9 @@ def prepare_onnx(
     - ``Pad`` with zeros goes into the padding of the convolutions and pools behind it, and
       SAME_UPPER and SAME_LOWER of a convolution become explicit padding.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is not changed.
-    shapes : Mapping[str, Sequence[int]], optional
-        Shapes of inputs, which replace those that the model says.
-
-    Returns
-    -------
-    ret : ModelProto
-        The model to import. What is not listed above is left as it is; so are nodes inside the
-        branches of ``If`` and the bodies of ``Loop``.
+    ``model`` is not changed. ``shapes``: shapes of inputs, which replace those that the model says.
+    Returns the model to import. What is not listed above is left as it is; so are nodes inside the
+    branches of ``If`` and the bodies of ``Loop``.
     """
     copy = type(model)()
     copy.CopyFrom(model)

@@ -17,20 +17,8 @@ def explicit_one_hot(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | Non
     """Rewrite a ``OneHot`` of constant depth as comparisons with the positions.
 
     An index below zero counts from the end, and one that is out of bounds selects nothing (ONNX,
-    operator ``OneHot``).
-
-    Parameters
-    ----------
-    graph : OnnxGraph
-        The graph.
-    node : NodeProto
-        The node.
-
-    Returns
-    -------
-    nodes : list[NodeProto] or None
-        The nodes that take its place. None where the depth, the values or the shape of the indices
-        is not known.
+    operator ``OneHot``). Returns the nodes that take its place. None where the depth, the values or
+    the shape of the indices is not known.
     """
     indices, depth, values = node.input
     shape, count, pair = graph.shape(indices), graph.constant(depth), graph.constant(values)

@@ -25,20 +25,10 @@ def same_padding(
     """Return the padding that SAME_UPPER or SAME_LOWER stands for.
 
     The output has ``ceil(extent / stride)`` elements along each axis (ONNX, operator ``Conv``).
-
-    Parameters
-    ----------
-    extents : Sequence[int or None]
-        Extents of the spatial axes of the input. None where it is not known.
-    kernel, strides, dilations : Sequence[int]
-        Of the convolution, for each spatial axis.
-    lower : bool
-        Whether an odd element is put before the axis rather than after it.
-
-    Returns
-    -------
-    ret : list[int] or None
-        Zeros before each axis, and then after each. None if an extent that matters is not known.
+    ``extents``: extents of the spatial axes of the input. None where it is not known. ``kernel``,
+    ``strides``, ``dilations``: of the convolution, for each spatial axis. ``lower``: whether an odd
+    element is put before the axis rather than after it. Returns zeros before each axis, and then
+    after each. None if an extent that matters is not known.
     """
     before, after = [], []
     for extent, size, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):

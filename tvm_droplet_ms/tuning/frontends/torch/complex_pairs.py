@@ -16,13 +16,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class Pair:
-    """A complex tensor.
-
-    Parameters
-    ----------
-    parts : torch.Tensor
-        The real and the imaginary part, along a last axis of two.
-    """
+    """A complex tensor. ``parts``: the real and the imaginary part, along a last axis of two."""
 
     parts: Any
 
@@ -30,24 +24,8 @@ class Pair:
 def call(torch: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call an operator of PyTorch on tensors and pairs.
 
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    target : Callable[..., Any]
-        The operator.
-    args, kwargs : Sequence[Any], dict[str, Any]
-        Its operands.
-
-    Returns
-    -------
-    result : torch.Tensor | Pair | Any
-        What it returns; a pair where that is complex.
-
-    Raises
-    ------
-    ModelError
-        If the operator is not known for complex numbers. Names it.
+    ``args``, ``kwargs``: its operands. Returns what it returns; a pair where that is complex.
+    Raises ``ModelError`` if the operator is not known for complex numbers. Names it.
     """
     name = getattr(target, "__name__", str(target))
     args = [_paired(torch, arg) for arg in args]

@@ -38,18 +38,8 @@ def constant(index: int) -> None:
 def fold_constants(torch: Any, program: Any) -> list[Any]:
     """Evaluate the nodes that depend on no input, and make constants of what is used of them.
 
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    program : torch.export.ExportedProgram
-        A decomposed program, which is changed: nodes with the target ``constant`` hold the places
-        of the results.
-
-    Returns
-    -------
-    constants : list[torch.Tensor]
-        The tensors, by the first argument of the nodes.
+    ``program``: a decomposed program, which is changed: nodes with the target ``constant`` hold the
+    places of the results. Returns the tensors, by the first argument of the nodes.
     """
     values = _parameters(program)
     folded = {}
@@ -59,7 +49,7 @@ def fold_constants(torch: Any, program: Any) -> list[Any]:
             value = _evaluated(torch, node, values)
             if value is not None:
                 values[node] = folded[node] = value
-    _drop_settled_choices(torch, graph, values)
+    _drop_settled_choices(graph, values)
     constants: list[Any] = []
     for node in reversed(list(graph.nodes)):
         if node not in folded or not isinstance(folded[node], torch.Tensor):
@@ -79,7 +69,7 @@ def fold_constants(torch: Any, program: Any) -> list[Any]:
     return constants
 
 
-def _drop_settled_choices(torch: Any, graph: Any, values: Mapping[Any, Any]) -> None:
+def _drop_settled_choices(graph: Any, values: Mapping[Any, Any]) -> None:
     """Replace each ``where`` whose constant condition is true everywhere by what it takes."""
     for node in graph.nodes:
         if _name(node) != "where.self" or node in values or node.args[0] not in values:

@@ -13,17 +13,7 @@ from .rules import RULES
 def decompose(torch: Any, program: Any) -> Any:
     """Decompose a program by PyTorch's own rules, into operators that TVM has.
 
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    program : torch.export.ExportedProgram
-        The program.
-
-    Returns
-    -------
-    program : torch.export.ExportedProgram
-        Another program of the same inputs and outputs.
+    Returns another program of the same inputs and outputs.
     """
     table = torch.export.default_decompositions()
     for name, rule in RULES.items():
@@ -41,12 +31,7 @@ def decompose(torch: Any, program: Any) -> Any:
 def drop_what_computes_nothing(torch: Any, program: Any) -> None:
     """Remove assertions, and inputs that are no tensors (None, numbers, flags).
 
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    program : torch.export.ExportedProgram
-        A decomposed program, which is changed.
+    ``program``: a decomposed program, which is changed.
     """
     graph = program.graph_module.graph
     for node in reversed(list(graph.nodes)):
@@ -70,10 +55,7 @@ def drop_what_computes_nothing(torch: Any, program: Any) -> None:
 def refuse_random_numbers(torch: Any, program: Any) -> None:
     """Refuse a program that draws random numbers where TVM would take constants.
 
-    Raises
-    ------
-    ModelError
-        If it does. Names the operator.
+    Raises ``ModelError`` if it does. Names the operator.
     """
     for node in program.graph_module.graph.nodes:
         tags = getattr(node.target, "tags", ())

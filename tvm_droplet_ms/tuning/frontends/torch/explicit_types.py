@@ -29,14 +29,8 @@ def write_out_types(torch: Any, program: Any) -> None:
     """Insert a conversion wherever PyTorch makes one.
 
     Equality of booleans becomes ``not (a xor b)``: TVM's code generator compares them as floats
-    (``codegen_llvm.cc``). Other comparisons of booleans are made of bytes.
-
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    program : torch.export.ExportedProgram
-        A decomposed program, which is changed.
+    (``codegen_llvm.cc``). Other comparisons of booleans are made of bytes. ``program``: a
+    decomposed program, which is changed.
     """
     graph = program.graph_module.graph
     for node in list(graph.nodes):

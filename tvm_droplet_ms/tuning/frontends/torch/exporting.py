@@ -17,26 +17,10 @@ CACHE_NOTE = (
 def export_module(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, list[str]]:
     """Export a module.
 
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    module : torch.nn.Module
-        The module, in inference mode.
-    example_inputs : torch.Tensor | Sequence[Any] | Mapping[str, Any]
-        Its inputs: one, several by position, or several by keyword (as tokenizers return them).
-
-    Returns
-    -------
-    program : torch.export.ExportedProgram
-        The program.
-    notes : list[str]
-        What a user should know, in sentences.
-
-    Raises
-    ------
-    ModelError
-        If inputs are missing, the module is in training mode, or PyTorch cannot export it.
+    ``module``: the module, in inference mode. ``example_inputs``: its inputs: one, several by
+    position, or several by keyword (as tokenizers return them). Returns ``program``: the program;
+    ``notes``: what a user should know, in sentences. Raises ``ModelError`` if inputs are missing,
+    the module is in training mode, or PyTorch cannot export it.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(

@@ -19,14 +19,8 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
     """The importer with operators that TVM's lacks.
 
     What a converter makes is compared with what PyTorch noted for the node when it exported the
-    program: another type is converted, another shape is an error.
-
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    constants : list[torch.Tensor]
-        Tensors by the first argument of the nodes of ``constant``.
+    program: another type is converted, another shape is an error. ``constants``: tensors by the
+    first argument of the nodes of ``constant``.
     """
 
     def __init__(self, torch: Any, constants: list[Any]) -> None:
@@ -44,10 +38,8 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
     def refuse_unknown(self, program: Any) -> None:
         """Refuse a program with an operator that has no converter.
 
-        Raises
-        ------
-        ModelError
-            Names the operators, and the line of the model that the first one comes from.
+        Raises ``ModelError``: names the operators, and the line of the model that the first one
+        comes from.
         """
         nodes = [node for node in program.graph.nodes if node.op == "call_function"]
         unknown = [node for node in nodes if node.target.__name__ not in self.convert_map]

@@ -27,28 +27,15 @@ def import_torch(
 ) -> ImportedModel:
     """Import an exported program, or export a module and import that.
 
-    Parameters
-    ----------
-    model : torch.export.ExportedProgram | torch.nn.Module
-        The model. A module must be in inference mode (``eval()``).
-    example_inputs : torch.Tensor | tuple[Any, ...] | Mapping[str, Any] | None
-        Inputs to export a module with: one, several, or several by keyword. Their shapes are those
-        that are tuned for.
-    shapes : Mapping[str, Sequence[int]] | None
-        Extents of inputs that the program leaves open.
-    threads : int
-        Threads that PyTorch may use while it runs as the reference.
+    - ``model``: the model. A module must be in inference mode (``eval()``).
+    - ``example_inputs``: inputs to export a module with: one, several, or several by keyword. Their
+      shapes are those that are tuned for.
+    - ``shapes``: extents of inputs that the program leaves open.
+    - ``threads``: threads that PyTorch may use while it runs as the reference.
 
-    Returns
-    -------
-    model : ImportedModel
-        The model. PyTorch is the reference.
-
-    Raises
-    ------
-    ModelError
-        If example inputs are missing, the module cannot be exported, the model draws random
-        numbers, or the frontend lacks an operator.
+    Returns the model. PyTorch is the reference. Raises ``ModelError`` if example inputs are
+    missing, the module cannot be exported, the model draws random numbers, or the frontend lacks an
+    operator.
     """
     torch = import_pytorch()
     notes: list[str] = []

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 def load_exported_program(path: str) -> "torch.export.ExportedProgram":
     """Read a file of ``torch.export.save``.
 
-    Raises
-    ------
-    ModelError
-        If PyTorch is missing, or the file holds no exported program.
+    Raises ``ModelError`` if PyTorch is missing, or the file holds no exported program.
     """
     torch = import_pytorch()
     try:
@@ -27,13 +24,7 @@ def load_exported_program(path: str) -> "torch.export.ExportedProgram":
 
 
 def import_pytorch() -> Any:
-    """The package ``torch``.
-
-    Raises
-    ------
-    ModelError
-        If it is missing.
-    """
+    """The package ``torch``. Raises ``ModelError`` if it is missing."""
     try:
         import torch
     except ImportError as error:

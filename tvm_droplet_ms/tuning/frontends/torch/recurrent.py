@@ -42,15 +42,8 @@ def has_projections(node: Any) -> bool:
 def convert(kind: str) -> Callable[[Any, Any], Any]:
     """A converter of a recurrent operator.
 
-    Parameters
-    ----------
-    kind : str
-        "lstm", "gru", "rnn_tanh" or "rnn_relu".
-
-    Returns
-    -------
-    convert : Callable[[Node, ExportedProgramImporter], Var]
-        Called with the node and the importer; returns the outputs and the last states.
+    ``kind``: "lstm", "gru", "rnn_tanh" or "rnn_relu". Returns called with the node and the
+    importer; returns the outputs and the last states.
     """
 
     def converted(node: Any, importer: Any) -> Any:

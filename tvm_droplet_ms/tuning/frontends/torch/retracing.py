@@ -36,22 +36,11 @@ def leaves_open(torch: Any, program: Any, shapes: Shapes) -> bool:
 def retrace(torch: Any, program: Any, shapes: Shapes) -> Any:
     """Export a program again, in real float32 numbers and of static shapes.
 
-    Parameters
-    ----------
-    torch : module
-        PyTorch.
-    program : torch.export.ExportedProgram
-        A decomposed program.
-    shapes : Mapping[str, Sequence[int]]
-        Shapes of the inputs by name, where the program leaves them open.
-
-    Returns
-    -------
-    program : torch.export.ExportedProgram
-        One that takes the tensors of the program by keyword, in their types, and returns
-        its outputs one after the other, in theirs. In between it computes in float32 where the
-        program computes in float16 or bfloat16, and with a real and an imaginary part where that
-        computes with complex numbers.
+    ``program``: a decomposed program. ``shapes``: shapes of the inputs by name, where the program
+    leaves them open. Returns one that takes the tensors of the program by keyword, in their types,
+    and returns its outputs one after the other, in theirs. In between it computes in float32 where
+    the program computes in float16 or bfloat16, and with a real and an imaginary part where that
+    computes with complex numbers.
     """
     inner = unlifted(program)
     placeholders = {

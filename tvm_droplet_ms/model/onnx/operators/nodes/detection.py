@@ -153,7 +153,7 @@ def _one_class(
 
 
 def _overlap(settings: _Settings, inputs: _Inputs, batch: Any, one: Any, other: Any) -> Any:
-    """Whether the intersection of two boxes is too large a share of their union."""
+    """True where the intersection of two boxes is too large a share of their union."""
     zero = tirx.const(0.0, "float32")
     bounds, areas = [], []
     for box in (one, other):

@@ -14,23 +14,17 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _TIE = 1e-6
-"""How far from the middle of two elements ONNX Runtime takes a coordinate to be in the middle: this
-gave the same elements for all of 896 axes (``tests/model/onnx/test_interpolation.py`` has some).
-"""
+"""The distance from the middle of two elements at which ONNX Runtime takes a coordinate to be in
+the middle: this gave the same elements for all of 896 axes
+(``tests/model/onnx/test_interpolation.py`` has some)."""
 
 
 @dataclass(frozen=True)
 class Axis:
     """One axis of a ``Resize``.
 
-    Parameters
-    ----------
-    length, resized : int
-        Extents before and after.
-    scale : float
-        What the node says, or the quotient of the extents.
-    start, end : float
-        The region of interest, as shares of the axis.
+    ``length``, ``resized``: extents before and after. ``scale``: what the node says, or the
+    quotient of the extents. ``start``, ``end``: the region of interest, as shares of the axis.
     """
 
     length: int
@@ -44,20 +38,14 @@ class Axis:
 class Method:
     """The interpolation of a ``Resize``.
 
-    Parameters
-    ----------
-    mode : str
-        "nearest", "linear" or "cubic".
-    coordinates : str
-        ONNX's ``coordinate_transformation_mode``.
-    nearest : str
-        ONNX's ``nearest_mode``, or "simple": that of operator set 10, which had no such attribute.
-    cubic : float
-        ONNX's ``cubic_coeff_a``.
-    exclude_outside : bool
-        Whether elements outside the axis have no weight. Else they are those at its ends.
-    antialias : bool
-        Whether each element that a smaller result covers has a weight.
+    - ``mode``: "nearest", "linear" or "cubic".
+    - ``coordinates``: ONNX's ``coordinate_transformation_mode``.
+    - ``nearest``: ONNX's ``nearest_mode``, or "simple": that of operator set 10, which had no such
+      attribute.
+    - ``cubic``: ONNX's ``cubic_coeff_a``.
+    - ``exclude_outside``: whether elements outside the axis have no weight. Else they are those at
+      its ends.
+    - ``antialias``: whether each element that a smaller result covers has a weight.
     """
 
     mode: str = "nearest"
@@ -72,14 +60,9 @@ class Method:
 class Taps:
     """The elements that each place reads along an axis, and their weights.
 
-    Parameters
-    ----------
-    indices : Array
-        (resized, taps): the elements.
-    weights : Array
-        (resized, taps): their weights, float32.
-    inside : Array
-        (resized,): whether the coordinate is on the axis, for ``tf_crop_and_resize``.
+    ``indices``: (resized, taps): the elements. ``weights``: (resized, taps): their weights,
+    float32. ``inside``: (resized,): whether the coordinate is on the axis, for
+    ``tf_crop_and_resize``.
     """
 
     indices: Array
@@ -90,10 +73,7 @@ class Taps:
 def coordinates(axis: Axis, mode: str) -> Array:
     """The coordinates before the resizing of all elements after it, float32.
 
-    Raises
-    ------
-    ValueError
-        If ONNX has no such mode. Names it.
+    Raises ``ValueError`` if ONNX has no such mode. Names it.
     """
     found: Array = np.asarray(_coordinates(axis, mode), np.float32)
     return found
@@ -129,10 +109,7 @@ def _coordinates(axis: Axis, mode: str) -> Any:
 def taps(axis: Axis, method: Method) -> Taps:
     """The elements that are read along an axis, and their weights.
 
-    Raises
-    ------
-    ValueError
-        If ONNX has no such mode. Names it.
+    Raises ``ValueError`` if ONNX has no such mode. Names it.
     """
     where = coordinates(axis, method.coordinates)
     inside = (where >= 0) & (where <= axis.length - 1)

@@ -126,7 +126,7 @@ class _Extremum:
     def _converted(
         cls, bb: Any, convert: Callable[..., Any], inputs: Any, attr: dict[str, Any], params: Any
     ) -> Any:
-        """Where all elements are infinite, TVM finds the largest finite number it begins with.
+        """TVM finds the finite number that it begins with, where all elements are infinite.
 
         So the elements are halved, and no finite one is that number. That is exact but for the
         last bit of those below the smallest normal one.

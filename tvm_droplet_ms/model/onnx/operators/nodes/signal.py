@@ -18,21 +18,9 @@ Array = np.ndarray[Any, Any]
 def fourier_matrices(inputs: int, length: int, bins: int, inverse: bool) -> tuple[Array, Array]:
     """The real and the imaginary part of a discrete Fourier transform as matrices.
 
-    Parameters
-    ----------
-    inputs : int
-        Rows: elements that the transform reads. What ``length`` has more are zeros.
-    length : int
-        Length of the transform.
-    bins : int
-        Columns: the frequencies.
-    inverse : bool
-        Whether it is the inverse transform, which divides by the length.
-
-    Returns
-    -------
-    real, imaginary : Array
-        (inputs, bins), float64.
+    ``inputs``: rows: elements that the transform reads. What ``length`` has more are zeros.
+    ``bins``: columns: the frequencies. ``inverse``: whether it is the inverse transform, which
+    divides by the length. Returns (inputs, bins), float64.
     """
     products = np.outer(np.arange(inputs), np.arange(bins)) % length
     angles = 2 * np.pi * products / length
@@ -142,19 +130,9 @@ def _items(bb: Any, value: Any, count: int) -> list[Any]:
 def transformed(bb: Any, parts: Sequence[Any], length: int, bins: int, inverse: bool) -> Any:
     """Transform along the last axis.
 
-    Parameters
-    ----------
-    bb : BlockBuilder
-        Takes the operators.
-    parts : Sequence[Expr]
-        The real part of the input, and the imaginary one if there is one.
-    length, bins, inverse
-        As for ``fourier_matrices``.
-
-    Returns
-    -------
-    result : Var
-        With one more axis, of the real and the imaginary part.
+    ``bb``: takes the operators. ``parts``: the real part of the input, and the imaginary one if
+    there is one. ``length``, ``bins``, ``inverse``: as for ``fourier_matrices``. With one more
+    axis, of the real and the imaginary part.
     """
     dtype = dtype_of(parts[0])
     real, imaginary = fourier_matrices(shape_of(parts[0])[-1], length, bins, inverse)

@@ -44,12 +44,8 @@ _TANH_EVEN = (
 class Activation(NamedTuple):
     """An activation as ONNX names it.
 
-    Parameters
-    ----------
-    name : str
-        Such as "Sigmoid", in any case.
-    alpha, beta : float or None
-        Its constants. None for ONNX's default.
+    ``name``: such as "Sigmoid", in any case. ``alpha``, ``beta``: its constants. None for ONNX's
+    default.
     """
 
     name: str
@@ -61,12 +57,8 @@ class Activation(NamedTuple):
 def activation_function(activation: Activation) -> Function:
     """Return the activation as a function of an expression.
 
-    The same function for the same activation.
-
-    Raises
-    ------
-    ValueError
-        If ONNX has no such activation. Names it.
+    The same function for the same activation. Raises ``ValueError`` if ONNX has no such activation.
+    Names it.
     """
     known = _KNOWN.get(activation.name.lower())
     if known is None:

@@ -22,18 +22,12 @@ GATES: dict[str, int] = {"RNN": 1, "GRU": 3, "LSTM": 4}
 class Cell:
     """The properties of a kind of cell.
 
-    Parameters
-    ----------
-    kind : str
-        "RNN", "GRU" or "LSTM".
-    activations : tuple[tuple[Function, ...], ...]
-        For each direction: f; f and g; f, g and h.
-    clip : float or None
-        The gates are held between ``-clip`` and ``clip`` before their activations.
-    reset_after : bool
-        GRU alone: whether the reset gate is applied to the product (``linear_before_reset``).
-    input_forget : bool
-        LSTM alone: whether the forget gate is what the input gate leaves.
+    - ``kind``: "RNN", "GRU" or "LSTM".
+    - ``activations``: for each direction: f; f and g; f, g and h.
+    - ``clip``: the gates are held between ``-clip`` and ``clip`` before their activations.
+    - ``reset_after``: GRU alone: whether the reset gate is applied to the product
+      (``linear_before_reset``).
+    - ``input_forget``: LSTM alone: whether the forget gate is what the input gate leaves.
     """
 
     kind: Kind
@@ -79,16 +73,8 @@ class Cell:
     ) -> tuple[Any, Callable[[Any], Any]]:
         """The new cell state of an LSTM, and the hidden state as a function of it.
 
-        Parameters
-        ----------
-        direction : int
-            The direction.
-        gates : Sequence
-            The sums i, o, f and c.
-        old : Any
-            The cell state.
-        peephole : Sequence or None
-            The weights of the cell state in i, o and f.
+        ``gates``: the sums i, o, f and c. ``peephole``: the weights of the cell state in i, o and
+        f.
         """
         f, g, h = self.activations[direction]
         enter, leave, forget, fresh = gates

@@ -22,22 +22,9 @@ from .steps import Steps
 def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tensor) -> list[Any]:
     """Compute all steps of a layer.
 
-    Parameters
-    ----------
-    layer : Layer
-        The extents.
-    cell : Cell
-        The cell.
-    names : Sequence[str]
-        The operands that ``tensors`` are, in the order of ``Operands``.
-    tensors : Tensor
-        Their tensors.
-
-    Returns
-    -------
-    outputs : list[Tensor]
-        The states of all steps (steps, directions, batch, padded), those after the last step
-        (directions, batch, padded), and the cell state of an LSTM, of the same shape.
+    ``names``: the operands that ``tensors`` are, in the order of ``Operands``. Returns the states
+    of all steps (steps, directions, batch, padded), those after the last step (directions, batch,
+    padded), and the cell state of an LSTM, of the same shape.
     """
     dtype = tensors[0].dtype
     last = (layer.directions, layer.batch, layer.padded)

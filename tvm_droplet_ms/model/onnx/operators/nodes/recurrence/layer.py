@@ -12,12 +12,8 @@ WIDTH = 16
 class Layer:
     """The extents of a recurrent layer.
 
-    Parameters
-    ----------
-    steps, batch, hidden : int
-        Steps of the sequence, sequences of the batch, hidden units.
-    reverse : tuple[bool, ...]
-        For each direction, whether it goes from the last step to the first.
+    ``steps``, ``batch``, ``hidden``: steps of the sequence, sequences of the batch, hidden units.
+    ``reverse``: for each direction, whether it goes from the last step to the first.
     """
 
     steps: int
@@ -45,22 +41,13 @@ class Layer:
 class Operands:
     """The tensors, or the buffers, of a kernel.
 
-    Parameters
-    ----------
-    products : Any
-        (steps, batch, directions, tiles, gates, WIDTH): inputs by weights, and biases.
-    weights : Any
-        (directions, tiles, hidden, gates, WIDTH): of the old state.
-    state : Any
-        (directions, batch, padded): the first hidden state.
-    memory : Any
-        The same for the cell state of an LSTM, else None.
-    lengths : Any
-        (batch,): int32, steps of each sequence, or None if all have all steps.
-    bias : Any
-        (directions, tiles, WIDTH): what a GRU adds to the product that it resets, or None.
-    peephole : Any
-        (directions, tiles, 3, WIDTH): of an LSTM, or None.
+    - ``products``: (steps, batch, directions, tiles, gates, WIDTH): inputs by weights, and biases.
+    - ``weights``: (directions, tiles, hidden, gates, WIDTH): of the old state.
+    - ``state``: (directions, batch, padded): the first hidden state.
+    - ``memory``: the same for the cell state of an LSTM, else None.
+    - ``lengths``: (batch,): int32, steps of each sequence, or None if all have all steps.
+    - ``bias``: (directions, tiles, WIDTH): what a GRU adds to the product that it resets, or None.
+    - ``peephole``: (directions, tiles, 3, WIDTH): of an LSTM, or None.
     """
 
     products: Any

@@ -35,14 +35,7 @@ def padded(value: Any, layer: Layer, axis: int) -> Any:
 class Packer:
     """Packs the operands of one layer.
 
-    Parameters
-    ----------
-    builder : BlockBuilder
-        Takes the operators.
-    layer : Layer
-        The extents.
-    gates : int
-        Gates of the cell.
+    ``builder``: takes the operators. ``gates``: gates of the cell.
     """
 
     def __init__(self, builder: relax.BlockBuilder, layer: Layer, gates: int) -> None:

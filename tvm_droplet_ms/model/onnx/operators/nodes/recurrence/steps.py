@@ -23,18 +23,9 @@ _ACCUMULATORS = 8
 class Steps:
     """The loops over steps, directions, tiles and sequences.
 
-    Parameters
-    ----------
-    layer : Layer
-        The extents.
-    cell : Cell
-        The cell.
-    operands : Operands
-        The buffers of the inputs.
-    outputs : list
-        The buffers of the outputs.
-    dtype : str
-        The element type.
+    - ``operands``: the buffers of the inputs.
+    - ``outputs``: the buffers of the outputs.
+    - ``dtype``: the element type.
     """
 
     def __init__(
@@ -50,13 +41,7 @@ class Steps:
         self._is_parallel_inside = work >= _PARALLEL_STEP[layer.directions]
 
     def generate(self) -> Any:
-        """Write all statements.
-
-        Returns
-        -------
-        body : Stmt
-            The body of the kernel.
-        """
+        """Write all statements. Returns the body of the kernel."""
         layer = self._layer
         with IRBuilder() as builder:
             with T.attr(0, "recurrence", 1):  # The builder wants one statement.

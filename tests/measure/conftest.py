@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for builders, runners and pools."""
+
+import pytest
+from measuring import Surroundings
+
+
+@pytest.fixture
+def surroundings(tmp_path, monkeypatch):
+    """The processes and files of a test; none may be left."""
+    surroundings = Surroundings(tmp_path, monkeypatch)
+    yield surroundings
+    surroundings.assert_nothing_is_left()
