@@ -33,6 +33,7 @@ from .choices.winograd_tuning import with_winograd
 from .compile.compiled_model import CompiledModel
 from .experience.experience import Experience
 from .frontends.imported import ImportedModel
+from .held_model import EXECUTABLE
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
@@ -43,9 +44,6 @@ from .schedules.inside_choice import keep_choice
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
-
-EXECUTABLE = "model.so"
-"""The file of the work directory that holds the best complete executable."""
 
 
 def graph_passes() -> list[NamedPass]:

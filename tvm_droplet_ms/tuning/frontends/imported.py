@@ -12,6 +12,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ...session.errors import ModelError
+from .identity import ModelIdentity
 from .integer_inputs import IntegerUse, integer_uses
 
 Arrays = list[np.ndarray]
@@ -96,6 +97,8 @@ class ImportedModel:
         What a user should know of the import, a sentence each.
     locate : Locate | None
         Finds what the import computes otherwise than the reference. None where nothing can.
+    identity : ModelIdentity | None
+        Which model it is. None where nobody asks.
     """
 
     mod: IRModule
@@ -104,6 +107,7 @@ class ImportedModel:
     original: IRModule | None = None
     notes: tuple[str, ...] = ()
     locate: Locate | None = None
+    identity: ModelIdentity | None = None
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
