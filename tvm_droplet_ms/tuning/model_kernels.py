@@ -21,7 +21,7 @@ from .picks.first_picks import Pace, pick_schedules
 from .picks.pick_workers import PickWorkers
 from .picks.picks import FirstPicks
 from .schedules.alternatives import NEAR
-from .schedules.application import by_workload, database_of, database_to_apply
+from .schedules.application import best_records, by_workload, database_of, database_to_apply
 
 LowerGraph = Callable[[IRModule, Target], IRModule]
 
@@ -98,6 +98,7 @@ class ModelKernels:
             workers=workers,
             prior=experience.prior,
             known=experience.known,
+            measured=best_records(self._database, self._target),
         )
 
     def schedules(self) -> MemoryDatabase:

@@ -7,10 +7,12 @@ A kernel without a record runs as naive loops, orders of magnitude too slow.
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
 
@@ -24,12 +26,15 @@ from ...session.roofline import MachineRates, measure_machine, task_bound
 from .pick_file import PickFile, StoredPick
 from .pick_sampling import PickRequest
 from .pick_workers import LocalSampler, Models, PickWorkers, Sampler
-from .picks import FirstPicks, last_line, restore, task_key
+from .picks import FirstPick, FirstPicks, last_line, restore, task_key
 from .sample_sizes import sample_sizes
 
 
 class Pace(Protocol):
     """Says how much time each task may have; see ``PickPace``."""
+
+    def expect(self, kernels: int) -> None:
+        """So many tasks are to be sampled."""
 
     def count(self, wish: int, *, is_heavy: bool = False) -> int:
         """The samples of the next task; at most `wish`, and 0 where there is no time for one."""
@@ -71,6 +76,7 @@ def pick_schedules(
     seed: int = 0,
     pace: Pace | None = None,
     workers: PickWorkers | None = None,
+    measured: Collection[int] = (),
 ) -> FirstPicks:
     """Pick a schedule for every task, the heaviest task first.
 
@@ -80,7 +86,8 @@ def pick_schedules(
         The tasks of a model. Those that are scheduled already are left out.
     work_dir : str | os.PathLike[str], optional
         The directory of the file of picks. Picks in it are used again, and new ones are added.
-        None keeps none.
+        One that was made in a hurry is made anew where there is time for a better one now. None
+        keeps none.
     prior : str | os.PathLike[str] | CostModel | None
         The cost model to ask, as ``DropletStrategy`` takes it. Where there is none for a target,
         the first valid schedule is picked.
@@ -104,6 +111,9 @@ def pick_schedules(
     workers : PickWorkers | None
         The processes that sample and ask, with the same `prior`. None for this process. The picks
         are the same.
+    measured : Collection[int]
+        The structural hashes of workloads that have measured schedules: their picks are not made
+        anew.
 
     Returns
     -------
@@ -130,7 +140,6 @@ def pick_schedules(
     local = LocalSampler(models)
     sizes = sample_sizes(stakes, most, least)
     picks = FirstPicks({name: reason for name, reason in reasons.items() if reason is not None})
-    asked: set[str] = set()
     running: deque[_Sampled] = deque()
     settled: float | None = None
 
@@ -143,24 +152,34 @@ def pick_schedules(
         if pace is not None and before is not None:
             pace.done(2 * sampled.request.count, settled - before)
 
+    heaviest: dict[str, int] = {}
+    for index in sorted(range(len(tasks)), key=lambda index: -stakes[index]):
+        heaviest.setdefault(task_key(tasks[index].dispatched[0], tasks[index].target), index)
     with fast_tune_contexts():
-        for index in sorted(range(len(tasks)), key=lambda index: -stakes[index]):
+        kept = _kept({key: tasks[index] for key, index in heaviest.items()}, stored, models)
+        open_keys = {
+            key
+            for key in heaviest
+            if key not in kept
+            or (stored[key].is_late and structural_hash(kept[key].mod) not in measured)
+        }
+        if pace is not None:
+            pace.expect(len(open_keys))
+        for key, index in heaviest.items():
+            if key not in open_keys:
+                picks.add(key, kept[key])
+                continue
             task = tasks[index]
             mod, target = task.dispatched[0], task.target
-            key = task_key(mod, target)
-            if key in asked:
-                continue
-            asked.add(key)
             has_model = models.find(target) is not None
-            made = restore(mod, stored.get(key), has_model)
-            if made is not None:
-                picks.add(key, made)
-                continue
             count = (
                 sizes[index]
                 if pace is None
                 else _paced(pace, sizes[index], is_heavy=sizes[index] > least)
             )
+            if count <= 1 and key in kept:
+                picks.add(key, kept[key])
+                continue
             if not count:
                 picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
                 continue
@@ -175,6 +194,19 @@ def pick_schedules(
     for name, reason in picks.unscheduled.items():
         logger.info("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
     return picks
+
+
+def _kept(
+    tasks: Mapping[str, ExtractedTask], stored: Mapping[str, StoredPick], models: Models
+) -> dict[str, FirstPick]:
+    """The picks of earlier runs that can be used again, by their keys."""
+    found = {}
+    for key, task in tasks.items():
+        has_model = models.find(task.target) is not None
+        pick = restore(task.dispatched[0], stored.get(key), has_model)
+        if pick is not None:
+            found[key] = pick
+    return found
 
 
 def _paced(pace: Pace, wish: int, *, is_heavy: bool) -> int:
@@ -224,6 +256,5 @@ def _settle(
         picks.unscheduled[sampled.name] = "its pick does not replay"
         return
     picks.add(sampled.key, pick)
-    # A pick that was made in a hurry is made again by the next run.
-    if file is not None and not sampled.is_late:
-        file.append([line])
+    if file is not None:
+        file.append([replace(line, is_late=sampled.is_late)])

@@ -65,6 +65,10 @@ class PickPace:
         self._samples = float(FEWEST * workers)
         self._secs = self._samples * SECS_PER_SAMPLE / workers
 
+    def expect(self, kernels: int) -> None:
+        """So many of the kernels are to be sampled: the others have picks of an earlier run."""
+        self._waiting = max(1, kernels)
+
     def count(self, wish: int, *, is_heavy: bool = False) -> int:
         """The samples of the next kernel.
 
