@@ -214,11 +214,12 @@ def test_a_late_pick_is_used_again_but_where_there_is_time_for_a_better_one(tmp_
         (again,) = pick_schedules([task], prior=model, work_dir=tmp_path, pace=pace, **QUICK)
         assert again.points == late.points
         assert model.asked == asked
-    known = {structural_hash(late.mod)}
-    pace = Slow()
-    pick_schedules([task], prior=model, work_dir=tmp_path, pace=pace, measured=known, **QUICK)
-    assert pace.expected == 0
-    assert model.asked == asked
+    short, ample = Slow(), Slow()
+    short.is_ample = False
+    for pace, known in ((short, ()), (ample, {structural_hash(late.mod)})):
+        pick_schedules([task], prior=model, work_dir=tmp_path, pace=pace, measured=known, **QUICK)
+        assert pace.expected == 0
+        assert model.asked == asked
     pace = Slow(12)
     pick_schedules([task], prior=model, work_dir=tmp_path, pace=pace, **QUICK)
     assert pace.expected == 1
@@ -232,7 +233,7 @@ class Slow:
 
     def __init__(self, *counts):
         self.counts, self.wishes, self.taken = list(counts), [], []
-        self.expected = None
+        self.expected, self.is_ample = None, True
 
     def expect(self, kernels):
         self.expected = kernels

@@ -33,6 +33,10 @@ from .sample_sizes import sample_sizes
 class Pace(Protocol):
     """Says how much time each task may have; see ``PickPace``."""
 
+    @property
+    def is_ample(self) -> bool:
+        """True if there is time to make picks anew that an earlier run made in a hurry."""
+
     def expect(self, kernels: int) -> None:
         """So many tasks are to be sampled."""
 
@@ -157,11 +161,12 @@ def pick_schedules(
         heaviest.setdefault(task_key(tasks[index].dispatched[0], tasks[index].target), index)
     with fast_tune_contexts():
         kept = _kept({key: tasks[index] for key, index in heaviest.items()}, stored, models)
+        is_ample = pace is None or pace.is_ample
         open_keys = {
             key
             for key in heaviest
             if key not in kept
-            or (stored[key].is_late and structural_hash(kept[key].mod) not in measured)
+            or (is_ample and stored[key].is_late and structural_hash(kept[key].mod) not in measured)
         }
         if pace is not None:
             pace.expect(len(open_keys))
