@@ -158,11 +158,17 @@ class ModelTuning:
             self._tuner.close()
 
     def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
-        made = self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
+        made = self._first(stop)
         graph, kernels, first = made.graph, made.kernels, made.compiled
         export_secs = self._keep(first)
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
+        if stop.over and not stop.is_asked:
+            self._note(
+                f"the time was over {stop.over:.0f} s before the model was compiled and checked, "
+                "and nothing was measured: its schedules are what the directory knew or the cost "
+                "model predicts; pass a larger time_budget_s (--minutes)"
+            )
         # The last executable has to be built, checked and timed before the deadline. Only kernels
         # that got a batch are compiled again.
         costs = FirstCosts(len(kernels.tasks), made.build_secs, export_secs, run_secs)
@@ -173,7 +179,8 @@ class ModelTuning:
         share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
         of_first = kernels.schedules()
         measured_picks = self._measure_picks(made, tuning, share, timed_runs(run_secs, 0.0))
-        chosen, choice, unmeasured = kernels, "", "nothing to measure"
+        chosen, choice = kernels, ""
+        unmeasured = "trials" if trials == 0 else "nothing to measure"
         if tuning.is_due:
             unmeasured = "interrupt" if tuning.is_asked else "time"
         if not self._exact and kernels.tasks and not tuning.is_due:
@@ -201,6 +208,17 @@ class ModelTuning:
                 self._note(f"{error}; what was written before is kept")
         runs = timed_runs(run_secs, stop.left)
         return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
+
+    def _first(self, stop: StopRequest) -> Executable:
+        """The first executable; where it is too late for one, what an earlier run wrote is said."""
+        try:
+            return self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
+        except TooLateError as error:
+            before = self._directory / EXECUTABLE
+            if not before.exists():
+                raise
+            kept = f"{str(before)!r}, which an earlier run wrote, is kept as it was"
+            raise TooLateError(f"{error}; {kept}") from error
 
     def _prepare(self, passes: Sequence[Pass], stop: StopRequest) -> tuple[IRModule, ModelKernels]:
         with self._parts("graph"):
