@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .folding import as_array
-from .refusal import UnsupportedNode
+from .refusal import UnknownExtent
 
 Array = np.ndarray[Any, Any]
 
@@ -17,7 +17,7 @@ def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None
 
     Raises
     ------
-    UnsupportedNode
+    UnknownExtent
         If it is not constant. Names it.
     """
     value = inputs[index] if index < len(inputs) else None
@@ -25,8 +25,8 @@ def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None
         return None
     array = as_array(value)
     if array is None:
-        raise UnsupportedNode(
-            f"its input {name!r} is not constant, and the extents of the result depend on it"
+        raise UnknownExtent(
+            f"its input {name!r} is not constant, and the extents of the result depend on it", index
         )
     return array
 
@@ -36,13 +36,13 @@ def shape_of(value: Any) -> list[int]:
 
     Raises
     ------
-    UnsupportedNode
+    UnknownExtent
         If one is not known.
     """
     try:
         return [int(extent) for extent in value.ty.shape]
     except (AttributeError, TypeError) as error:
-        raise UnsupportedNode("the extents of an input are not known") from error
+        raise UnknownExtent("the extents of an input are not known") from error
 
 
 def dtype_of(value: Any) -> str:
