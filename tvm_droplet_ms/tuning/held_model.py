@@ -58,6 +58,14 @@ def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[s
     return notes
 
 
+def what_is_kept(work_dir: str | os.PathLike[str]) -> str:
+    """What a run that comes to nothing leaves there, as the end of a sentence."""
+    executable = Path(work_dir) / EXECUTABLE
+    if not executable.exists():
+        return ""
+    return f"; {str(executable)!r}, which an earlier run wrote, is kept as it was"
+
+
 def _held(directory: Path) -> ModelIdentity | None:
     """The model of a directory; None where no run of this version said it, or it is damaged."""
     try:

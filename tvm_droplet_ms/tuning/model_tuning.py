@@ -23,6 +23,7 @@ from .budget.ending import (
     MEASURED_SHARE,
     MEASURED_SHARE_ALONE,
     FirstCosts,
+    late_note,
     timed_runs,
 )
 from .check.agreement import Agreement, Executable
@@ -33,7 +34,7 @@ from .choices.winograd_tuning import with_winograd
 from .compile.compiled_model import CompiledModel
 from .experience.experience import Experience
 from .frontends.imported import ImportedModel
-from .held_model import EXECUTABLE
+from .held_model import EXECUTABLE, what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
@@ -164,11 +165,7 @@ class ModelTuning:
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         if stop.over and not stop.is_asked:
-            self._note(
-                f"the time was over {stop.over:.0f} s before the model was compiled and checked, "
-                "and nothing was measured: its schedules are what the directory knew or the cost "
-                "model predicts; pass a larger time_budget_s (--minutes)"
-            )
+            self._note(late_note(stop.over))
         # The last executable has to be built, checked and timed before the deadline. Only kernels
         # that got a batch are compiled again.
         costs = FirstCosts(len(kernels.tasks), made.build_secs, export_secs, run_secs)
@@ -214,11 +211,7 @@ class ModelTuning:
         try:
             return self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
         except TooLateError as error:
-            before = self._directory / EXECUTABLE
-            if not before.exists():
-                raise
-            kept = f"{str(before)!r}, which an earlier run wrote, is kept as it was"
-            raise TooLateError(f"{error}; {kept}") from error
+            raise TooLateError(f"{error}{what_is_kept(self._directory)}") from error
 
     def _prepare(self, passes: Sequence[Pass], stop: StopRequest) -> tuple[IRModule, ModelKernels]:
         with self._parts("graph"):
