@@ -95,6 +95,12 @@ TESTS = {
         "::test_another_kernel_does_not_overwrite_the_result_of_the_first",
         "kernel_tuning/test_kernel_library.py::test_a_result_runs_and_exports_its_own_library",
     ],
+    "This run would overwrite `model.so`": [
+        "tuning/test_held_model.py"
+        "::test_another_network_is_refused_in_a_sentence_that_names_both",
+        "tuning/test_held_model.py"
+        "::test_other_weights_leave_the_executable_of_the_first_under_another_name",
+    ],
     "A killed run or a full disk left half a line": [
         "kernel_tuning/test_kernel_faults.py::test_records_that_do_not_reach_a_full_disk",
         "session/test_torn_database.py::test_a_line_torn_anywhere_is_cut_off_and_no_other",

@@ -18,6 +18,25 @@ def format_profile(parts: Mapping[str, float]) -> str:
     return align(lines)
 
 
+def shown_share(share: float) -> str:
+    """A share of what the machine can do, in percent.
+
+    The machine's rates are measured, and not by its fastest program: what goes beyond them has
+    reached them, and no more is said.
+
+    Parameters
+    ----------
+    share : float
+        The share; 1 for all.
+
+    Returns
+    -------
+    text : str
+        Such as "62%", or ">=100%" from 1 on.
+    """
+    return ">=100%" if share >= 1.0 else f"{100 * share:.0f}%"
+
+
 def align(lines: Sequence[Sequence[str]]) -> str:
     """Align the cells of a Markdown table.
 

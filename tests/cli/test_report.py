@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from tvm_droplet_ms.cli.demo.report import KernelRow, format_table
-from tvm_droplet_ms.report import format_profile
+from tvm_droplet_ms.report import format_profile, shown_share
 
 ROW = KernelRow(
     kernel="matmul",
@@ -64,3 +64,8 @@ def test_profile_shows_shares_of_sum() -> None:
 
 def test_a_profile_of_nothing_has_no_time():
     assert format_profile({}).splitlines()[-1].split("|")[2:4] == ["     0.0 ", "    0% "]
+
+
+def test_what_is_beyond_the_measured_rates_has_reached_them():
+    shares = [0.0, 0.004, 0.62, 0.996, 1.0, 1.02, 7.0]
+    assert [shown_share(share) for share in shares] == ["0%", "0%", "62%", "100%"] + [">=100%"] * 3

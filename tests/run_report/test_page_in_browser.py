@@ -8,6 +8,7 @@ import shutil
 import pytest
 from made_up_runs import multiply
 
+from tvm_droplet_ms.report import shown_share
 from tvm_droplet_ms.run_report.page import write_report
 
 pytest.importorskip("selenium", reason="Selenium drives the browser: pip install selenium")
@@ -124,7 +125,7 @@ def test_the_numbers_are_those_of_the_json(browser, pages, name):
             microseconds(task["best_us"]),
             shown(task["last_gain"], "d"),
             shown(task["gflops"]),
-            shown(task["share_of_peak"], ".0%"),
+            "-" if task["share_of_peak"] is None else shown_share(task["share_of_peak"]),
         ]
         row = f"#kernels tr[data-kernel='{task['workload']}'] td"
         assert texts(browser, row)[1:] == expected

@@ -232,8 +232,15 @@ def test_large_run_is_quick_and_small(tuned, tmp_path):
 
 
 def test_nothing_to_report(tmp_path, run, capsys):
-    with pytest.raises(ReportError, match="has no records"):
+    with pytest.raises(ReportError, match=r"there is no directory '.*absent'"):
         write_report(tmp_path / "absent", tmp_path / "page.html")
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(ReportError, match="has no records: expected the directory of a run"):
+        write_report(other, tmp_path / "page.html")
+    (other / "database_workload.json").write_text("[]\n")
+    with pytest.raises(ReportError, match="measured no schedule"):
+        write_report(other, tmp_path / "page.html")
     with (run / RECORDS).open("a") as file:
         file.write("[0, \n")
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 1
@@ -247,6 +254,16 @@ def test_from_the_shell(run, tmp_path, capsys):
     written = json.loads(capsys.readouterr().out)
     assert json.loads(Path(written["numbers"]).read_text())["tasks"]
     assert Path(written["page"]) == tmp_path / "page.html"
+
+
+def test_the_page_lies_beside_the_run(run, tmp_path, capsys, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"{run / 'report.html'}, {run / 'report.json'}\n"
+    assert (run / "report.html").exists()
+    assert not list(here.iterdir())
 
 
 def of_space(loop, extent, tile, secs):

@@ -2,6 +2,7 @@
 """One call from a model to a tuned, checked executable."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -111,7 +112,7 @@ class TestTune:
 
     def test_no_trials_apply_what_the_directory_knows(self, tuned, model, image, expected):
         again = tune(model, trials=0, work_dir=tuned.work_dir)
-        assert again.trials == 0
+        assert (again.trials, again.why_ended) == (0, "trials")
         origin = {row.name: (row.schedule, row.trials) for row in tuned.kernels}
         assert {row.name: (row.schedule, row.trials) for row in again.kernels} == origin
         np.testing.assert_allclose(again(image), expected, rtol=1e-4, atol=1e-4)
@@ -132,14 +133,19 @@ def test_time_that_is_too_short_for_schedules_gives_the_model_as_it_is(
     result = tune(model, time_budget_s=0.1, work_dir=tmp_path)
     np.testing.assert_allclose(result(image), expected, rtol=1e-4, atol=1e-4)
     assert {row.schedule for row in result.kernels} == {"untouched"}
-    assert result.why_ended == "time" and "too short to pick one" in "".join(result.notes)
-    assert len(result.notes) == 1
+    unpicked, late = result.notes
+    assert result.why_ended == "time" and "too short to pick one" in unpicked
+    assert re.match(r"the time was over \d+ s before .* pass a larger time_budget_s", late)
 
 
 def test_time_that_is_too_short_for_any_executable_is_said(model, tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_tuner, "GRACE_SECS", -300.0)
     with pytest.raises(ModelError, match="the time is too short: .* pass a larger time_budget_s"):
         tune(model, time_budget_s=0.1, work_dir=tmp_path)
+    (tmp_path / "model.so").write_bytes(b"before")
+    with pytest.raises(ModelError, match=r"model\.so', which an earlier run wrote, is kept"):
+        tune(model, time_budget_s=0.1, work_dir=tmp_path)
+    assert (tmp_path / "model.so").read_bytes() == b"before"
 
 
 def test_where_the_last_executable_is_too_late_the_first_one_is_described(

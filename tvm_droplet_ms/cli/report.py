@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import os
 import sys
 from typing import Any
 
@@ -16,7 +17,7 @@ def add_command(commands: Any) -> None:
         "JSON beside it: convergence, failures, and what each decision was worth.",
     )
     report.add_argument("work_dir", metavar="WORK_DIR", help="the directory of a run")
-    report.add_argument("--out", default="report.html", help="the page (default: %(default)s)")
+    report.add_argument("--out", help="the page (default: report.html in WORK_DIR)")
     report.add_argument("--json", action="store_true", help="print the paths as JSON")
     report.set_defaults(run=_run)
 
@@ -25,13 +26,20 @@ def _run(options: argparse.Namespace) -> int:
     from ..run_report.page import write_report
     from ..run_report.run_history import ReportError
 
+    out = options.out or os.path.join(options.work_dir, "report.html")
     try:
-        numbers = write_report(options.work_dir, options.out)
+        numbers = write_report(options.work_dir, out)
+    except PermissionError as error:
+        print(
+            f"droplet-ms report: error: {error}: permit writing there, or pass another --out",
+            file=sys.stderr,
+        )
+        return 1
     except (ReportError, OSError) as error:
         print(f"droplet-ms report: error: {error}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps({"page": options.out, "numbers": str(numbers)}))
+        print(json.dumps({"page": out, "numbers": str(numbers)}))
         return 0
-    print(f"{options.out}, {numbers}")
+    print(f"{out}, {numbers}")
     return 0

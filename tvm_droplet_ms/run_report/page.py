@@ -15,6 +15,7 @@ from ..kernel_tuning.flop import flop_of
 from ..kernel_tuning.machine import MACHINE
 from ..kernel_tuning.records import RECORDS, WORKLOADS
 from ..kernel_tuning.result_file import RESULT
+from ..report import shown_share
 from ..session.archive import replacing
 from ..session.work_dir import SETTINGS
 from .curve import curve
@@ -51,6 +52,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     content = numbers_of(work_dir, tasks, events)
     plots = [Markup(curve(task, events.descends_after if events else ())) for task in tasks]
     environment = Environment(autoescape=True)
+    environment.filters["share"] = shown_share
     environment.filters["us"] = lambda us: shown_us(1e-6 * us)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     page = template.render(content=content, plots=plots)

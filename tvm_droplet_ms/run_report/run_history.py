@@ -13,6 +13,7 @@ from typing import Any
 from .decision_names import decision_names, is_parallel_extent
 
 RECORDS = "database_tuning_record.json"
+WORKLOADS = "database_workload.json"
 FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""
 
@@ -82,7 +83,7 @@ def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
     path = Path(work_dir) / RECORDS
     lines = path.read_bytes().splitlines() if path.exists() else []
     if not lines:
-        raise ReportError(f"{os.fspath(work_dir)} has no records: expected the directory of a run")
+        raise ReportError(_why_empty(Path(work_dir)))
     trials: dict[int, list[Trial]] = {}
     sketches: dict[str, int] = {}
     for number, line in enumerate(lines):
@@ -95,6 +96,18 @@ def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
             ) from error
         trials.setdefault(int(workload), []).append(trial)
     return [TaskHistory(workload, tuple(found)) for workload, found in trials.items()]
+
+
+def _why_empty(directory: Path) -> str:
+    """Why a directory has no records, in a sentence."""
+    if not directory.is_dir():
+        return f"there is no directory {os.fspath(directory)!r}: expected that of a run"
+    if (directory / WORKLOADS).exists():
+        return (
+            f"the run of {os.fspath(directory)!r} measured no schedule, so that there is nothing "
+            "to report: run it with more minutes or trials"
+        )
+    return f"{os.fspath(directory)!r} has no records: expected the directory of a run"
 
 
 def _trial(

@@ -38,6 +38,11 @@ class StopRequest:
         return max(0.0, self.deadline - self._clock())
 
     @property
+    def over(self) -> float:
+        """The seconds since the deadline; at least 0."""
+        return max(0.0, self._clock() - self.deadline)
+
+    @property
     def is_due(self) -> bool:
         """True if the run should end now."""
         return self.is_asked or self._clock() >= self.deadline

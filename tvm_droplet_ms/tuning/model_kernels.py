@@ -90,6 +90,7 @@ class ModelKernels:
             workers=workers,
             prior=experience.prior,
             known=experience.known,
+            measured=best_records(self._database, self._target),
         )
 
     def schedules(self) -> MemoryDatabase:

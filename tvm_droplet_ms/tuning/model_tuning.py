@@ -23,6 +23,7 @@ from .budget.ending import (
     MEASURED_SHARE,
     MEASURED_SHARE_ALONE,
     FirstCosts,
+    late_note,
     timed_runs,
 )
 from .check.agreement import Agreement, Executable
@@ -33,6 +34,7 @@ from .choices.winograd_tuning import with_winograd
 from .compile.compiled_model import CompiledModel
 from .experience.experience import Experience
 from .frontends.imported import ImportedModel
+from .held_model import EXECUTABLE, what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
@@ -43,9 +45,6 @@ from .schedules.inside_choice import keep_choice
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
-
-EXECUTABLE = "model.so"
-"""The file of the work directory that holds the best complete executable."""
 
 
 def graph_passes() -> list[NamedPass]:
@@ -122,11 +121,13 @@ class ModelTuning:
             self._tuner.close()
 
     def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
-        made = self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
+        made = self._first(stop)
         graph, kernels, first = made.graph, made.kernels, made.compiled
         export_secs = self._keep(first)
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
+        if stop.over and not stop.is_asked:
+            self._note(late_note(stop.over))
         # The last executable has to be built, checked and timed before the deadline. Only kernels
         # that got a batch are compiled again.
         costs = FirstCosts(len(kernels.tasks), made.build_secs, export_secs, run_secs)
@@ -137,7 +138,8 @@ class ModelTuning:
         share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
         of_first = kernels.schedules()
         measured_picks = self._measure_picks(made, tuning, share, timed_runs(run_secs, 0.0))
-        chosen, choice, unmeasured = kernels, "", "nothing to measure"
+        chosen, choice = kernels, ""
+        unmeasured = "trials" if trials == 0 else "nothing to measure"
         if tuning.is_due:
             unmeasured = "interrupt" if tuning.is_asked else "time"
         if not self._exact and kernels.tasks and not tuning.is_due:
@@ -165,6 +167,13 @@ class ModelTuning:
                 self._note(f"{error}; what was written before is kept")
         runs = timed_runs(run_secs, stop.left)
         return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
+
+    def _first(self, stop: StopRequest) -> Executable:
+        """The first executable; where it is too late for one, what an earlier run wrote is said."""
+        try:
+            return self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
+        except TooLateError as error:
+            raise TooLateError(f"{error}{what_is_kept(self._directory)}") from error
 
     def _prepare(self, passes: Sequence[Pass], stop: StopRequest) -> tuple[IRModule, ModelKernels]:
         with self._parts("graph"):

@@ -38,6 +38,8 @@ class KernelRow:
         over ``secs``.
     roofline_share : float
         The least seconds that this core needs for its arithmetic and its memory, over ``secs``.
+        The rates for that are measured when the run begins: a kernel may be somewhat above 1,
+        which ``summary`` shows as ">=100%".
     trials : int
         Schedules of it that were measured, in this run and in earlier ones of the directory.
     schedule : str

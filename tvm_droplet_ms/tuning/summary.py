@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from statistics import median
 
-from ..report import align, format_profile
+from ..report import align, format_profile, shown_share
 from .result import Latency, TuneResult
 
 MOST_ROWS = 12
@@ -57,7 +57,7 @@ def _kernels(result: TuneResult) -> str:
             str(row.weight),
             f"{1e3 * row.secs:.3f}",
             f"{row.gflops:.1f}",
-            f"{100 * row.roofline_share:.0f}%",
+            shown_share(row.roofline_share),
             str(row.trials),
             row.schedule,
         )

@@ -24,6 +24,7 @@ from .check.output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, make_check
 from .experience.experience import Experience
 from .frontends import import_model
 from .frontends.memory import check_memory
+from .held_model import hold_model
 from .model_tuning import ModelTuning
 from .parts import Parts
 from .result import TuneResult
@@ -83,8 +84,8 @@ def tune(
         Trials without a gain of any kernel after which to end. None for no limit.
     work_dir : str | os.PathLike[str] | None
         Directory of the database and of the executable, ``model.so``, which is there before the
-        first measurement. Another call with the same directory goes on. None for a new temporary
-        one.
+        first measurement. Another call with the same directory goes on; one with another model is
+        refused. None for a new temporary one.
     exact : bool
         Whether convolutions must be computed as they are written. Otherwise Winograd's algorithm
         is taken where it is faster.
@@ -134,32 +135,36 @@ def tune(
     set_worker_threads(threads)
     cpu = cpu_target(target, threads)
     directory = open_work_dir(work_dir, cpu, threads)
-    with parts("import"):
-        imported = import_model(model, shapes, threads, dims=dims, constants=constants)
-        for note in imported.notes:
-            logger.warning("%s", note)
-        check_memory(imported)
-    with parts("check"):
-        set_own_threads(threads)
-        check = make_check(imported, cpu, tolerance, seed, inputs)
-    watch = Watch(directory, callbacks, progress, patience)
-    stop = StopRequest(started + time_budget_s)
     try:
-        with only_writer(directory), stop.on_interrupt():
-            tuning = ModelTuning(
-                imported,
-                cpu,
-                threads,
-                directory,
-                check,
-                exact,
-                parts,
-                seed,
-                experience,
-                watch=watch,
-            )
-            result = tuning.run(stop, trials)
-            return replace(result, notes=(*imported.notes, *result.notes))
+        with only_writer(directory):
+            with parts("import"):
+                imported = import_model(model, shapes, threads, dims=dims, constants=constants)
+                notes = list(imported.notes)
+                if imported.identity is not None:
+                    notes += hold_model(directory, imported.identity)
+                for note in notes:
+                    logger.warning("%s", note)
+                check_memory(imported)
+            with parts("check"):
+                set_own_threads(threads)
+                check = make_check(imported, cpu, tolerance, seed, inputs)
+            watch = Watch(directory, callbacks, progress, patience)
+            stop = StopRequest(started + time_budget_s)
+            with stop.on_interrupt():
+                tuning = ModelTuning(
+                    imported,
+                    cpu,
+                    threads,
+                    directory,
+                    check,
+                    exact,
+                    parts,
+                    seed,
+                    experience,
+                    watch=watch,
+                )
+                result = tuning.run(stop, trials)
+            return replace(result, notes=(*notes, *result.notes))
     except SecondWriterError as error:
         raise ModelError(str(error)) from error
 

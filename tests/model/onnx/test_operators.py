@@ -381,6 +381,18 @@ def test_an_extremum_of_the_largest_number_is_no_infinity(kind, sign):
     assert_same(made, {"x": x}, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("axes", [[1], None])
+def test_a_mean_of_integers_keeps_their_type_and_is_rounded_towards_zero(dtype, axes):
+    x = np.array([[1, 2, 5], [-1, -2, -5], [-7, 0, 3]], dtype)
+    given = {} if axes is None else {"axes": axes}
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs = [helper.make_tensor_value_info("x", kind, x.shape)]
+    output = helper.make_tensor_value_info("y", kind, None)
+    made = model([node("ReduceMean", "x", **given)], inputs, [output], opset=17)
+    assert_same(made, {"x": x}, rtol=0, atol=0)
+
+
 def test_a_softmax_by_hand_of_a_masked_row_is_no_nan():
     x, least = normal(2, 3), np.finfo(np.float32).min
     nodes = [

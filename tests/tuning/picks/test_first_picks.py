@@ -205,11 +205,37 @@ def test_late_tasks_get_a_random_schedule_or_the_plain_one(tmp_path):
     assert model.asked == 2 + 7
 
 
+def test_a_late_pick_is_used_again_but_where_there_is_time_for_a_better_one(tmp_path):
+    model, task = HashModel(), dense(8)
+    (late,) = pick_schedules([task], prior=model, work_dir=tmp_path, pace=Slow(1), **QUICK)
+    asked = model.asked
+    for pace in (Slow(1), Slow(0)):
+        (again,) = pick_schedules([task], prior=model, work_dir=tmp_path, pace=pace, **QUICK)
+        assert again.points == late.points
+        assert model.asked == asked
+    short, ample = Slow(), Slow()
+    short.is_ample = False
+    for pace, known in ((short, ()), (ample, {structural_hash(late.mod)})):
+        pick_schedules([task], prior=model, work_dir=tmp_path, pace=pace, measured=known, **QUICK)
+        assert pace.expected == 0
+        assert model.asked == asked
+    pace = Slow(12)
+    pick_schedules([task], prior=model, work_dir=tmp_path, pace=pace, **QUICK)
+    assert pace.expected == 1
+    assert model.asked == asked + 7
+    pick_schedules([task], prior=model, work_dir=tmp_path, pace=Slow(), **QUICK)
+    assert model.asked == asked + 7
+
+
 class Slow:
     """A pace of so many samples of each task."""
 
     def __init__(self, *counts):
         self.counts, self.wishes, self.taken = list(counts), [], []
+        self.expected, self.is_ample = None, True
+
+    def expect(self, kernels):
+        self.expected = kernels
 
     def count(self, wish, *, is_heavy):
         self.wishes.append((wish, is_heavy))

@@ -44,6 +44,18 @@ def test_few_kernels_get_all_that_is_of_use():
     assert counts == [WISH, WISH]
 
 
+def test_kernels_that_have_picks_leave_their_time_to_the_others():
+    pace = PickPace(100, 2, lambda: 60.0, lambda: 0.0)
+    before = PickPace(100, 2, lambda: 60.0, lambda: 0.0).count(WISH)
+    pace.expect(50)
+    assert 2 * before <= pace.count(WISH) <= 2 * before + 1
+
+
+def test_hurried_picks_are_made_anew_where_that_takes_little_of_the_time():
+    assert PickPace(100, 2, lambda: 300.0, lambda: 0.0).is_ample
+    assert not PickPace(100, 2, lambda: 60.0, lambda: 0.0).is_ample
+
+
 @pytest.mark.parametrize("slowness", [3.0, 4.5])
 def test_a_busy_machine_takes_its_share_for_the_fewest_samples(slowness):
     counts, secs = pick_all(100, 120.0, slowness)

@@ -78,3 +78,12 @@ def timed_runs(secs: float, left: float = math.inf) -> int:
         quick = min(FEWEST_TIMED_RUNS, int(QUICK_SECS / secs))
         runs = max(1, quick, int(left / 2 / secs))
     return runs
+
+
+def late_note(over: float) -> str:
+    """What to say of a run whose time was over so many seconds before its first executable."""
+    return (
+        f"the time was over {over:.0f} s before the model was compiled and checked, and nothing "
+        "was measured: its schedules are what the directory knew or the cost model predicts; pass "
+        "a larger time_budget_s (--minutes)"
+    )

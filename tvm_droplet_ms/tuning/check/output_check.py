@@ -15,7 +15,7 @@ from ...session.errors import ModelError
 from ...session.given_inputs import given_values
 from ..compile.compiled_model import CompiledModel
 from ..compile.lowering import build, lower
-from ..frontends.imported import Arrays, ImportedModel, InputSpec, Reference
+from ..frontends.imported import Arrays, ImportedModel, InputSpec, Reference, run_reference
 from .output_bounds import Bound, output_bounds
 
 INPUT_SETS = 3
@@ -210,7 +210,7 @@ def make_check(
     - ``given``: values of inputs by name, which are the same in every set. The others are random.
 
     Raises ``ModelError`` if a given value is of no input, of another shape, or of another kind of
-    type.
+    type; or the reference cannot run on the inputs.
     """
     values = _checked(given or {}, imported.inputs)
     generator = np.random.default_rng(seed)
@@ -223,7 +223,7 @@ def make_check(
     return OutputCheck(
         reference,
         inputs,
-        tuple(reference.run(arrays) for arrays in inputs),
+        tuple(run_reference(reference, arrays) for arrays in inputs),
         tolerance,
         output_bounds(imported.mod),
     )

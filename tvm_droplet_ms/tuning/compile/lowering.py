@@ -12,9 +12,13 @@ from tvm.tirx import PrimFunc
 
 from ...model.kernels.lowering_passes import lowering_passes
 from ...model.shared_constants import share_constants
+from ...session.errors import ModelError
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
 from .packing import WeightPacker
+
+_NO_SHAPE = "emit_te now only supports Tensor that has ShapeExpr shape"
+"""What TVM says of a tensor of unknown extents (``relax/utils.py``)."""
 
 
 def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRModule:
@@ -22,10 +26,20 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
 
     ``is_reference``: whether to take TVM's own kernels only, to compare others with. Returns Relax
     functions that call TIR functions, one for each kernel to tune; see ``lowering_passes``. Extract
-    tasks from this module, and apply a database to this module.
+    tasks from this module, and apply a database to this module. Raises ``ModelError`` if a kernel
+    would read a tensor of unknown extents.
     """
     with target:
-        return tvm.transform.Sequential(lowering_passes(is_plain=is_reference))(mod)
+        try:
+            return tvm.transform.Sequential(lowering_passes(is_plain=is_reference))(mod)
+        except Exception as error:
+            if _NO_SHAPE not in str(error):
+                raise
+    raise ModelError(
+        "the model computes with a tensor whose extents depend on data, and TVM makes no kernels "
+        "for it: export the model with fixed extents, or bind the input that decides them with "
+        "constants={name: value} (--constant NAME=VALUE)"
+    )
 
 
 def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VMExecutable:

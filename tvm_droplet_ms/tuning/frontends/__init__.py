@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,6 +11,7 @@ from tvm.ir import IRModule
 
 from ...session.errors import ModelError
 from .extents import Dims, Shapes, check_dims, check_shapes
+from .identity import identify
 from .imported import ImportedModel
 
 _KINDS = (
@@ -49,18 +51,19 @@ def import_model(
         from .relax import import_relax
 
         _refuse_constants(constants)
-        return import_relax(model, rest, shapes, dims)
+        return _identified(import_relax(model, rest, shapes, dims), model, rest)
     origin = type(model).__module__.partition(".")[0]
     if origin == "onnx" and rest is None:
         from .onnx import import_onnx
 
-        return import_onnx(model, shapes, threads, dims=dims, constants=constants)
+        imported = import_onnx(model, shapes, threads, dims=dims, constants=constants)
+        return _identified(imported, model)
     if _is_torch(model):
         from .torch import import_torch
 
         _refuse_dims(dims)
         _refuse_constants(constants)
-        return import_torch(model, rest, shapes, threads)
+        return _identified(import_torch(model, rest, shapes, threads), model)
     raise ModelError(f"model is a {type(model).__qualname__}: expected {_KINDS}")
 
 
@@ -74,14 +77,22 @@ def _import_file(
 
         _refuse_dims(dims)
         _refuse_constants(constants)
-        return import_torch(load_exported_program(path), None, shapes, threads)
+        program = load_exported_program(path)
+        return _identified(import_torch(program, None, shapes, threads), program, path=path)
     # TVM's own importer, which the next import loads, raises without it.
     if find_spec("onnx") is None:
         raise ModelError("an ONNX model needs the package onnx: pip install 'tvm-droplet-ms[onnx]'")
     from .onnx import import_onnx, load_onnx
 
     model = load_onnx(path)
-    return import_onnx(model, shapes, threads, dims=dims, constants=constants, path=path)
+    imported = import_onnx(model, shapes, threads, dims=dims, constants=constants, path=path)
+    return _identified(imported, model, path=path)
+
+
+def _identified(
+    imported: ImportedModel, model: Any, parameters: Any = None, path: str | None = None
+) -> ImportedModel:
+    return replace(imported, identity=identify(model, parameters, path))
 
 
 def _refuse_dims(dims: Dims) -> None:

@@ -12,6 +12,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ...session.errors import ModelError
+from .identity import ModelIdentity
 from .integer_inputs import IntegerUse, integer_uses
 
 Arrays = list[np.ndarray]
@@ -60,6 +61,26 @@ class Reference:
     rounding: float = 0.0
 
 
+def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:
+    """Run a reference on inputs that it may refuse.
+
+    Raises
+    ------
+    ModelError
+        If it does: such as indices and lengths that do not fit.
+    """
+    # Each library has errors of its own.
+    try:
+        return reference.run(inputs)
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise ModelError(
+            f"{reference.name} cannot run the model on the inputs of the check ({line}): pass "
+            "values that it takes with inputs={name: array} (--inputs FILE.npz), or bind lengths "
+            "with constants={name: value} (--constant)"
+        ) from error
+
+
 Run = Callable[[Sequence[np.ndarray]], Arrays]
 Locate = Callable[[Sequence[np.ndarray], Callable[[IRModule], Run]], str]
 """Takes the inputs and a function that compiles a module; returns a node in words, or nothing."""
@@ -78,6 +99,7 @@ class ImportedModel:
     - ``notes``: what a user should know of the import, a sentence each.
     - ``locate``: finds what the import computes otherwise than the reference. None where nothing
       can.
+    - ``identity``: which model it is. None where nobody asks.
     """
 
     mod: IRModule
@@ -86,6 +108,7 @@ class ImportedModel:
     original: IRModule | None = None
     notes: tuple[str, ...] = ()
     locate: Locate | None = None
+    identity: ModelIdentity | None = None
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
@@ -110,6 +133,7 @@ def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
             "(module, {name: array}), or import the model with its parameters as constants"
         )
     specs = [_input_spec(parameter) for parameter in function.params]
+    _check_outputs(function)
     _check_types(function)
     names = _distinct([spec.name for spec in specs])
     return tuple(
@@ -147,6 +171,20 @@ def _input_spec(parameter: relax.Var) -> InputSpec:
             f"as shapes={{{name!r}: ({example})}}"
         )
     return InputSpec(name, tuple(int(extent) for extent in extents), str(kind.dtype))
+
+
+def _check_outputs(function: relax.Function) -> None:
+    """Refuse an output that is a shape: it has no values that a caller could compare."""
+    kinds = [function.ret_ty]
+    while kinds:
+        kind = kinds.pop()
+        if isinstance(kind, relax.TupleType):
+            kinds += list(kind.fields)
+        elif isinstance(kind, relax.ShapeType):
+            raise ModelError(
+                "an output of the model is the shape of a tensor whose extents depend on data: "
+                "expected outputs that are tensors, export the model without it"
+            )
 
 
 def _check_types(function: relax.Function) -> None:

@@ -16,8 +16,7 @@ from tvm.ir import IRModule
 
 from ...compat.quiet import without_lines
 from ...model.onnx.binding import true_inputs
-from ...model.onnx.operators import UnsupportedNode, more_operators
-from ...model.onnx.order import named
+from ...model.onnx.operators import more_operators
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ...session.errors import ModelError
 from .extents import resolve_shapes
@@ -25,12 +24,10 @@ from .imported import ImportedModel, check_inputs
 from .onnx_difference import first_different_node
 from .onnx_inputs import declared_input, input_values
 from .onnx_reference import onnx_runtime
+from .onnx_refusal import first_line, refusal
 
 if TYPE_CHECKING:
     import onnx
-
-DECIDED = ("If", "Loop", "Scan")
-"""Operators that may go once a value that they depend on is known."""
 
 
 def load_onnx(path: str) -> "onnx.ModelProto":
@@ -40,12 +37,12 @@ def load_onnx(path: str) -> "onnx.ModelProto":
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
-        raise ModelError(f"model {path!r} is no ONNX file: {_first_line(error)}") from error
+        raise ModelError(f"model {path!r} is no ONNX file: {first_line(error)}") from error
     try:
         onnx.load_external_data_for_model(model, os.path.dirname(os.path.abspath(path)))
     except Exception as error:
         raise ModelError(
-            f"model {path!r} has weights in other files, which cannot be read: {_first_line(error)}"
+            f"model {path!r} has weights in other files, which cannot be read: {first_line(error)}"
         ) from error
     if not model.graph.node:
         raise ModelError(f"model {path!r} is no ONNX file: it has no operators")
@@ -121,36 +118,7 @@ def _from_onnx(model: "onnx.ModelProto") -> IRModule:
             return from_onnx(model)
         # It raises errors of all kinds for what it cannot import.
         except Exception as error:
-            message = _refusal(error)
+            message = refusal(model, error)
             # The builder ends here, and its lines with it.
             traceback.clear_frames(error.__traceback__)
     raise ModelError(message)
-
-
-def _refusal(error: Exception) -> str:
-    node = _failing_node(error)
-    if isinstance(error, UnsupportedNode):
-        text = f"{_first_line(error)}; export the model without it"
-    else:
-        where = f" {named(node)} of" if node is not None else ""
-        text = f"TVM's ONNX importer cannot import{where} the model: {_first_line(error)}"
-    if node is not None and node.op_type in DECIDED:
-        text += ", or bind the input that decides it with constants={name: value} (--constant)"
-    return text
-
-
-def _failing_node(error: BaseException) -> Any:
-    """The node that the importer was at, from the frames that the error came through."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_name == "_construct_nodes":
-            return frame.f_locals.get("node")
-    return None
-
-
-def _first_line(error: BaseException) -> str:
-    return _first_line_of(str(error)) or type(error).__name__
-
-
-def _first_line_of(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (lines or [""])[0][:300]

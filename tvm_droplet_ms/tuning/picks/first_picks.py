@@ -7,10 +7,12 @@ A kernel without a record runs as naive loops, orders of magnitude too slow.
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
 
@@ -24,12 +26,19 @@ from ...session.roofline import MachineRates, measure_machine, task_bound
 from .pick_file import PickFile, StoredPick
 from .pick_sampling import PickRequest
 from .pick_workers import LocalSampler, Models, PickWorkers, Sampler
-from .picks import FirstPicks, last_line, restore, task_key
+from .picks import FirstPick, FirstPicks, last_line, restore, task_key
 from .sample_sizes import sample_sizes
 
 
 class Pace(Protocol):
     """Says how much time each task may have; see ``PickPace``."""
+
+    @property
+    def is_ample(self) -> bool:
+        """True if there is time to make picks anew that an earlier run made in a hurry."""
+
+    def expect(self, kernels: int) -> None:
+        """So many tasks are to be sampled."""
 
     def count(self, wish: int, *, is_heavy: bool = False) -> int:
         """The samples of the next task; at most `wish`, and 0 where there is no time for one."""
@@ -71,12 +80,14 @@ def pick_schedules(
     seed: int = 0,
     pace: Pace | None = None,
     workers: PickWorkers | None = None,
+    measured: Collection[int] = (),
 ) -> FirstPicks:
     """Pick a schedule for every task, the heaviest task first.
 
     - ``tasks``: the tasks of a model. Those that are scheduled already are left out.
     - ``work_dir``: the directory of the file of picks. Picks in it are used again, and new ones are
-      added. None keeps none.
+      added. One that was made in a hurry is made anew where there is time for a better one now.
+      None keeps none.
     - ``prior``: the cost model to ask, as ``DropletStrategy`` takes it. Where there is none for a
       target, the first valid schedule is picked.
     - ``known``: schedules of other models' tasks, refitted ones of which the model is asked about
@@ -93,9 +104,11 @@ def pick_schedules(
       use.
     - ``workers``: the processes that sample and ask, with the same `prior`. None for this process.
       The picks are the same.
+    - ``measured``: the structural hashes of workloads that have measured schedules: their picks
+      are not made anew.
 
-    Returns names the tasks without any valid schedule, and why. They are left as they are. Raises
-    ``ValueError`` if `most` or `least` is less than 1.
+    The result names the tasks without any valid schedule, and why; they are left as they are.
+    Raises ``ValueError`` if `most` or `least` is less than 1.
     """
     for name, value in (("most", most), ("least", least)):
         if value < 1:
@@ -112,7 +125,6 @@ def pick_schedules(
     local = LocalSampler(models)
     sizes = sample_sizes(stakes, most, least)
     picks = FirstPicks({name: reason for name, reason in reasons.items() if reason is not None})
-    asked: set[str] = set()
     running: deque[_Sampled] = deque()
     settled: float | None = None
 
@@ -125,24 +137,35 @@ def pick_schedules(
         if pace is not None and before is not None:
             pace.done(2 * sampled.request.count, settled - before)
 
+    heaviest: dict[str, int] = {}
+    for index in sorted(range(len(tasks)), key=lambda index: -stakes[index]):
+        heaviest.setdefault(task_key(tasks[index].dispatched[0], tasks[index].target), index)
     with fast_tune_contexts():
-        for index in sorted(range(len(tasks)), key=lambda index: -stakes[index]):
+        kept = _kept({key: tasks[index] for key, index in heaviest.items()}, stored, models)
+        is_ample = pace is None or pace.is_ample
+        open_keys = {
+            key
+            for key in heaviest
+            if key not in kept
+            or (is_ample and stored[key].is_late and structural_hash(kept[key].mod) not in measured)
+        }
+        if pace is not None:
+            pace.expect(len(open_keys))
+        for key, index in heaviest.items():
+            if key not in open_keys:
+                picks.add(key, kept[key])
+                continue
             task = tasks[index]
             mod, target = task.dispatched[0], task.target
-            key = task_key(mod, target)
-            if key in asked:
-                continue
-            asked.add(key)
             has_model = models.find(target) is not None
-            made = restore(mod, stored.get(key), has_model)
-            if made is not None:
-                picks.add(key, made)
-                continue
             count = (
                 sizes[index]
                 if pace is None
                 else _paced(pace, sizes[index], is_heavy=sizes[index] > least)
             )
+            if count <= 1 and key in kept:
+                picks.add(key, kept[key])
+                continue
             if not count:
                 picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
                 continue
@@ -157,6 +180,19 @@ def pick_schedules(
     for name, reason in picks.unscheduled.items():
         logger.info("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
     return picks
+
+
+def _kept(
+    tasks: Mapping[str, ExtractedTask], stored: Mapping[str, StoredPick], models: Models
+) -> dict[str, FirstPick]:
+    """The picks of earlier runs that can be used again, by their keys."""
+    found = {}
+    for key, task in tasks.items():
+        has_model = models.find(task.target) is not None
+        pick = restore(task.dispatched[0], stored.get(key), has_model)
+        if pick is not None:
+            found[key] = pick
+    return found
 
 
 def _paced(pace: Pace, wish: int, *, is_heavy: bool) -> int:
@@ -206,6 +242,5 @@ def _settle(
         picks.unscheduled[sampled.name] = "its pick does not replay"
         return
     picks.add(sampled.key, pick)
-    # A pick that was made in a hurry is made again by the next run.
-    if file is not None and not sampled.is_late:
-        file.append([line])
+    if file is not None:
+        file.append([replace(line, is_late=sampled.is_late)])

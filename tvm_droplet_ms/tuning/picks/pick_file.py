@@ -29,6 +29,8 @@ class StoredPick:
       no model was asked.
     - ``secs``: the measured seconds of the trace, the fastest of several; None where none was
       measured.
+    - ``is_late``: whether it was made in a hurry, without a choice: another run with more time
+      makes it anew.
     """
 
     key: str
@@ -36,6 +38,7 @@ class StoredPick:
     points: tuple[Point, ...]
     predicted: tuple[float, ...]
     secs: float | None = None
+    is_late: bool = False
 
 
 class PickFile:
@@ -93,7 +96,12 @@ def _parse(line: Any) -> StoredPick:
     if secs is not None and not 0.0 < float(secs) < math.inf:
         raise ValueError("its time is not a positive number")
     return StoredPick(
-        line["key"], line["trace"], points, predicted, None if secs is None else float(secs)
+        line["key"],
+        line["trace"],
+        points,
+        predicted,
+        None if secs is None else float(secs),
+        line.get("is_late") is True,
     )
 
 

@@ -28,6 +28,10 @@ HEAVY = 2.0
 HOPELESS = 0.5
 """The share of the time for compiling below which no schedules are drawn any more."""
 
+AMPLE = 10.0
+"""The time, in times of the goal, in which picks of an earlier run that were made in a hurry are
+made anew."""
+
 FEWEST = 8
 """The samples without which a pick is little better than a random one."""
 
@@ -57,6 +61,15 @@ class PickPace:
         # Counted as so many samples that were seen, so that one odd kernel does not decide.
         self._samples = float(FEWEST * workers)
         self._secs = self._samples * SECS_PER_SAMPLE / workers
+
+    @property
+    def is_ample(self) -> bool:
+        """True if there is time to make picks anew that an earlier run made in a hurry."""
+        return self._left() >= AMPLE * self._goal
+
+    def expect(self, kernels: int) -> None:
+        """So many of the kernels are to be sampled: the others have picks of an earlier run."""
+        self._waiting = max(1, kernels)
 
     def count(self, wish: int, *, is_heavy: bool = False) -> int:
         """The samples of the next kernel.

@@ -6,6 +6,7 @@ that a function makes anew for each node, and has no way to add one.
 """
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,11 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from ..deciding import deciding_inputs
 from .folding import Folder, as_array
 from .functions import expand_function, is_better_expanded
 from .nodes.table import converters
-from .refusal import UnsupportedNode
+from .refusal import UnknownExtent, UnsupportedNode, WrongExtent
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """The domains of the operators that converters are for."""
@@ -34,6 +36,13 @@ _OF_SEQUENCES = {
     *("SequenceInsert", "ConcatFromSequence", "SplitToSequence"),
 }
 """Operators whose one result may be a tuple."""
+
+
+_OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)')
+"""An operator as TVM writes it in messages, in half a kilobyte."""
+
+_OF_ANY_RANK = {"Identity", "Shape", "Size"}
+"""Operators that need no shape of their input."""
 
 
 def derive_importer(base: Any) -> Any:
@@ -71,6 +80,7 @@ def derive_importer(base: Any) -> Any:
 
         def _construct_nodes(self, graph: Any) -> None:
             folder = Folder(self.opset)
+            self._main_graph = graph
             for node in graph.node:
                 self._convert_node(node, folder)
 
@@ -82,12 +92,27 @@ def derive_importer(base: Any) -> Any:
                 )
             try:
                 values = self._node_values(node, folder)
+            except UnknownExtent as error:
+                if error.values:  # Of a node of a branch or of a function's body.
+                    raise
+                raise self._unknown(node, str(error), error.index) from error
             except UnsupportedNode as error:
-                raise UnsupportedNode(f"{shown} cannot be imported: {error}") from error
+                raise type(error)(f"{shown} cannot be imported: {error}") from error
             # TVM's converters raise whatever they meet.
             except Exception as error:
-                raise UnsupportedNode(f"{shown} cannot be imported: {_line(error)}") from error
+                if any(_is_open(self._nodes[name]) for name in node.input if name):
+                    raise self._unknown(node, _line(error)) from error
+                raise WrongExtent(f"{shown} cannot be imported: {_line(error)}") from error
             self._nodes.update({name: value for name, value in zip(node.output, values) if name})
+
+        def _unknown(self, node: Any, reason: str, index: int | None = None) -> UnknownExtent:
+            """The refusal of a node for an extent that is not known, with what decides it."""
+            names = [name for name in node.input if name]
+            deciding = [name for name in names if _is_open(self._nodes[name])] or names
+            if index is not None:
+                deciding = [node.input[index]]
+            text = f"{_shown(node)} cannot be imported: {reason}"
+            return UnknownExtent(text, values=tuple(deciding))
 
         def _node_values(self, node: Any, folder: Folder) -> Sequence[Any]:
             """The values of a node's outputs."""
@@ -103,12 +128,19 @@ def derive_importer(base: Any) -> Any:
                     found = iter(self._inlined(graph, folder))
                     return [next(found) if name else None for name in node.output]
             _check_types(inputs)
+            self._check_shapes(node)
             attributes = self._parse_attr(node.attribute)
             attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
             result = self._converted(node.op_type, inputs, attributes)
             values = self._unpacked(node, result)
             _check_types(values)
             return values
+
+        def _check_shapes(self, node: Any) -> None:
+            """Refuse to read a tensor without a shape where a length can be bound instead."""
+            unshaped = [name for name in node.input if name and _has_no_shape(self._nodes[name])]
+            if node.op_type not in _OF_ANY_RANK and deciding_inputs(self._main_graph, unshaped):
+                raise UnknownExtent("the extents of an input are not known")
 
         def _value(self, name: str) -> Any:
             """A value by its name. A shape becomes a tensor, as it is to ONNX."""
@@ -200,6 +232,23 @@ def _check_types(values: Sequence[Any]) -> None:
             raise UnsupportedNode(f"it has a tensor of type {kind.dtype}, which is not supported")
 
 
+def _has_no_shape(value: Any) -> bool:
+    kind = getattr(value, "ty", None)
+    return isinstance(kind, relax.TensorType) and not isinstance(kind.shape, relax.ShapeExpr)
+
+
+def _is_open(value: Any) -> bool:
+    """True if a value is a tensor, or a shape, of an extent that is not known."""
+    kind = getattr(value, "ty", None)
+    if isinstance(kind, relax.ShapeType):
+        return as_array(value) is None
+    if not isinstance(kind, relax.TensorType):
+        return False
+    return _has_no_shape(value) or not all(
+        isinstance(extent, tvm.tirx.IntImm) for extent in kind.shape
+    )
+
+
 def _shown(node: Any) -> str:
     """A node in words. One without a name goes by its output."""
     if node.name:
@@ -217,4 +266,4 @@ def _is_empty_list(attribute: Any) -> bool:
 def _line(error: Exception) -> str:
     """The last line of a message: TVM's begin with a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[-1][:300]
+    return _OPERATOR.sub(r"\1", (lines or [type(error).__name__])[-1])[:300]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .folding import as_array
-from .refusal import UnsupportedNode
+from .refusal import UnknownExtent
 
 Array = np.ndarray[Any, Any]
 
@@ -15,25 +15,25 @@ Array = np.ndarray[Any, Any]
 def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None:
     """The values of an input that has to be constant. None if it is not given.
 
-    Raises ``UnsupportedNode`` if it is not constant. Names it.
+    Raises ``UnknownExtent`` if it is not constant. Names it.
     """
     value = inputs[index] if index < len(inputs) else None
     if value is None:
         return None
     array = as_array(value)
     if array is None:
-        raise UnsupportedNode(
-            f"its input {name!r} is not constant, and the extents of the result depend on it"
+        raise UnknownExtent(
+            f"its input {name!r} is not constant, and the extents of the result depend on it", index
         )
     return array
 
 
 def shape_of(value: Any) -> list[int]:
-    """The extents of a tensor. Raises ``UnsupportedNode`` if one is not known."""
+    """The extents of a tensor. Raises ``UnknownExtent`` if one is not known."""
     try:
         return [int(extent) for extent in value.ty.shape]
     except (AttributeError, TypeError) as error:
-        raise UnsupportedNode("the extents of an input are not known") from error
+        raise UnknownExtent("the extents of an input are not known") from error
 
 
 def dtype_of(value: Any) -> str:

@@ -152,3 +152,29 @@ class ReduceMin(_Extremum, onnx_frontend.ReduceMin):  # type: ignore[misc, name-
     """Converts an ONNX ``ReduceMin``."""
 
     of_nothing = np.inf
+
+
+class ReduceMean(onnx_frontend.ReduceMean):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``ReduceMean``. TVM's kernel for integers has a wider type than it says."""
+
+    @classmethod
+    def _impl_v13(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        return _integer_mean(bb, super()._impl_v13(bb, inputs, attr, params))
+
+    @classmethod
+    def _impl_v18(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        return _integer_mean(bb, super()._impl_v18(bb, inputs, attr, params))
+
+
+def _integer_mean(bb: Any, mean: Any) -> Any:
+    """A mean of integers as a sum and a quotient, rounded towards 0; other ones as they are."""
+    if not isinstance(mean, relax.Call):
+        return mean
+    data, dtype = mean.args[0], dtype_of(mean.args[0])
+    if not dtype.startswith(("int", "uint")):
+        return mean
+    shape = shape_of(data)
+    axes = range(len(shape)) if mean.attrs.axis is None else mean.attrs.axis
+    count = int(np.prod([shape[int(axis)] for axis in axes]))
+    total = bb.emit(relax.op.sum(data, mean.attrs.axis, mean.attrs.keepdims))
+    return relax.op.divide(total, relax.const(count, dtype))

@@ -12,7 +12,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..folding import as_array
 from ..operands import constant_input, dtype_of, shape_of, text
-from ..refusal import UnsupportedNode
+from ..refusal import UnsupportedNode, WrongExtent
 
 
 class Expand(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -27,7 +27,7 @@ class Expand(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         try:
             result = np.broadcast_shapes(tuple(shape), tuple(int(extent) for extent in wanted))
         except ValueError as error:
-            raise UnsupportedNode(
+            raise WrongExtent(
                 f"its input {tuple(shape)} does not broadcast to {tuple(wanted.tolist())}"
             ) from error
         if list(result) == shape:
@@ -99,7 +99,7 @@ class Split(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             sizes = [min(size, max(extent - size * part, 0)) for part in range(count)]
         ends = np.cumsum([int(size) for size in sizes])
         if ends[-1] != extent:
-            raise UnsupportedNode(f"its parts {list(sizes)} are not the extent {extent}")
+            raise WrongExtent(f"its parts {list(sizes)} are not the extent {extent}")
         if all(sizes):
             parts = relax.op.split(data, [int(end) for end in ends[:-1]], axis)
             return parts if len(sizes) > 1 else data

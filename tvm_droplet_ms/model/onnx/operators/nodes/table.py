@@ -53,6 +53,7 @@ def converters() -> dict[str, Any]:
         "QuantizeLinear": quantized.QuantizeLinear,
         "RNN": Rnn,
         "ReduceMax": normalization.ReduceMax,
+        "ReduceMean": normalization.ReduceMean,
         "ReduceMin": normalization.ReduceMin,
         "Resize": resize.Resize,
         "ReverseSequence": shapes.ReverseSequence,

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which model it is: the same for other extents and options, another for another network."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tvm import relax
+from tvm_droplet_ms.tuning.frontends import import_model
+from tvm_droplet_ms.tuning.frontends.identity import identify
+
+
+def onnx_model(*, value=1.0, operator="Relu", strides=(1, 1), dtype=TensorProto.FLOAT):
+    weights = np.full((4, 3, 3, 3), value, helper.tensor_dtype_to_np_dtype(dtype))
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], strides=strides),
+        helper.make_node(operator, ["h"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", dtype, ["batch", 3, 8, 8])],
+        [helper.make_tensor_value_info("y", dtype, None)],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def relax_module(operator=relax.op.nn.relu, extent=4):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((extent,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            sums = builder.emit(relax.op.add(x, relax.const(np.float32(1.0), "float32")))
+            result = builder.emit_output(operator(sums))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def test_extents_do_not_matter_and_the_file_names_the_model(tmp_path):
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx_model(), path)
+    first = import_model(str(path), dims={"batch": 1}).identity
+    assert first == import_model(str(path), dims={"batch": 2}).identity
+    assert first.name == "net.onnx"
+    assert import_model(onnx_model(), dims={"batch": 1}).identity.name == "net"
+
+
+def test_weights_and_networks_differ_apart():
+    first = identify(onnx_model())
+    trained = identify(onnx_model(value=2.0))
+    assert trained.network == first.network
+    assert trained.weights != first.weights
+    for other in (
+        onnx_model(operator="Sigmoid"),
+        onnx_model(strides=(2, 2)),
+        onnx_model(dtype=TensorProto.DOUBLE),
+    ):
+        assert identify(other).network != first.network
+
+
+def test_relax_modules_go_by_their_operators_and_parameters():
+    first = identify(relax_module())
+    assert identify(relax_module(extent=8)) == first
+    assert identify(relax_module(relax.op.sigmoid)).network != first.network
+    ones, twos = ({"w": np.full(100, value, "float32")} for value in (1, 2))
+    assert identify(relax_module(), ones).weights != identify(relax_module(), twos).weights
+    assert identify(relax_module(), ones).network != first.network
+
+
+def test_modules_and_programs_of_pytorch():
+    torch = pytest.importorskip("torch")
+
+    class Plain(torch.nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+            self.layer = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.function(self.layer(x))
+
+    torch.manual_seed(0)
+    model = Plain(torch.relu).eval()
+    first, image = identify(model), torch.zeros(2, 8)
+    assert identify(model) == first
+    torch.nn.init.ones_(model.layer.weight)
+    assert identify(model).network == first.network
+    assert identify(model).weights != first.weights
+    assert identify(torch.nn.Linear(8, 9)).network != identify(torch.nn.Linear(8, 8)).network
+    programs = [
+        torch.export.export(Plain(function).eval(), (image,))
+        for function in (torch.relu, torch.sigmoid)
+    ]
+    assert identify(programs[0]).network != identify(programs[1]).network

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model that a work directory holds: another one would overwrite its executable."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from ..session.archive import replacing
+from ..session.errors import ModelError
+from .frontends.identity import ModelIdentity
+
+EXECUTABLE = "model.so"
+"""The file of the work directory that holds the best complete executable."""
+
+MODEL = "model.json"
+"""The file that says which model that is."""
+
+
+def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[str]:
+    """Keep in a work directory which model it holds. Only its writer may.
+
+    The same network with other weights goes on: its kernels are the same. The executable with the
+    weights before is kept under another name.
+
+    Parameters
+    ----------
+    work_dir : str | os.PathLike[str]
+        The directory.
+    model : ModelIdentity
+        The model that is tuned.
+
+    Returns
+    -------
+    notes : list[str]
+        What the user should know.
+
+    Raises
+    ------
+    ModelError
+        If the directory holds the executable of another network. Names both.
+    """
+    directory = Path(work_dir)
+    held, executable = _held(directory), directory / EXECUTABLE
+    notes = []
+    if held is not None and executable.exists():
+        if held.network != model.network:
+            raise ModelError(_refusal(directory, held, model))
+        if held.weights != model.weights:
+            aside = executable.with_stem(f"{executable.stem}-{held.weights[:8]}")
+            executable.replace(aside)
+            notes.append(
+                f"the work directory held {held.name} with other weights, whose executable is "
+                f"kept as {aside.name}"
+            )
+    with replacing(directory / MODEL) as partial:
+        partial.write_text(json.dumps(asdict(model), indent=1), encoding="utf-8")
+    return notes
+
+
+def what_is_kept(work_dir: str | os.PathLike[str]) -> str:
+    """What a run that comes to nothing leaves there, as the end of a sentence."""
+    executable = Path(work_dir) / EXECUTABLE
+    if not executable.exists():
+        return ""
+    return f"; {str(executable)!r}, which an earlier run wrote, is kept as it was"
+
+
+def _held(directory: Path) -> ModelIdentity | None:
+    """The model of a directory; None where no run of this version said it, or it is damaged."""
+    try:
+        found = json.loads((directory / MODEL).read_text(encoding="utf-8"))
+        return ModelIdentity(str(found["name"]), str(found["network"]), str(found["weights"]))
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _refusal(directory: Path, held: ModelIdentity, model: ModelIdentity) -> str:
+    named = f"{held.name!r}, and this run tunes {model.name!r}"
+    if held.name == model.name:
+        named = f"{held.name!r}, with other operators or weights of other shapes than this one"
+    return (
+        f"work_dir {str(directory)!r} holds the result of another model, {named}, which would "
+        "overwrite it: pass another work_dir (--work-dir); droplet-ms merge joins the records of "
+        "several"
+    )
