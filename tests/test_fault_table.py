@@ -96,8 +96,7 @@ TESTS = {
         "kernel_tuning/test_kernel_library.py::test_a_result_runs_and_exports_its_own_library",
     ],
     "This run would overwrite `model.so`": [
-        "tuning/test_held_model.py"
-        "::test_another_network_is_refused_in_a_sentence_that_names_both",
+        "tuning/test_held_model.py::test_another_network_is_refused_in_a_sentence_that_names_both",
         "tuning/test_held_model.py"
         "::test_other_weights_leave_the_executable_of_the_first_under_another_name",
     ],
