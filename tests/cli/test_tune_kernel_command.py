@@ -55,6 +55,13 @@ def test_what_is_no_kernel_ends_in_words(name, message, capsys):
     assert not captured.out
 
 
+def test_a_file_of_another_kind_is_named(tmp_path, capsys):
+    (file := tmp_path / "weights.pt").write_bytes(b"")
+    assert main(["tune", str(file)]) == 1
+    message = f"{file} is no file that can be tuned: expected .onnx or .pt2 (a model), or .json"
+    assert message in capsys.readouterr().err
+
+
 def test_a_kernel_is_tuned_from_the_shell(capfd, tmp_path):
     arguments = ["tune", "test_tune_kernel_command:small_matmul", "--work-dir", str(tmp_path / "w")]
     arguments += ["--trials", "6", "--json", "--out", str(tmp_path / "matmul.so")]

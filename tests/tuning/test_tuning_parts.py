@@ -106,6 +106,10 @@ class TestWorkDir:
         with pytest.raises(ModelError, match="was made for target .* and this run has .*znver4"):
             open_work_dir(tmp_path, other, 1)
 
+    def test_one_that_cannot_be_made_is_refused(self):
+        with pytest.raises(ModelError, match="'/proc/none' cannot be used: .*another work_dir$"):
+            open_work_dir("/proc/none", TARGET, 1)
+
     def test_a_file_is_refused(self, tmp_path):
         path = tmp_path / "file"
         path.touch()

@@ -61,6 +61,11 @@ def find_kernel(text: str) -> "IRModule":
     try:
         return find_definition(text).mod
     except UnknownDefinitionError as error:
+        if Path(text).exists():
+            raise ValueError(
+                f"{text} is no file that can be tuned: expected {' or '.join(MODELS)} (a model), "
+                "or .json (a kernel that tvm.ir.save_json wrote)"
+            ) from error
         raise ValueError(f"{error}; or a file {', '.join(MODELS)} or .json") from error
 
 

@@ -20,14 +20,24 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
 
     ``work_dir``: the directory. None for a new temporary one, which is kept. ``threads``: threads
     of the runtime. Returns the directory, with its settings and TVM's version in ``settings.json``.
-    Raises ``ModelError`` if it was made for another target or number of threads, or is no
-    directory.
+    Raises ``ModelError`` if it was made for another target or number of threads, is no directory,
+    or cannot be made or written.
     """
     if work_dir is None:
         work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
     directory = Path(work_dir)
     if directory.exists() and not directory.is_dir():
         raise ModelError(f"work_dir {str(directory)!r} is a file: expected a directory")
+    try:
+        return _opened(directory, target, threads)
+    except OSError as error:
+        raise ModelError(
+            f"work_dir {str(directory)!r} cannot be used: {error}. What is in it is kept: make "
+            "room or permit writing there and run again, or pass another work_dir"
+        ) from error
+
+
+def _opened(directory: Path, target: Target, threads: int) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     settings = {"target": dict(target.export()), "threads": threads}
     settings = json.loads(json.dumps(settings, default=str))
