@@ -136,7 +136,7 @@ class KernelTuner:
                 self.rates,
                 self._seed,
                 pace,
-                PickWorkers(self._workers, self._experience.prior),
+                PickWorkers(self._workers, self._experience.prior, lambda: stop.left),
                 self._experience,
             )
         for note in kernels.picks.unscheduled_notes():
@@ -155,7 +155,7 @@ class KernelTuner:
             contest = PickContest(
                 self._target,
                 self.rates,
-                PickWorkers(self._workers, self._experience.prior),
+                PickWorkers(self._workers, self._experience.prior, lambda: stop.left),
                 self._measure["builder"],
                 self._measure["runner"],
                 PickFile(self._directory),

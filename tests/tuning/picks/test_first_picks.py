@@ -19,6 +19,7 @@ from tvm.tirx import ForKind
 from tvm_droplet_ms.measure.pool import TaskFailed
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.measuring.workers import start_workers
+from tvm_droplet_ms.tuning.picks import first_picks
 from tvm_droplet_ms.tuning.picks.first_picks import is_tunable, pick_schedules
 from tvm_droplet_ms.tuning.picks.pick_file import PickFile
 from tvm_droplet_ms.tuning.picks.pick_workers import LocalSampler, Models, PickWorkers
@@ -436,11 +437,37 @@ class TestWorkers:
         again = pick_schedules([dense(8)], work_dir=tmp_path, workers=FailingWorkers("x"), **QUICK)
         assert len(again) == 1
 
-    def test_leave_a_task_whose_single_schedule_takes_too_long(self):
+    def test_a_task_whose_single_schedule_takes_too_long_gets_a_plain_one(self):
+        workers = SlowWorkers(LocalSampler(Models(None)), most=0)
+        (pick,) = pick_schedules([dense(8)], workers=workers, **QUICK)
+        schedule = Schedule(pick.mod)
+        pick.trace.apply_to_schedule(schedule, remove_postproc=False)
+        assert "T.vectorized" in schedule.mod.script()
+        assert len(workers.asked) == 2
+
+    def test_leave_a_task_that_has_no_plain_schedule_either(self, monkeypatch):
+        monkeypatch.setattr(first_picks, "plain_schedule", lambda _: None)
         workers = SlowWorkers(LocalSampler(Models(None)), most=0)
         picks = pick_schedules([dense(8)], workers=workers, **QUICK)
         assert picks.unscheduled == {"dense": "killed after 120 s, its time limit"}
         assert len(workers.asked) == 2
+
+    def test_a_task_may_take_a_share_of_the_time_that_is_left(self):
+        pool, left = TimedPool(), [100.0, 5.0, 1e9]
+        workers = PickWorkers(pool, None, lambda: left.pop(0))
+        for _ in range(3):
+            workers.submit("key", "request", True)
+        assert pool.timeouts == [20.0, 3.0, 120.0]
+
+
+class TimedPool:
+    """Workers that keep the time limits of their tasks."""
+
+    def __init__(self):
+        self.timeouts = []
+
+    def submit(self, timeout, *_task):
+        self.timeouts.append(timeout)
 
 
 class SlowWorkers:

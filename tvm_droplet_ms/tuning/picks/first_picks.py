@@ -27,6 +27,7 @@ from .pick_file import PickFile, StoredPick
 from .pick_sampling import PickRequest
 from .pick_workers import LocalSampler, Models, PickWorkers, Sampler
 from .picks import FirstPick, FirstPicks, last_line, restore, task_key
+from .plain_schedule import plain_schedule
 from .sample_sizes import sample_sizes
 
 
@@ -226,10 +227,8 @@ def _settle(
         except TaskFailed as failure:
             if failure.failure.is_machinery:
                 line = local.submit(sampled.key, sampled.request, sampled.is_asked).result()
-            elif failure.kind == "timeout" and sampled.request.count > 1:
-                # A kernel whose schedules take seconds each has time for its first valid one.
-                single = replace(sampled.request, count=1)
-                line = sampler.submit(sampled.key, single, False).result()
+            elif failure.kind == "timeout":
+                line = _in_haste(sampled, sampler)
             else:
                 raise
     # A task whose space TVM cannot make, or whose features it cannot extract, raises errors of many
@@ -244,3 +243,16 @@ def _settle(
     picks.add(sampled.key, pick)
     if file is not None:
         file.append([replace(line, is_late=sampled.is_late)])
+
+
+def _in_haste(sampled: _Sampled, sampler: Sampler) -> StoredPick:
+    """The pick of a task whose schedules take seconds each: its first valid one, or a plain one."""
+    plain = plain_schedule(sampled.request.mod)
+    if sampled.request.count > 1 or plain is None:
+        single = replace(sampled.request, count=1)
+        try:
+            return sampler.submit(sampled.key, single, False).result()
+        except TaskFailed as failure:
+            if failure.kind != "timeout" or plain is None:
+                raise
+    return FirstPick(sampled.request.mod, plain.trace, (), ()).to_line(sampled.key)

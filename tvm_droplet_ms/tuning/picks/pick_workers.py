@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples tasks in this process, or in worker processes."""
 
+import math
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -17,6 +19,9 @@ from .pick_sampling import PickRequest, sample_finalists, sample_pick
 
 TIMEOUT_SECS = 120.0
 """The seconds that a worker may take for one task."""
+
+SHARE, LEAST_SECS = 0.2, 3.0
+"""The share of the time that is left, and the least of it, that a worker may take for one task."""
 
 
 class Models:
@@ -63,20 +68,31 @@ class PickWorkers:
     """Makes picks in worker processes.
 
     ``pool``: the processes; see ``start_workers``. ``prior``: as ``DropletStrategy`` takes it, but
-    no object.
+    no object. ``left``: the seconds of the run that are left.
     """
 
-    def __init__(self, pool: WorkerPool, prior: PriorLike = "auto") -> None:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        prior: PriorLike = "auto",
+        left: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         self._pool = pool
         self._prior = prior
+        self._left = left
 
     def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
         """Have a worker make the pick of a task."""
-        return self._pool.submit(TIMEOUT_SECS, _pick_in_worker, self._prior, key, request, is_asked)
+        arguments = self._prior, key, request, is_asked
+        return self._pool.submit(self._timeout(), _pick_in_worker, *arguments)
 
     def submit_finalists(self, request: PickRequest, count: int) -> "Future[list[str]]":
         """Have a worker choose what to measure, as JSON; see ``sample_finalists``."""
-        return self._pool.submit(TIMEOUT_SECS, _finalists_in_worker, self._prior, request, count)
+        arguments = self._prior, request, count
+        return self._pool.submit(self._timeout(), _finalists_in_worker, *arguments)
+
+    def _timeout(self) -> float:
+        return min(TIMEOUT_SECS, max(LEAST_SECS, SHARE * self._left()))
 
 
 def _pick(models: Models, key: str, request: PickRequest, is_asked: bool) -> StoredPick:
