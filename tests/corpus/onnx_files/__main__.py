@@ -103,7 +103,7 @@ def _line(row: dict[str, Any]) -> str:
     if "speed" not in row:
         return f"| {row['name']} | {row['state']}: {row['why']} | | | | {row['secs']:.0f} | |"
     naive = ", ".join(f"{name} ({100 * time:.0f}%)" for name, time, _ in row["naive"])
-    state = row["state"] if row["state"] == "right" else f"wrong by {row['deviation']:.1e}"
+    state = row["state"] if row["state"] == "right" else f"{row['state']}: {row['deviation']:.1e}"
     return (
         f"| {row['name']} | {state} | {row['ms']:.3g} | {row['speed']:.2f} | {row['trials']} | "
         f"{row['secs']:.0f} | {naive} |"
