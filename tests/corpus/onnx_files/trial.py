@@ -44,8 +44,8 @@ def main() -> None:
 def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
     """Tune an entry, compare it with ONNX Runtime, and time both in turns.
 
-    "state" is "right", "ill-conditioned" (ONNX Runtime's own outputs are moved further by a rounding
-    error, as ``tune`` has noted), "wrong", "refused" (a ``ModelError``), or "failed" (anything
+    "state" is "right", "ill-conditioned" (a rounding error moves ONNX Runtime's own outputs
+    further, as ``tune`` has noted), "wrong", "refused" (a ``ModelError``), or "failed" (anything
     else).
     """
     from tvm_droplet_ms import tune
