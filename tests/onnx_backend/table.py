@@ -17,12 +17,20 @@ def table(outcomes: Sequence[Outcome]) -> str:
     counted = [each for each in outcomes if each.counts]
     right = sum(each.status == PASSED for each in counted)
     constant = sum(each.status == PASSED and each.constants for each in counted)
+    operators = _grouped(counted, "operator")
+    whole = [
+        name
+        for name, found in sorted(operators.items())
+        if all(each.status == PASSED for each in found)
+    ]
     share = 100 * right / max(len(counted), 1)
     lines = [
         f"{right} of {len(counted)} cases of float operators that ONNX Runtime passes are right "
         f"({share:.1f}%), {constant} of them with what shapes the operator as a constant.",
         "",
-        *_rows("operator", defaultdict(list, _grouped(counted, "operator"))),
+        *_rows("operator", {name: found for name, found in operators.items() if name not in whole}),
+        "",
+        f"All cases are right of {len(whole)} operators: {', '.join(whole)}.",
         "",
         "What is not right, by name:",
         "",
