@@ -104,7 +104,7 @@ def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) 
 
     ``expected``: the output. ``moved``: the output of runs whose inputs were moved by a rounding
     error, or that rounded otherwise. ``scales``: the scale of each element; None for
-    ``element_scales(expected)``. Returns for each element ``NOISE`` times the largest movement of
+    ``element_scales(expected)``. Returns, for each element, ``NOISE`` times the largest movement of
     its row, relative to the scales: the row along the last axis of at least ``ROW`` elements, or
     the whole output. Infinite where a run was finite and another was not.
     """

@@ -17,7 +17,8 @@ BROADCAST = "relax.broadcast_to"
 def axes_of(call: relax.Call, rank: int) -> tuple[int, ...]:
     """Return the axes of a ``relax.permute_dims``, counted from 0 upwards.
 
-    ``rank``: the rank of its operand. Returns for each axis of the result, the axis of the operand.
+    ``rank``: the rank of its operand. Returns the operand's axis of
+    each axis of the result.
     """
     if call.attrs.axes is None:
         return tuple(reversed(range(rank)))

@@ -33,8 +33,8 @@ _PACKING = "meta_schedule.layout_rewrite_preproc"
 def executed_operations(mod: IRModule) -> float:
     """Count what one run of a kernel executes.
 
-    ``mod``: a module whose one function is ``main``, scheduled or not. Returns for each store,
-    itself and the operations of the stored value, times the extents of the loops around it.
+    ``mod``: a module whose one function is ``main``, scheduled or not. Returns, for each
+    store, itself and the operations of the stored value, times the extents of the loops around it.
     Conditions are taken to hold, the first values of reductions are left out, and so is the packing
     of weights. A loop of unknown extent counts once, and so does what an intrinsic computes.
     """

@@ -70,8 +70,8 @@ class Bound:
 def output_bounds(mod: IRModule) -> tuple[Bound | None, ...]:
     """The largest magnitude that each output of ``main`` can have by its making.
 
-    ``mod``: a module with a Relax function ``main``. Returns for each output, those of nested
-    tuples one after the other. None where no function of a bounded range made it.
+    ``mod``: a module with a Relax function ``main``. Returns the bound of each output, those
+    of nested tuples one after the other: None where no function of a bounded range made it.
     """
     function = mod["main"]
     values: dict[Any, Any] = {}

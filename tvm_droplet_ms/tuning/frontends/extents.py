@@ -30,8 +30,8 @@ class DeclaredInput:
 def check_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """Refuse shapes that are none.
 
-    ``shapes``: shapes by name. Returns the same as tuples of Python's ints. Raises ``ModelError``
-    if an extent is not a positive integer. Names the input and the extent.
+    ``shapes``: shapes by name. Returns the same as tuples of Python's ints. Raises ``ModelError``,
+    which names the input and the extent, if an extent is not a positive integer.
     """
     checked = {}
     for name, shape in shapes.items():

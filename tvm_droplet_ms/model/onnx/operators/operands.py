@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None:
     """The values of an input that has to be constant. None if it is not given.
 
-    Raises ``UnknownExtent`` if it is not constant. Names it.
+    Raises ``UnknownExtent``, which names it, if it is not constant.
     """
     value = inputs[index] if index < len(inputs) else None
     if value is None:

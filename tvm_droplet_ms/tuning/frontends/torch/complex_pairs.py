@@ -25,7 +25,7 @@ def call(torch: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -
     """Call an operator of PyTorch on tensors and pairs.
 
     ``args``, ``kwargs``: its operands. Returns what it returns; a pair where that is complex.
-    Raises ``ModelError`` if the operator is not known for complex numbers. Names it.
+    Raises ``ModelError``, which names the operator, if it is not known for complex numbers.
     """
     name = getattr(target, "__name__", str(target))
     args = [_paired(torch, arg) for arg in args]

@@ -55,7 +55,7 @@ def drop_what_computes_nothing(torch: Any, program: Any) -> None:
 def refuse_random_numbers(torch: Any, program: Any) -> None:
     """Refuse a program that draws random numbers where TVM would take constants.
 
-    Raises ``ModelError`` if it does. Names the operator.
+    Raises ``ModelError``, which names the operator, if it does.
     """
     for node in program.graph_module.graph.nodes:
         tags = getattr(node.target, "tags", ())

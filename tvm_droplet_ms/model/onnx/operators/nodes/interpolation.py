@@ -73,7 +73,7 @@ class Taps:
 def coordinates(axis: Axis, mode: str) -> Array:
     """The coordinates before the resizing of all elements after it, float32.
 
-    Raises ``ValueError`` if ONNX has no such mode. Names it.
+    Raises ``ValueError``, which names the mode, if ONNX has no such mode.
     """
     found: Array = np.asarray(_coordinates(axis, mode), np.float32)
     return found
@@ -109,7 +109,7 @@ def _coordinates(axis: Axis, mode: str) -> Any:
 def taps(axis: Axis, method: Method) -> Taps:
     """The elements that are read along an axis, and their weights.
 
-    Raises ``ValueError`` if ONNX has no such mode. Names it.
+    Raises ``ValueError``, which names the mode, if ONNX has no such mode.
     """
     where = coordinates(axis, method.coordinates)
     inside = (where >= 0) & (where <= axis.length - 1)

@@ -57,8 +57,8 @@ class Activation(NamedTuple):
 def activation_function(activation: Activation) -> Function:
     """Return the activation as a function of an expression.
 
-    The same function for the same activation. Raises ``ValueError`` if ONNX has no such activation.
-    Names it.
+    The same function for the same activation. Raises ``ValueError``, which names it, if ONNX has no
+    such activation.
     """
     known = _KNOWN.get(activation.name.lower())
     if known is None:
