@@ -62,7 +62,7 @@ class BackgroundRunner(PyRunner):
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Begin to measure a batch.
 
-        ``runner_inputs``: as of ``PromptRunner.run``. In the order of the inputs.
+        ``runner_inputs``: as of ``PromptRunner.run``. The futures are in the order of the inputs.
         """
         batch = self._last = self._thread.submit(self._measure, list(runner_inputs))
         return [BackgroundFuture(batch, index) for index in range(len(runner_inputs))]

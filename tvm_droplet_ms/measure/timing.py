@@ -123,7 +123,7 @@ def time_loaded(
     - ``allocate``, ``run_evaluator``: allocate arguments and run the evaluator.
     - ``has_wall_clock``: whether the wall clock of this process tells how long a first call takes.
 
-    As of ``Timing``.
+    The result is that of ``Timing``.
     """
 
     def evaluate(evaluator: EvaluatorConfig, arguments: list[Any]) -> list[float]:

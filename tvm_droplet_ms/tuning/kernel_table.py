@@ -92,8 +92,8 @@ def secs_by_workload(
 ) -> dict[int, list[float]]:
     """The seconds of each workload inside the model.
 
-    ``kernel_secs``: seconds of each compiled function in each run. By the structural hash of the
-    workload: the seconds of all its functions in each run.
+    ``kernel_secs``: seconds of each compiled function in each run. Returns, by the structural
+    hash of the workload, the seconds of all its functions in each run.
     """
     secs: dict[int, list[float]] = {}
     for name, key in workloads_of(lowered, kernel_secs).items():

@@ -28,9 +28,9 @@ def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[st
     Traces that give the same module are timed as one. Each round begins with another kernel and has
     newly allocated buffers: some kernels take twice as long where their buffers happen to conflict
     in a cache. A first round does not count. ``traces``: the JSON of each winner's trace.
-    ``rounds``: number of timings per kernel. Returns, for each trace, ``error`` (None if its
-    output is that of the layer) and ``median`` in seconds, None after an error. Raises ``RuntimeError``
-    if the unscheduled layer does not build.
+    ``rounds``: timings per kernel. Returns, for each trace, ``error`` (None if its output is that
+    of the layer) and ``median`` in seconds, None after an error. Raises ``RuntimeError`` if the
+    unscheduled layer does not build.
     """
     modules: dict[int, IRModule] = {}
     keys = []

@@ -179,7 +179,8 @@ class Workbench:
     def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> list[WholeGraph]:
         """The kernels of whole graphs, each with a first schedule.
 
-        ``stop``: when first schedules are to be picked in a hurry. In the same order.
+        ``stop``: when first schedules are to be picked in a hurry. The results are in the same
+        order.
         """
         made = []
         for mod in mods:

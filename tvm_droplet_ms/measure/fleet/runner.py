@@ -100,8 +100,8 @@ class FleetRunner(PyRunner):
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Measure a batch.
 
-        ``runner_inputs``: the artefacts, their device and their arguments. In the order of the
-        inputs. Raises ``FleetError`` if no server could be reached, in the last batch or for all of
+        ``runner_inputs``: the artefacts, their device and their arguments. The futures are in the
+        order of the inputs. Raises ``FleetError`` if no server could be reached, in the last batch or for all of
         this one.
         """
         if self.fault:

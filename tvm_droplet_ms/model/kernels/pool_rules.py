@@ -113,7 +113,7 @@ def vector_extents(channels: int) -> list[int]:
 
     Powers of two from 8 to 64 where there are any: LLVM splits a vector of, for example, 24
     elements into pieces, which took an average pool ten times as long. Otherwise all divisors of up
-    to 64. ``channels``: number of channels. In ascending order; not empty.
+    to 64. ``channels``: number of channels. They are in ascending order, and never none.
     """
     vectors = [extent for extent in _VECTORS if channels % extent == 0]
     return vectors or [

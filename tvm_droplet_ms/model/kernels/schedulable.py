@@ -14,7 +14,7 @@ def why_not_schedulable(function: PrimFunc) -> str | None:
 
     TOPI writes some kernels with loops of their own and without blocks, such as
     ``scatter_elements`` and ``cumsum``: one opaque block is all that a schedule sees. ``function``:
-    the kernel, not scheduled. For a user to read.
+    the kernel, not scheduled. The reason is for a user to read.
     """
     if not has_root_block(function):
         return "it is written without blocks, which schedules work on"

@@ -89,7 +89,7 @@ def points_of_same_loops(
     """The decisions of the tuned tasks that tile loops of the same extents.
 
     ``spaces``: those of the task. ``preferred``: the index of the sketch for decisions that were
-    made in a sketch that the task has not. In the order of the tasks, each once.
+    made in a sketch that the task has not. They are in the order of the tasks, each once.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
     fits.sort(key=lambda fit: fit.index != preferred)

@@ -100,8 +100,8 @@ class CompiledModel:
     def kernel_secs(self, inputs: Sequence[np.ndarray], runs: int) -> dict[str, list[float]]:
         """The seconds of each kernel inside the model.
 
-        ``runs``: runs of the model, after one that is not counted. By the name of the function: the
-        seconds of all its calls, added up, in each run.
+        ``runs``: runs of the model, after one that is not counted. Returns, by the name of the
+        function, the seconds of all its calls, added up, in each run.
         """
         tensors = _tensors(inputs)
         totals: list[dict[str, float]] = []

@@ -115,8 +115,8 @@ def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
     """The inputs of ``main``. All parameters must be bound and all shapes static.
 
     Of parameters of one name, the second is called "name_1", and so on. Raises ``ModelError``,
-    which names the culprit, if an input has an open extent or is not a tensor, the model computes in
-    a type that is not supported, or it names virtual devices.
+    which names the culprit, if an input has an open extent or is not a tensor, the model computes
+    in a type that is not supported, or it names virtual devices.
     """
     if mod.global_infos.get("vdevice"):
         # TVM compiles such a module for several devices, and prints a line for each constant of

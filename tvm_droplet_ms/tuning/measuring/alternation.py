@@ -10,8 +10,8 @@ def time_in_alternation(timers: Mapping[str, Timer], rounds: int) -> dict[str, l
     """Time every program once a round.
 
     ``timers``: by name: runs the program once and returns its seconds. Each is called twice before,
-    to warm up. ``rounds``: the number of rounds. By name: the seconds of each round. The same
-    position is the same round.
+    to warm up. ``rounds``: the number of rounds. Returns the seconds of each round, by name. The
+    same position is the same round.
     """
     secs: dict[str, list[float]] = {name: [] for name in timers}
     for timer in timers.values():

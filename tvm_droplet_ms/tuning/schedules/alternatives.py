@@ -30,8 +30,8 @@ Ranked = dict[int, list[TuningRecord]]
 def near_best(database: Database, target: Target) -> Ranked:
     """The best measured schedules of each workload.
 
-    ``database``: measured records, of any target and validity. By the structural hash of the
-    workload: at most ``MOST`` records within ``NEAR`` of the best, the best first.
+    ``database``: measured records, of any target and validity. Returns, by the structural hash of
+    the workload, at most ``MOST`` records within ``NEAR`` of the best, the best first.
     """
     timed: dict[int, list[tuple[float, int, TuningRecord]]] = {}
     for record in database.get_all_tuning_records():

@@ -104,8 +104,8 @@ def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> 
 
     ``measured``: measured records, of any target and validity. ``target``: the target to apply for:
     TVM queries a database without regard to the target. The result holds, for each workload, its
-    best valid record of the target, or its pick where there is no record or the pick was measured as faster.
-    The time of a pick that was not measured is made up.
+    best valid record of the target, or its pick where there is no record or the pick was measured
+    as faster. The time of a pick that was not measured is made up.
     """
     best = best_records(measured, target)
     chosen: list[TuningRecord] = []

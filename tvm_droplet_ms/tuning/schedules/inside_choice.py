@@ -34,7 +34,7 @@ def keep_choice(directory: Path, chosen: Mapping[int, TuningRecord]) -> None:
 def kept_choice(directory: Path, database: Database, target: Target) -> dict[int, TuningRecord]:
     """The schedules that were chosen, where they are still among the best.
 
-    ``database``: its records. By the structural hash of the workload. Empty where nothing was
+    ``database``: its records. The keys are structural hashes of workloads. Empty where nothing was
     chosen.
     """
     digests = _read(directory)

@@ -131,8 +131,8 @@ def transformed(bb: Any, parts: Sequence[Any], length: int, bins: int, inverse: 
     """Transform along the last axis.
 
     ``bb``: takes the operators. ``parts``: the real part of the input, and the imaginary one if
-    there is one. ``length``, ``bins``, ``inverse``: as for ``fourier_matrices``. With one more
-    axis, of the real and the imaginary part.
+    there is one. ``length``, ``bins``, ``inverse``: as for ``fourier_matrices``. The
+    result has one more axis, of the real and the imaginary part.
     """
     dtype = dtype_of(parts[0])
     real, imaginary = fourier_matrices(shape_of(parts[0])[-1], length, bins, inverse)
