@@ -29,8 +29,8 @@ def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
     """Name the decisions of a trace.
 
     ``instructions``: the instructions as a record has them: kind, inputs, attributes, outputs. The
-    names go by the place of the instruction, such as "tile of matmul, loop 2". All are different. The constant
-    of a parallel annotation counts as a decision.
+    names go by the place of the instruction, such as "tile of matmul, loop 2". All are different.
+    The constant of a parallel annotation counts as a decision.
     """
     variables: dict[str, str] = {}
     names: dict[int, str] = {}

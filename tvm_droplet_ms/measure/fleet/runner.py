@@ -101,8 +101,8 @@ class FleetRunner(PyRunner):
         """Measure a batch.
 
         ``runner_inputs``: the artefacts, their device and their arguments. The futures are in the
-        order of the inputs. Raises ``FleetError`` if no server could be reached, in the last batch or for all of
-        this one.
+        order of the inputs. Raises ``FleetError`` if no server could be reached, in the last batch
+        or for all of this one.
         """
         if self.fault:
             raise FleetError(self.fault)
