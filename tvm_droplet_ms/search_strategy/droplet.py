@@ -29,6 +29,7 @@ from .published.lifecycle import Budget, PreTuningArgs, StrategyLifecycle, Task,
 from .published.search import SearchRun
 from .published.strategy import DropletSearch as PublishedSearch
 from .screening.executed_work import WorkLimit
+from .screening.launch_mask import LaunchMask
 from .screening.native_vectors import with_native_vectors
 from .search import DropletSearch
 
@@ -146,9 +147,11 @@ class DropletStrategy(StrategyLifecycle):
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
         postprocs = with_native_vectors(task.postprocs, task.target)
-        checks = [*postprocs, limit]
-        replayer = Replayer(task.mod, checks, generator, task.num_threads)
         spaces = DesignSpaces(traces)
+        mask = LaunchMask(spaces)
+        checks = [mask, *postprocs, limit]
+        replayer = Replayer(task.mod, checks, generator, task.num_threads)
+        draft = mask.draft = self._make_draft(task, spaces, replayer)
         context = SearchContext(
             replayer=replayer,
             history=_load_history(task, args, replayer),
@@ -158,7 +161,7 @@ class DropletStrategy(StrategyLifecycle):
             prior=self._make_prior(task),
             cost_model=args.cost_model,
             seed=task.seed,
-            draft=self._make_draft(task, spaces, replayer),
+            draft=draft,
         )
         if not any(sketch.decisions for sketch in context.spaces.sketches):
             logger.warning(
