@@ -24,6 +24,10 @@ _LOW, _HIGH = (
 _STAGES = "software_pipeline_stage"
 
 
+_UNKNOWN = frozenset({"RFactor", "SamplePartitionedTile", "ReadAt", "WriteAt"})
+"""Instructions of other schedule rules: the last three are of ``mma`` rather than ``wmma``."""
+
+
 _WARP = "warp_execution"
 
 
@@ -176,8 +180,8 @@ class _TraceReader:
                 self._note_alignment(inputs[0], *map(int, inst.attrs))
             elif kind == "Annotate":
                 self._note_annotation(str(inst.attrs[0]), *inputs)
-            elif kind == "RFactor":
-                raise NotUnderstood("the instruction RFactor")
+            elif kind in _UNKNOWN:
+                raise NotUnderstood(f"the instruction {kind}")
 
     def _note_split(
         self, loop: Any, factors: Sequence[Any], outputs: Sequence[Any], entries: Mapping[Any, Node]
