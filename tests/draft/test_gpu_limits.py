@@ -134,10 +134,10 @@ def test_what_is_not_understood_is_named_and_counted():
 
 def test_a_pipeline_of_one_iteration_is_refused():
     """Its first values are set within it, where the pipeline has no stage for them."""
-    limits = task_limits(ALL_LAYERS["depthwise"], Target("nvidia/nvidia-a100"))
-    tiles = [[(1, 1, 1, 1, 1), (14, 1, 2, 4, 1), (1, 2, 56, 1, 1), (4, 8, 1, 1, 1)]]
+    limits = task_limits(ALL_LAYERS["depthwise"], A100)
+    tiles = [(1, 1, 1, 1, 1), (14, 1, 2, 4, 1), (1, 2, 56, 1, 1), (32, 1, 1, 1, 1)]
     for outer, is_possible in (((3, 1, 1), True), ((1, 1, 3), False)):
-        point = [*tiles[0], outer, (1, 1, 3), (0,), (0,), (0,)]
+        point = [*tiles, outer, (1, 1, 3), (0,), (0,), (0,)]
         points = np.array([[value for decision in point for value in decision]])
         is_found = [bool(limits.is_possible(sketch, points)[0]) for sketch in range(3)]
         assert is_found == [True, is_possible, is_possible]

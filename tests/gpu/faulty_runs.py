@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures one kernel several times on the stand-in driver, for each fault in turn.
 
-``python faulty_runs.py FOLDER LAUNCH FAULT...`` prints a line of JSON for each fault: the errors
-of the candidates, None for those that were timed; the processes that allocated for them; and the
+``python faulty_runs.py FOLDER KIND:LAUNCH...`` prints a line of JSON for each fault: the errors of
+the candidates, None for those that were timed; the processes that allocated for them; and the
 seconds that the batch and the runner's end took. It needs the stand-in on LD_LIBRARY_PATH.
 """
 
@@ -60,10 +60,10 @@ class NotingAllocation:
         return allocate_safely(*arguments)
 
 
-def run(folder: Path, path: str, launch: int, fault: str) -> None:
-    """Measure the kernel, the fault at a launch."""
+def run(folder: Path, path: str, fault: str) -> None:
+    """Measure the kernel, with a fault: its kind, and the launch that it comes at."""
     processes = folder / f"{fault}.processes"
-    os.environ["STAND_IN_FAULT"] = f"{fault}:{launch}:{folder / fault}.fired"
+    os.environ["STAND_IN_FAULT"] = f"{fault}:{folder / fault}.fired"
     runner = PromptRunner(
         timeout_sec=TIMEOUT_SECS,
         evaluator_config=ONE_CALL,
@@ -87,5 +87,5 @@ def run(folder: Path, path: str, launch: int, fault: str) -> None:
 
 if __name__ == "__main__":
     build(path := str(Path(sys.argv[1]) / "kernel.so"))
-    for each in sys.argv[3:]:
-        run(Path(sys.argv[1]), path, int(sys.argv[2]), each)
+    for each in sys.argv[2:]:
+        run(Path(sys.argv[1]), path, each)
