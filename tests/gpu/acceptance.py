@@ -3,7 +3,8 @@
 
 ``python tests/gpu/acceptance.py`` prints a row for each workload, type and target; ``--help`` has
 the options. Measured times are made up from the decisions. "masked" are random schedules that
-the draft refuses before TVM's postprocessors see them: they count as no proposals.
+the draft refuses before TVM's postprocessors see them: they count as no proposals. "dropped" are
+accepted ones that the search itself drops, such as those that compute things many times over.
 """
 
 import argparse
@@ -28,12 +29,13 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.draft.gpu.gpu_limits import TaskLimits
-from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.candidates import REPEATED_SUM, Replayer
 from tvm_droplet_ms.search_strategy.published.candidates import Candidate
 
 TARGETS = ("nvidia/nvidia-v100", "nvidia/nvidia-a100", "nvidia/nvidia-h100")
 TRIALS = 16
 MASK = "LaunchMask"
+AFTER_TVM = ("WorkLimit", REPEATED_SUM)
 
 
 def softmax(dtype: str) -> Sequence[Any]:
@@ -68,12 +70,14 @@ WORKLOADS: Mapping[str, Callable[[str], Sequence[Any]]] = {
 class Accepted:
     """What became of the proposals of one search.
 
-    ``refused``: by the postprocessor or the error. ``masked``: refused by the draft. ``sketches``:
+    ``accepted``: by TVM's postprocessors. ``dropped``: accepted, and dropped by the search.
+    ``masked``: refused by the draft. ``refused``: by the postprocessor or the error. ``sketches``:
     all of the workload; ``reasons``: those that the draft does not understand, by the reason.
     """
 
     proposed: int = 0
     accepted: int = 0
+    dropped: int = 0
     masked: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     sketches: int = 0
@@ -88,10 +92,11 @@ class Accepted:
             self.masked += 1
             return
         self.proposed += 1
-        if isinstance(result, str):
+        if isinstance(result, str) and result not in AFTER_TVM:
             self.refused[result.removeprefix("s_tir.meta_schedule.").partition("(")[0]] += 1
         else:
             self.accepted += 1
+            self.dropped += isinstance(result, str)
 
 
 @contextmanager
@@ -143,8 +148,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--targets", nargs="+", default=list(TARGETS))
     parser.add_argument("--trials", type=int, default=TRIALS)
     args = parser.parse_args(argv)
-    print("| workload | type | target | proposed | accepted | | masked | sketches | refused by |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    names = "workload type target proposed accepted share dropped masked sketches refused".split()
+    print(f"| {' | '.join(names)} |")
+    print(f"| {' | '.join(['---'] * len(names))} |")
     with fast_tune_contexts():
         for target in args.targets:
             for workload in args.workloads:
@@ -162,6 +168,7 @@ def _row(names: Sequence[str], found: Accepted) -> str:
         str(found.proposed),
         str(found.accepted),
         f"{found.share:.0%}",
+        str(found.dropped),
         str(found.masked),
         "; ".join([understood, *reasons]),
         ", ".join(refused) or "none",

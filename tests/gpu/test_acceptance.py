@@ -24,14 +24,14 @@ def _fast():
         ("dense", "int8", H100, 16),
         ("conv2d_nchw", "float16", H100, 16),
         ("depthwise", "float32", A100, 16),
-        ("batch_matmul", "float16", A100, 16),
+        ("batch_matmul", "float32", A100, 16),
     ],
 )
 def test_most_proposals_are_accepted(workload, dtype, target, trials):
     """In a search that explores, and descends by made-up times."""
     found = search(workload, dtype, target, trials)
     assert not found.reasons
-    assert found.accepted >= trials
+    assert found.accepted - found.dropped >= trials
     assert found.share >= LEAST, found.refused
 
 
