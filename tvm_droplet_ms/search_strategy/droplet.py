@@ -19,6 +19,7 @@ from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
 from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
+from .drafting.launch_mask import LaunchMask
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History
 from .log import SearchLogger
@@ -29,7 +30,6 @@ from .published.lifecycle import Budget, PreTuningArgs, StrategyLifecycle, Task,
 from .published.search import SearchRun
 from .published.strategy import DropletSearch as PublishedSearch
 from .screening.executed_work import WorkLimit
-from .screening.launch_mask import LaunchMask
 from .screening.native_vectors import with_native_vectors
 from .search import DropletSearch
 

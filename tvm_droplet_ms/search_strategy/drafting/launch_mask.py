@@ -4,7 +4,7 @@
 from tvm.s_tir import Schedule
 
 from ..design_spaces import DesignSpaces
-from ..drafting.draft import Mask, TaskDraft, possible_points
+from .draft import Mask, TaskDraft, possible_points
 
 
 class LaunchMask:
