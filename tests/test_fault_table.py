@@ -44,6 +44,10 @@ TESTS = {
         "kernel_tuning/test_kernel_faults.py::test_kernels_that_hang_crash_and_run_out_of_memory",
         "measure/test_runner.py::test_broken_artefact_fails_only_its_candidate",
     ],
+    "The card refused a launch": [
+        "gpu/test_driver_faults.py::test_a_fault_costs_one_candidate_and_its_process",
+        "gpu/test_driver_faults.py::test_a_fault_is_told_in_words",
+    ],
     "A candidate runs out of memory": [
         "kernel_tuning/test_kernel_faults.py::test_kernels_that_hang_crash_and_run_out_of_memory",
         "measure/test_pool.py::test_worker_that_ran_out_of_memory_is_replaced",

@@ -19,8 +19,10 @@ from tvm_droplet_ms.draft import GpuLimits
 from tvm_droplet_ms.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.draft.find import find_draft
 from tvm_droplet_ms.draft.gpu.gpu_launch import compile_launch
+from tvm_droplet_ms.draft.gpu.gpu_limits import TaskLimits
 from tvm_droplet_ms.draft.index_intervals import UnknownIndex
 from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch
 
 A100 = Target("nvidia/nvidia-a100")
@@ -98,22 +100,47 @@ def test_draft_says_what_tvm_accepts(name):
 
 
 def test_tensor_cores():
-    """Warps, fragments and padded rows: nothing is missed, and most of what is proposed is right.
-
-    Of some wide loads of strided operands only TVM's lowering tells that they do not fit.
-    """
+    """Warps, fragments, padded rows, and vectors of strided operands: nothing is missed."""
     counts = accepted_schedules(HALVES, A100, 40)
     assert counts["drawn"] == 80
     assert counts["unknown"] == 0
     assert counts["missed"] == 0
     assert 0 < counts["right"] == counts["accepted"] < counts["drawn"] / 2
-    assert counts["right"] >= 0.7 * counts["drafted"]
+    assert counts["right"] >= 0.95 * counts["drafted"]
 
 
 def test_what_is_not_understood_is_left_to_tvm():
     counts = accepted_schedules(ALL_LAYERS["softmax"], A100, 4)
     assert counts["unknown"] > 0
     assert counts["accepted"] > 0
+
+
+def task_limits(layer: Layer, target: Target) -> TaskLimits:
+    """The draft of a layer."""
+    mod = make_module(layer)
+    context = ms.TuneContext(mod, target=target, space_generator="post-order-apply")
+    spaces = DesignSpaces([space.trace for space in context.generate_design_space()])
+    return GpuLimits.of(target).begin(spaces, Replayer(mod, [], random.Random(0)))
+
+
+def test_what_is_not_understood_is_named_and_counted():
+    limits = task_limits(ALL_LAYERS["softmax"], A100)
+    (reason,) = limits.not_understood()
+    assert "not bound by its tiling" in reason
+    assert limits.not_understood()[reason] == len(limits.spaces.sketches)
+    assert limits.summary().startswith("drafted 0 of 4 sketches; 4 with a schedule")
+    assert limits.is_possible(0, np.array([limits.spaces.start(0)])).tolist() == [True]
+
+
+def test_a_pipeline_of_one_iteration_is_refused():
+    """Its first values are set within it, where the pipeline has no stage for them."""
+    limits = task_limits(ALL_LAYERS["depthwise"], A100)
+    tiles = [(1, 1, 1, 1, 1), (14, 1, 2, 4, 1), (1, 2, 56, 1, 1), (32, 1, 1, 1, 1)]
+    for outer, is_possible in (((3, 1, 1), True), ((1, 1, 3), False)):
+        point = [*tiles, outer, (1, 1, 3), (0,), (0,), (0,)]
+        points = np.array([[value for decision in point for value in decision]])
+        is_found = [bool(limits.is_possible(sketch, points)[0]) for sketch in range(3)]
+        assert is_found == [True, is_possible, is_possible]
 
 
 def rejected(draft, monkeypatch):

@@ -109,6 +109,10 @@ class Tape:
             first if divisor == 1 else self._binary("floor_divide", first, self.constant(divisor))
         )
 
+    def modulo(self, first: Node, divisor: int) -> Node:
+        """The remainder of a division by a positive constant."""
+        return self._binary("modulo", first, self.constant(divisor))
+
     def equal(self, first: Node, second: Node) -> Node:
         """1 where both are equal, else 0."""
         return self._commuting("equal", first, second)

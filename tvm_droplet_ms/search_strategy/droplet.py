@@ -19,6 +19,7 @@ from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
 from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
+from .drafting.launch_mask import LaunchMask
 from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
 from .history import History
 from .log import SearchLogger
@@ -146,9 +147,11 @@ class DropletStrategy(StrategyLifecycle):
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
         postprocs = with_native_vectors(task.postprocs, task.target)
-        checks = [*postprocs, limit]
-        replayer = Replayer(task.mod, checks, generator, task.num_threads)
         spaces = DesignSpaces(traces)
+        mask = LaunchMask(spaces)
+        checks = [mask, *postprocs, limit]
+        replayer = Replayer(task.mod, checks, generator, task.num_threads)
+        draft = mask.draft = self._make_draft(task, spaces, replayer)
         context = SearchContext(
             replayer=replayer,
             history=_load_history(task, args, replayer),
@@ -158,7 +161,7 @@ class DropletStrategy(StrategyLifecycle):
             prior=self._make_prior(task),
             cost_model=args.cost_model,
             seed=task.seed,
-            draft=self._make_draft(task, spaces, replayer),
+            draft=draft,
         )
         if not any(sketch.decisions for sketch in context.spaces.sketches):
             logger.warning(

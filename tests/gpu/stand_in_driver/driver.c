@@ -7,7 +7,7 @@
  * clock goes on by the time of each launch, which follows from its grid and its block. It refuses
  * what an H100 refuses: more than 1,024 threads or 227 KB of shared memory in a block. It does not
  * initialize in a process of limited addresses, of which a driver reserves more than the card's
- * memory (seen on an H200: error 3 at 8 and at 128 GiB).
+ * memory (seen on an H200: error 3 at 8 and at 128 GiB). faults.h has faults on demand.
  *
  * The same source makes libcuda.so.1 and libcudart.so.13; libcudart's symbols need the version that
  * runtime.map gives them. Each process has its own clock, so each library has too: only
@@ -27,6 +27,8 @@ static const char NAME[] = "stand-in for a CUDA device";
 
 #ifdef RUNTIME
 
+#include "faults.h"
+
 static double clock_ms = 0.0;
 
 void stand_in_launch(double ms) { clock_ms += ms; }
@@ -38,14 +40,14 @@ typedef struct {
 static int start(void) {
   struct rlimit addresses;
   getrlimit(RLIMIT_AS, &addresses);
-  return addresses.rlim_cur == RLIM_INFINITY ? 0 : NOT_INITIALIZED;
+  return addresses.rlim_cur == RLIM_INFINITY ? stand_in_status() : NOT_INITIALIZED;
 }
 
 int cudaGetDeviceCount(int *count) { return *count = 1, start(); }
 int cudaGetDevice(int *device) { return *device = 0, start(); }
 int cudaSetDevice(int device) { return device == 0 ? start() : 101; }
-int cudaGetLastError(void) { return 0; }
-int cudaPeekAtLastError(void) { return 0; }
+int cudaGetLastError(void) { return stand_in_status(); }
+int cudaPeekAtLastError(void) { return stand_in_status(); }
 const char *cudaGetErrorName(int error) { return error ? "standInError" : "cudaSuccess"; }
 const char *cudaGetErrorString(int error) { return error ? "refused by the stand-in" : "no error"; }
 
@@ -78,37 +80,43 @@ int cudaGetDeviceProperties(char *properties, int device) {
 }
 
 int cudaMalloc(void **pointer, size_t bytes) {
+  int status = allocation_status();
+  if (status != 0) return status;
   *pointer = aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
   if (*pointer == NULL) return OUT_OF_MEMORY;
   memset(*pointer, 0, bytes);
   return 0;
 }
-int cudaFree(void *pointer) { return free(pointer), 0; }
+int cudaFree(void *pointer) { return free(pointer), stand_in_status(); }
 int cudaMallocHost(void **pointer, size_t bytes) { return cudaMalloc(pointer, bytes); }
 int cudaFreeHost(void *pointer) { return cudaFree(pointer); }
 int cudaMemGetInfo(size_t *left, size_t *all) { return *left = *all = (size_t)80 << 30, 0; }
 int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream) {
   (void)kind, (void)stream;
-  return memmove(to, from, bytes), 0;
+  return memmove(to, from, bytes), stand_in_status();
 }
 int cudaMemcpyPeerAsync(void *to, int d, const void *from, int e, size_t bytes, void *stream) {
   (void)d, (void)e, (void)stream;
-  return memmove(to, from, bytes), 0;
+  return memmove(to, from, bytes), stand_in_status();
 }
 
-int cudaEventCreate(Event **event) { return (*event = calloc(1, sizeof **event)) ? 0 : 2; }
-int cudaEventDestroy(Event *event) { return free(event), 0; }
-int cudaEventRecord(Event *event, void *stream) { return (void)stream, event->ms = clock_ms, 0; }
-int cudaEventSynchronize(Event *event) { return (void)event, 0; }
+int cudaEventCreate(Event **event) {
+  return (*event = calloc(1, sizeof **event)) ? stand_in_status() : OUT_OF_MEMORY;
+}
+int cudaEventDestroy(Event *event) { return free(event), stand_in_status(); }
+int cudaEventRecord(Event *event, void *stream) {
+  return (void)stream, event->ms = clock_ms, stand_in_status();
+}
+int cudaEventSynchronize(Event *event) { return (void)event, wait_status(); }
 int cudaEventElapsedTime(float *ms, Event *from, Event *to) {
-  return *ms = (float)(to->ms - from->ms), 0;
+  return *ms = (float)(to->ms - from->ms), stand_in_status();
 }
 
-int cudaStreamCreate(void **stream) { return *stream = calloc(1, 1), 0; }
+int cudaStreamCreate(void **stream) { return *stream = calloc(1, 1), stand_in_status(); }
 int cudaStreamCreateWithFlags(void **stream, unsigned f) { return (void)f, cudaStreamCreate(stream); }
-int cudaStreamDestroy(void *stream) { return free(stream), 0; }
-int cudaStreamSynchronize(void *stream) { return (void)stream, 0; }
-int cudaStreamWaitEvent(void *s, void *e, unsigned f) { return (void)s, (void)e, (void)f, 0; }
+int cudaStreamDestroy(void *stream) { return free(stream), stand_in_status(); }
+int cudaStreamSynchronize(void *stream) { return (void)stream, wait_status(); }
+int cudaStreamWaitEvent(void *s, void *e, unsigned f) { return (void)s, (void)e, (void)f, wait_status(); }
 /* Graphs are not among what tuning uses. */
 int cudaStreamBeginCapture(void) { return INVALID_VALUE; }
 int cudaStreamEndCapture(void) { return INVALID_VALUE; }
@@ -122,6 +130,12 @@ int cudaGraphExecDestroy(void) { return INVALID_VALUE; }
 typedef struct {
   unsigned grid[3], block[3], shared_bytes;
 } LaunchConfig; /* the beginning of CUlaunchConfig */
+
+/* A status of faults.h, which libcudart keeps; none where it is not loaded. */
+static int status_of(const char *name) {
+  int (*status)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, name);
+  return status == NULL ? 0 : status();
+}
 
 int cuDeviceGetName(char *name, int length, int device) {
   (void)device;
@@ -140,9 +154,9 @@ int cuModuleLoadData(void **module, const void *image) {
   const unsigned char *bytes = image;
   int is_elf = memcmp(bytes, "\177ELF", 4) == 0;
   int is_fat = bytes[0] == 0x50 && bytes[1] == 0xed && bytes[2] == 0x55 && bytes[3] == 0xba;
-  return *module = calloc(1, 1), is_elf || is_fat ? 0 : 200;
+  return *module = calloc(1, 1), is_elf || is_fat ? status_of("stand_in_status") : 200;
 }
-int cuModuleUnload(void *module) { return free(module), 0; }
+int cuModuleUnload(void *module) { return free(module), status_of("stand_in_status"); }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
   (void)module;
   return *function = (void *)name, name == NULL ? NO_SUCH_SYMBOL : 0;
@@ -163,6 +177,8 @@ int cuLaunchKernelEx(const LaunchConfig *config, void *f, void **parameters, voi
   if (threads == 0 || blocks == 0 || threads > 1024 || config->shared_bytes > 232448) {
     return INVALID_VALUE;
   }
+  int status = status_of("stand_in_launch_status");
+  if (status != 0) return status;
   void (*launch)(double) = (void (*)(double))dlsym(RTLD_DEFAULT, "stand_in_launch");
   /* Somewhat better with threads near 256 and blocks that fill 132 multiprocessors. */
   double off = (double)(threads > 256 ? threads : 256) / (threads > 256 ? 256 : threads);

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads and shared memory of GPU schedules, as functions of their decisions."""
+"""Reads out of a trace how the launch of a GPU schedule follows from its decisions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from tvm.s_tir import Schedule
 
 from ...search_strategy.published.decisions import Sketch
+from ..axis_origins import REDUCE
 from ..block_tree import NotUnderstood, integer
 from ..extents import Interval, Intervals, Node, Tape
 from ..index_intervals import index_interval
+from .launch import Launch
+from .wide_vectors import refused_lanes
 
 _LOW, _HIGH = (
     "meta_schedule.thread_extent_low_inclusive",
@@ -23,37 +24,17 @@ _LOW, _HIGH = (
 _STAGES = "software_pipeline_stage"
 
 
+_UNKNOWN = frozenset({"RFactor", "SamplePartitionedTile", "ReadAt", "WriteAt"})
+"""Instructions of other schedule rules: the last three are of ``mma`` rather than ``wmma``."""
+
+
 _WARP = "warp_execution"
 
 
+_LANES = "meta_schedule.cooperative_fetch"
+
+
 _WARP_THREADS = 32
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Threads and shared memory of the schedules of a sketch.
-
-    ``tape``: evaluates the nodes for points of the sketch. ``threads``, ``shared_bytes``: of a
-    block. ``least``, ``most``: threads that the schedule rule asks for.
-    """
-
-    tape: Tape
-    threads: Node
-    shared_bytes: Node
-    least: int
-    most: int
-
-    def is_possible(self, points: np.ndarray, threads: int, shared_bytes: int) -> np.ndarray:
-        """True for each point that ``VerifyGPUCode`` accepts.
-
-        ``points``: decisions, of shape ``(points, entries)``. ``threads``, ``shared_bytes``: the
-        most that a block of the GPU may have.
-        """
-        asked, shared = self.tape.evaluate(points, [self.threads, self.shared_bytes])
-        possible: np.ndarray = (
-            (asked >= self.least) & (asked <= min(self.most, threads)) & (shared <= shared_bytes)
-        )
-        return possible
 
 
 def compile_launch(sketch: Sketch, schedule: Schedule) -> Launch:
@@ -82,6 +63,11 @@ class _TraceReader:
         self._copies: list[tuple[Any, str, int]] = []
         self._locations: dict[Any, Any] = {}
         self._alignments: dict[Any, tuple[int, int]] = {}
+        self._choices: dict[Any, tuple[int, list[int]]] = {}
+        self._vectors: list[tuple[Any, Any]] = []
+        self._outputs: list[tuple[Any, str]] = []
+        self._pipelines: list[Any] = []
+        self._sizes: dict[Any, list[Node]] = {}
         self._versions = 1
         self._warp_threads = 1
         self._least, self._most = 1, 1 << 30
@@ -92,14 +78,65 @@ class _TraceReader:
         if not self._bound or not self._order:
             raise NotUnderstood("a schedule whose loops are not bound by its tiling")
         threads = [self._bound[axis] for axis in self._bound if axis.startswith("threadIdx")]
+        tape = self.tape
         shared = [self._copied_bytes(*copy) for copy in self._copies]
+        operands = tape.multiply(tape.sum(shared), tape.constant(self._versions))
+        # The output's copy takes the place of those of the operands, which are done with.
+        outputs = [self._output_bytes(consumer) for _, consumer in self._outputs]
         return Launch(
-            self.tape,
-            self.tape.multiply(self._product(threads), self.tape.constant(self._warp_threads)),
-            self.tape.multiply(self.tape.sum(shared), self.tape.constant(self._versions)),
+            tape,
+            tape.multiply(self._product(threads), tape.constant(self._warp_threads)),
+            tape.greatest(operands, tape.sum(outputs)),
             self._least,
             self._most,
+            self._refused(),
         )
+
+    def _refused(self) -> Node:
+        """More than 0 where vectors are too wide, or a pipeline's loop is none."""
+        tape = self.tape
+        refused = [self._refused_vectors(*vectors) for vectors in self._vectors]
+        for loop in self._pipelines:
+            leaves = list(self._leaves(loop))
+            if len(leaves) > 1:
+                # A fused loop of one iteration counts as no reduction: the first values are set
+                # within it, where a pipeline has no stage for them (``rewrite_reduction_block.cc``)
+                refused.append(tape.equal(self._product([leaves]), tape.constant(1)))
+        return tape.sum(refused)
+
+    def _refused_vectors(self, copy: Any, value: Any) -> Node:
+        block = self.schedule.get(copy)
+        if value in self._choices:
+            column, candidates = self._choices[value]
+            lanes = {
+                count: self.tape.table(column, [float(other == count) for other in candidates])
+                for count in candidates
+            }
+        else:
+            lanes = {integer(value): self.tape.constant(1)}
+        # The copy of an output is made of whole fragments.
+        lengths = [self.tape.constant(integer(axis.dom.extent)) for axis in block.iter_vars]
+        return refused_lanes(self.tape, block, self._sizes.get(copy, lengths), lanes)
+
+    def _output_bytes(self, consumer: str) -> Node:
+        """The bytes of an output's copy: a block's part of it, a row of fragments of each warp."""
+        tape = self.tape
+        block = self.schedule.get(self.schedule.get_sblock(consumer))
+        loops = self._axes.get(consumer, [])
+        spatial = [
+            list(self._leaves(loop))
+            for loop, axis in zip(loops, block.iter_vars, strict=True)
+            if int(axis.iter_type) != REDUCE
+        ]
+        if len(spatial) < 2:
+            raise NotUnderstood(f"a shared copy of what {consumer} computes")
+        grid = [leaf for axis in self._bound if "block" in axis for leaf in self._bound[axis]]
+        rows, columns = spatial[-2:]
+        parts = [leaf for leaf in [*rows[:-2], *columns] if leaf not in grid]
+        region = block.writes[0]
+        fragment = [tape.constant(integer(part.extent)) for part in region.region]
+        itemsize = tape.constant(int(region.source.dtype.itemsize))
+        return tape.product([itemsize, *fragment, *(self._extent(leaf) for leaf in parts)])
 
     def _product(self, loops: Sequence[Sequence[Any]]) -> Node:
         return self.tape.product([self._extent(leaf) for leaves in loops for leaf in leaves])
@@ -117,6 +154,9 @@ class _TraceReader:
             if kind == "SamplePerfectTile" and position in positions:
                 start = positions[position].start
                 entries |= {out: self.tape.entry(start + n) for n, out in enumerate(outputs)}
+            elif kind == "SampleCategorical" and position in positions:
+                candidates = [int(candidate) for candidate in inst.attrs[0]]
+                self._choices[outputs[0]] = (positions[position].start, candidates)
             elif kind == "Split":
                 self._note_split(inputs[0], inputs[1:], outputs, entries)
             elif kind == "Fuse":
@@ -132,14 +172,16 @@ class _TraceReader:
             elif kind == "CacheRead" and str(inst.attrs[1]).startswith("shared"):
                 consumer = self._block_name(inputs[0])
                 self._copies.append((outputs[0], consumer, int(inst.attrs[0])))
+            elif kind == "CacheWrite" and str(inst.attrs[1]).startswith("shared"):
+                self._outputs.append((outputs[0], self._block_name(inputs[0])))
             elif kind == "ComputeAt":
                 self._locations[inputs[0]] = inputs[1]
             elif kind == "StorageAlign":
                 self._note_alignment(inputs[0], *map(int, inst.attrs))
             elif kind == "Annotate":
-                self._note_annotation(str(inst.attrs[0]), inputs[1])
-            elif kind == "RFactor":
-                raise NotUnderstood("the instruction RFactor")
+                self._note_annotation(str(inst.attrs[0]), *inputs)
+            elif kind in _UNKNOWN:
+                raise NotUnderstood(f"the instruction {kind}")
 
     def _note_split(
         self, loop: Any, factors: Sequence[Any], outputs: Sequence[Any], entries: Mapping[Any, Node]
@@ -149,7 +191,7 @@ class _TraceReader:
             if factor in entries:
                 self._extents[output] = entries[factor]
 
-    def _note_annotation(self, name: str, value: Any) -> None:
+    def _note_annotation(self, name: str, place: Any, value: Any) -> None:
         if name == _LOW:
             self._least = int(value)
         elif name == _HIGH:
@@ -158,6 +200,9 @@ class _TraceReader:
             # A copy that is used some stages later is kept for all stages in between.
             stages = [int(stage) for stage in value]
             self._versions = max(stages) - min(stages) + 1
+            self._pipelines.append(place)
+        elif name == _LANES:
+            self._vectors.append((place, value))
         elif name == _WARP:
             self._warp_threads = _WARP_THREADS
 
@@ -206,6 +251,7 @@ class _TraceReader:
             index = index_interval(part.min, interval, self._intervals)
             extent = tape.add(self._intervals.span(index), tape.constant(integer(part.extent)))
             extents.append(tape.least(extent, tape.constant(integer(length))))
+        self._sizes[copy] = list(extents)
         if copy in self._alignments:
             extents[-1] = self._padded(extents[-1], *self._alignments[copy])
         return tape.product([tape.constant(int(region.source.dtype.itemsize)), *extents])

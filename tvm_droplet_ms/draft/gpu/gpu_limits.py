@@ -8,13 +8,18 @@ them, and ``CacheRead`` copies what they read into shared memory.
 
 On tensor cores a block of the trace is a warp's: 32 threads beside those that the trace binds. Its
 operands are fragments, which are copies of the shared copies, over the same indices; the rows of
-the shared copies are padded (``StorageAlign``). The shared copy of the output is not counted: as
-seen, ``VerifyGPUCode`` accepts what it would exceed.
+the shared copies are padded (``StorageAlign``). The shared copy of the output takes the place of
+those of the operands (``merge_shared_memory_allocations.cc``): the larger counts.
+
+Two more things are refused: vectors that are too wide (``wide_vectors.py``), and a pipeline whose
+loop has one iteration.
 
 Of 2,400 schedules of dense layers and convolutions for an A100, ``VerifyGPUCode`` accepts exactly
 those that are drafted, 5 to 6%; of depthwise convolutions 64% (2026-11-23, commit f7b39ee).
 """
 
+import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +29,8 @@ from ...search_strategy.candidates import Replayer
 from ...search_strategy.design_spaces import DesignSpaces
 from ..block_tree import NotUnderstood
 from ..index_intervals import UnknownIndex
-from .gpu_launch import Launch, compile_launch
+from .gpu_launch import compile_launch
+from .launch import Launch
 
 _ATTRIBUTES = ("max_threads_per_block", "max_shared_memory_per_block")
 """The attributes of a target, in the order of the parameters of :class:`GpuLimits`."""
@@ -93,24 +99,45 @@ class TaskLimits:
     replayer: Replayer
     random_share: float = 0.0
     _launches: dict[int, "Launch | None"] = field(default_factory=dict)
+    _reasons: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._generator = np.random.default_rng(0)
+        self._lock = threading.Lock()
 
     def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
         """Random scores; negative infinity for what cannot be launched; see ``TaskDraft``."""
-        if sketch not in self._launches:
-            self._launches[sketch] = self._compile(sketch)
-        launch = self._launches[sketch]
+        launch = self._launch(sketch)
         if launch is None:
             return np.full(len(points), np.nan)
         possible = launch.is_possible(points, self.limits.threads, self.limits.shared_bytes)
         return np.where(possible, self._generator.random(len(points)), -np.inf)
 
+    def is_possible(self, sketch: int, points: np.ndarray) -> np.ndarray:
+        """False for what cannot be launched; see ``Mask``. True where nothing is known."""
+        launch = self._launch(sketch)
+        if launch is None:
+            return np.ones(len(points), dtype=bool)
+        return launch.is_possible(points, self.limits.threads, self.limits.shared_bytes)
+
+    def not_understood(self) -> Counter[str]:
+        """The number of sketches that are not understood, by the reason."""
+        for sketch in range(len(self.spaces.sketches)):
+            self._launch(sketch)
+        return Counter(self._reasons.values())
+
     def summary(self) -> str:
-        """The number of sketches that are drafted."""
-        drafted = sum(launch is not None for launch in self._launches.values())
-        return f"drafted {drafted} of {len(self._launches)} sketches"
+        """The number of sketches that are drafted, and why others are not."""
+        reasons = self.not_understood()
+        total = len(self.spaces.sketches)
+        words = "".join(f"; {count} with {reason}" for reason, count in reasons.items())
+        return f"drafted {total - reasons.total()} of {total} sketches{words}"
+
+    def _launch(self, sketch: int) -> "Launch | None":
+        with self._lock:
+            if sketch not in self._launches:
+                self._launches[sketch] = self._compile(sketch)
+            return self._launches[sketch]
 
     def _compile(self, sketch: int) -> "Launch | None":
         ours = self.spaces.sketches[sketch]
@@ -119,5 +146,6 @@ class TaskLimits:
         trace.apply_to_schedule(schedule, remove_postproc=True)
         try:
             return compile_launch(ours, schedule)
-        except (NotUnderstood, UnknownIndex):
+        except (NotUnderstood, UnknownIndex) as error:
+            self._reasons[sketch] = str(error)
             return None

@@ -20,6 +20,11 @@ _MACHINERY_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.E
 """System errors unrelated to the candidate: no disk space, no processes."""
 
 
+_kept: list[BaseException] = []
+"""The errors of a task, and so what it held, until the server has ended this process: after an
+illegal access TVM ends it where it frees a device's memory, before the reason were told."""
+
+
 def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> NoReturn:
     """Run tasks, in a process that was just forked, until the connection or the server ends.
 
@@ -64,6 +69,7 @@ def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
             "error", f"out of memory within the worker's limit{bound}\n{traceback.format_exc()}"
         )
     except BaseException as error:  # SystemExit too must cost no more than this task.
+        _kept.append(error)
         of_system = _is_of_the_system(error)
         return Failure("machinery" if of_system else "error", traceback.format_exc())
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of a draft: scores of schedules that nothing has replayed."""
 
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import tvm_ffi
@@ -10,6 +11,7 @@ from tvm.target import Target
 
 from ..candidates import Replayer
 from ..design_spaces import DesignSpaces
+from ..published.decisions import SpacePoint
 
 FIND_DRAFT = "tvm_droplet_ms.find_draft"
 """The global function that finds the draft for a target: ``(target) -> Draft | None``. This package
@@ -33,6 +35,32 @@ class TaskDraft(Protocol):
 
     def summary(self) -> str:
         """One line on the task, for the log."""
+
+
+@runtime_checkable
+class Mask(Protocol):
+    """A draft of one task that knows which schedules are refused."""
+
+    def is_possible(self, sketch: int, points: np.ndarray) -> np.ndarray:
+        """False for points that are not valid, True for all others.
+
+        ``sketch``: the index of their sketch. ``points``: their decisions, of shape ``(points,
+        integers)``.
+        """
+
+
+def possible_points(draft: TaskDraft | None, points: Iterable[SpacePoint]) -> list[SpacePoint]:
+    """The points of which a draft does not know that they are refused, in their order."""
+    points = list(points)
+    if not isinstance(draft, Mask) or not points:
+        return points
+    is_possible = np.ones(len(points), dtype=bool)
+    sketches = np.array([sketch for sketch, _ in points])
+    for sketch in np.unique(sketches):
+        (places,) = np.nonzero(sketches == sketch)
+        decisions = np.array([points[place][1] for place in places], dtype=np.int64)
+        is_possible[places] = draft.is_possible(int(sketch), decisions)
+    return [point for point, is_one in zip(points, is_possible, strict=True) if is_one]
 
 
 class Draft(Protocol):

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures one kernel several times on the stand-in driver, for each fault in turn.
+
+``python faulty_runs.py FOLDER KIND:LAUNCH...`` prints a line of JSON for each fault: the errors of
+the candidates, None for those that were timed; the processes that allocated for them; and the
+seconds that the batch and the runner's end took. It needs the stand-in on LD_LIBRARY_PATH.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import tvm_ffi
+
+import tvm
+from tvm import IRModule, te
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.arg_info import TensorInfo
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput
+from tvm.target import Target
+from tvm_droplet_ms.measure import PromptRunner
+from tvm_droplet_ms.measure.allocation import allocate_safely
+
+CANDIDATES = 4
+TIMEOUT_SECS = 3.0
+ONE_CALL = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0)
+
+
+def compiled(_code: str) -> bytes:
+    """What the stand-in takes for a compiled kernel."""
+    return b"\x7fELF" + bytes(60)
+
+
+def build(path: str) -> None:
+    """A kernel that adds 1 to 64 numbers."""
+    a = te.placeholder((64,), name="a")
+    b = te.compute((64,), lambda i: a[i] + 1.0, name="b")
+    schedule = Schedule(te.create_prim_func([a, b]).with_attr("global_symbol", "main"))
+    block = schedule.get_sblock("b")
+    for loop, axis in zip(
+        schedule.split(schedule.get_loops(block)[0], [2, 32]), ("blockIdx.x", "threadIdx.x")
+    ):
+        schedule.bind(loop, axis)
+    tvm_ffi.register_global_func("tvm_callback_cuda_compile", compiled, override=True)
+    with Target("nvidia/nvidia-h100", host="llvm") as target:
+        tvm.tirx.build(IRModule({"main": schedule.mod["main"]}), target).export_library(path)
+
+
+class NotingAllocation:
+    """Allocates, and notes the process in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __call__(self, *arguments):
+        with open(self.path, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        return allocate_safely(*arguments)
+
+
+def run(folder: Path, path: str, fault: str) -> None:
+    """Measure the kernel, with a fault: its kind, and the launch that it comes at."""
+    processes = folder / f"{fault}.processes"
+    os.environ["STAND_IN_FAULT"] = f"{fault}:{folder / fault}.fired"
+    runner = PromptRunner(
+        timeout_sec=TIMEOUT_SECS,
+        evaluator_config=ONE_CALL,
+        near_best_repeats=1,
+        f_alloc_argument=NotingAllocation(processes),
+    )
+    begun = time.monotonic()
+    info = [TensorInfo("float32", (64,))] * 2
+    futures = runner.run([RunnerInput(path, "cuda", info)] * CANDIDATES)
+    errors = [future.result().error_msg for future in futures]
+    runner.close()
+    found = {
+        "fault": fault,
+        "errors": [None if error is None else str(error) for error in errors],
+        "failures": dict(runner.stats.failures),
+        "processes": [int(line) for line in processes.read_text().split()],
+        "secs": time.monotonic() - begun,
+    }
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    build(path := str(Path(sys.argv[1]) / "kernel.so"))
+    for each in sys.argv[2:]:
+        run(Path(sys.argv[1]), path, each)

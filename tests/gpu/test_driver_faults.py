@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A card's faults cost the candidate that meets them and its process, and never the run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faulty_runs import CANDIDATES, TIMEOUT_SECS
+
+PROGRAM = Path(__file__).parent / "faulty_runs.py"
+
+WORDS = {
+    "memory:5": "standInError (2)",
+    "launch:5": "CUDALaunch Error",
+    "limits:5": "CUDALaunch Error",
+    "illegal:5": "standInError (700)",
+    "hang:5": "its time limit",
+    # In the middle of timing: TVM ends the process where it gives back the events of the clock.
+    "illegal:6": "its process was ended by SIGABRT",
+}
+"""What the message of each fault has; 2 and 700 are CUDA's. A candidate has four launches: the
+fifth is the first one of the second candidate."""
+
+
+@pytest.fixture(scope="module")
+def runs(environment, tmp_path_factory):
+    """The batches of candidates, by their faults."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp("runs")), *WORDS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return {run["fault"]: run for run in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("fault", WORDS)
+def test_a_fault_costs_one_candidate_and_its_process(runs, fault):
+    run = runs[fault]
+    assert [error is None for error in run["errors"]] == [True, False, True, True]
+    assert len(run["errors"]) == CANDIDATES
+    assert sum(run["failures"].values()) == 1
+    first, hit, *later = run["processes"]
+    assert first == hit
+    assert len(set(later)) == 1
+    assert hit not in later
+
+
+@pytest.mark.parametrize("fault", WORDS)
+def test_a_fault_is_told_in_words(runs, fault):
+    assert WORDS[fault] in runs[fault]["errors"][1]
+
+
+def test_a_run_ends_in_time(runs):
+    for fault, run in runs.items():
+        waited = TIMEOUT_SECS if fault.startswith("hang") else 0.0
+        assert run["secs"] < waited + 15.0, fault

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules that a draft knows to be refused, dropped before TVM lowers them."""
+
+from tvm.s_tir import Schedule
+
+from ..design_spaces import DesignSpaces
+from .draft import Mask, TaskDraft, possible_points
+
+
+class LaunchMask:
+    """Refuses what a draft knows to be refused, such as random schedules that TVM draws.
+
+    It is applied to a schedule as a postprocessor is, and before them: ``VerifyGPUCode`` takes most
+    of the time of a replay. ``draft``: the draft of the task, which is known only when the replayer
+    is made; None lets everything pass.
+    """
+
+    def __init__(self, spaces: DesignSpaces) -> None:
+        self._spaces = spaces
+        self.draft: TaskDraft | None = None
+
+    def apply(self, schedule: Schedule) -> bool:
+        """True unless a schedule is known to be refused."""
+        if not isinstance(self.draft, Mask):
+            return True
+        point = self._spaces.find(schedule.trace)
+        return point is None or bool(possible_points(self.draft, [point]))
+
+    def __str__(self) -> str:
+        return "LaunchMask"
