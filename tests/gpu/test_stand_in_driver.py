@@ -3,30 +3,8 @@
 
 import ctypes
 import json
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
-
-SOURCES = Path(__file__).parent / "stand_in_driver"
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    """The folder of the stand-in's libraries."""
-    if COMPILER is None:
-        pytest.skip("there is no C compiler to make the stand-in driver with")
-    folder = tmp_path_factory.mktemp("driver")
-    versions = f"-Wl,--version-script={SOURCES / 'runtime.map'}"
-    for name, options in (("libcudart.so.13", ["-DRUNTIME", versions]), ("libcuda.so.1", [])):
-        command = [COMPILER, "-O1", "-Wall", "-Werror", "-shared", "-fPIC", *options]
-        command += [f"-Wl,-soname,{name}", "-o", str(folder / name), str(SOURCES / "driver.c")]
-        subprocess.run([*command, "-ldl"], check=True)
-    return folder
 
 
 class LaunchConfig(ctypes.Structure):
@@ -51,15 +29,8 @@ def test_it_refuses_what_a_card_refuses(driver):
     assert status(32, (227 << 10) + 1) != 0
 
 
-def test_a_dense_is_tuned_for_cuda(driver, tmp_path):
+def test_a_dense_is_tuned_for_cuda(environment, tmp_path):
     """Proposed, compiled for a card, loaded, timed by the device's clock and recorded."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("there is no nvcc to compile kernels with")
-    environment = os.environ | {
-        "LD_LIBRARY_PATH": str(driver),
-        "TVM_CUDA_COMPILE_MODE": "nvcc",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
     part = [sys.executable, "-m", "tvm_droplet_ms.bench.live.gpu.tuned_part"]
     out, work = tmp_path / "out", tmp_path / "work"
     out.mkdir()
