@@ -98,8 +98,9 @@ def beyond_device(target: Target) -> str:
     """What a target has that this machine's device has not, in words; empty where it fits."""
     own = Target.from_device(device())
     ours, theirs = (_version(str(one.attrs["arch"])) for one in (own, target))
-    # Machine code runs on later devices of its generation only.
-    if ours[0] != theirs[0] or ours < theirs:
+    # Machine code runs on later devices of its generation only, and that of "sm_90a" on no other.
+    is_exact = str(target.attrs["arch"]).endswith("a")
+    if ours[0] != theirs[0] or ours < theirs or (is_exact and ours != theirs):
         return (
             f"the arch {target.attrs['arch']}, whose code does not run on this machine's device, "
             f"{device_name()}, of {own.attrs['arch']}"
