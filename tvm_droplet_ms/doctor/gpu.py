@@ -73,8 +73,8 @@ def gpu_target(target: Mapping[str, Any]) -> Finding:
             "tune where the device is; its records stay good for it",
         )
     try:
-        known = Target(dict(target))
-        excess = beyond_device(known) if all(name in target for name in LIMITS) else ""
+        known = Target({name: target[name] for name in ("kind", "arch", *LIMITS)})
+        excess = beyond_device(known)
     # TVM raises several types for a target that it does not know.
     except Exception as error:
         return Finding("target", "fault", f"it is damaged: {error}", "pass another work_dir")
