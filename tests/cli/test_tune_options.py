@@ -26,6 +26,7 @@ def untuned(monkeypatch):
         (["dense", "--shape", "x=1,2"], "--shape does not apply to a kernel"),
         (["dense", "--allow-winograd"], "--allow-winograd does not apply to a kernel"),
         (["dense", "--against", "pytorch"], "--against does not apply to a kernel"),
+        (["m.onnx", "--target", "cuda"], "--target does not apply to a model"),
         (["m.onnx", "--target-us", "3"], "--target-us does not apply to a model"),
         (["m.onnx", "--tracker", "h:1", "--key", "k"], "--tracker does not apply to a model"),
         (["m.onnx", "--key", "k"], "--key does not apply to a model"),

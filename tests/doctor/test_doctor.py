@@ -20,12 +20,13 @@ from tvm_droplet_ms.doctor import (
     Finding,
     examine_machine,
     examine_work_dir,
+    gpu,
     machine,
     work_directory,
 )
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.kernel_tuning.records import RECORDS
-from tvm_droplet_ms.session import database
+from tvm_droplet_ms.session import cuda, database
 from tvm_droplet_ms.session.work_dir import open_work_dir
 
 
@@ -56,7 +57,8 @@ def run(tmp_path):
 
 def test_this_machine_can_tune():
     findings = list(examine_machine())
-    assert [finding.subject for finding in findings] == [
+    subjects = [finding.subject for finding in findings]
+    assert [subject for subject in subjects if "CUDA" not in subject and subject != "GPU"] == [
         "system",
         "versions",
         "compiler",
@@ -87,6 +89,45 @@ def test_faults_of_a_machine_are_named(monkeypatch):
     assert of_machine("noise").state == "warning"
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2, 1, 1))
     assert of_machine("temporary directory").state == "warning"
+
+
+def test_without_a_gpu_there_is_one_quiet_line(monkeypatch):
+    monkeypatch.setattr(gpu, "DRIVER", "libno_such_driver.so.1")
+    monkeypatch.setattr(gpu, "_NODES", ())
+    assert list(map(str, gpu.examine_gpu())) == ["ok       GPU: no CUDA device"]
+    # A device without its library is no silence.
+    monkeypatch.setattr(gpu, "_NODES", ("/dev/null",))
+    (driver,) = [one for one in gpu.examine_gpu() if one.subject == "CUDA driver"]
+    assert driver.state == "warning" and "libno_such_driver.so.1" in driver.text
+
+
+def test_what_compiles_for_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.delenv(gpu.MODE, raising=False)
+    monkeypatch.setattr(gpu.shutil, "which", lambda _: "/bin/nvcc")
+    monkeypatch.setattr(gpu, "_has_bindings", lambda: False)
+    finding = gpu._compiler()
+    assert "needs the package cuda-bindings: no kernel can be compiled" in finding.text
+    assert finding.remedy.endswith("or set TVM_CUDA_COMPILE_MODE=nvcc")
+    monkeypatch.setattr(gpu, "_has_bindings", lambda: True)
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path))
+    assert f"NVRTC's headers are not found in {tmp_path}" in gpu._compiler().text
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda_runtime.h").touch()
+    assert gpu._compiler().text == f"NVRTC, with the headers in {tmp_path / 'include'}"
+    monkeypatch.setenv(gpu.MODE, "nvcc")
+    assert gpu._compiler().text == f"nvcc, /bin/nvcc, as {gpu.MODE} says"
+    monkeypatch.setattr(gpu.shutil, "which", lambda _: None)
+    assert gpu._compiler().state == "warning"
+
+
+def test_a_directory_of_a_gpu_without_one(run, monkeypatch):
+    monkeypatch.setattr(cuda, "why_no_device", lambda: "no driver")
+    settings = json.loads((run / "settings.json").read_text())
+    settings["target"] = {"kind": "cuda", "arch": "sm_90"}
+    (run / "settings.json").write_text(json.dumps(settings))
+    finding = of_directory(run, "target")
+    assert finding.state == "warning"
+    assert "tuned for cuda sm_90, and no kernel runs on a CUDA device here: no" in finding.text
 
 
 def test_noise_is_the_middle_of_the_times():

@@ -54,6 +54,8 @@ def test_the_result_says_what_was_done(tuned):
     result, lines = tuned
     assert (result.trials, result.known_trials, result.why_ended) == (8, 0, "trials")
     assert result.verified and result.deviation < 1e-5 and not result.wrong
+    # LLVM's intermediate representation.
+    assert re.search(r"^define .*main", result.source(), re.MULTILINE)
     assert result.time.low <= result.time.secs <= result.time.high < result.untuned.secs
     assert result.gflops == pytest.approx(2 * 64**3 / result.time.secs / 1e9)
     content = json.loads(result.as_json())

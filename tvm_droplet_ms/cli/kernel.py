@@ -81,6 +81,8 @@ def tune_one(
         kernel: Any = find_kernel(options.model)
         result = tune_kernel(
             kernel,
+            # Directories of earlier versions keep neither it nor a tracker.
+            target=getattr(options, "target", None) or "auto",
             threads=options.threads,
             trials=DEFAULT_TRIALS if options.trials is None else options.trials,
             time_budget_s=60.0 * minutes_left,
@@ -88,7 +90,6 @@ def tune_one(
             target_latency_us=options.target_us,
             inputs=inputs,
             work_dir=options.work_dir,
-            # Directories of earlier versions do not keep them.
             tracker=getattr(options, "tracker", None),
             key=getattr(options, "key", None),
             name=options.model,

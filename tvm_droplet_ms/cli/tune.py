@@ -38,11 +38,11 @@ def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
     tune = commands.add_parser(
         "tune",
-        help="tune a whole model, or a kernel, for this machine's CPU",
+        help="tune a whole model, or a kernel, for this machine",
         description="Tune an ONNX model, an exported PyTorch program, or a single kernel for this "
-        "machine's CPU. Of a model there is a complete executable before the first measurement. "
-        "Ctrl-C ends the tuning and keeps the best so far. The outputs are checked against those "
-        "of the untouched model or kernel.",
+        "machine's CPU, a kernel for its GPU too. Of a model there is a complete executable "
+        "before the first measurement. Ctrl-C ends the tuning and keeps the best so far. The "
+        "outputs are checked against those of the untouched model or kernel.",
     )
     tune.add_argument(
         "model",
@@ -87,6 +87,11 @@ def add_command(commands: Any) -> None:
         help="the most measurements (default: no limit; of a kernel 64, earlier ones included)",
     )
     tune.add_argument("--patience", type=positive, help="end after so many trials without a gain")
+    tune.add_argument(
+        "--target",
+        help="kernels: TVM's target, such as nvidia/nvidia-h100, or cuda for this machine's GPU "
+        "(default: this machine's CPU)",
+    )
     tune.add_argument(
         "--target-us", type=float, help="kernels: end at this latency in microseconds"
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 OF_MODELS = ("shape", "dim", "allow_winograd", "tolerance", "against")
 """Options that say nothing about a kernel."""
 
-OF_KERNELS = ("target_us", "tracker", "key")
+OF_KERNELS = ("target", "target_us", "tracker", "key")
 """Options that say nothing about a model."""
 
 REFERENCES = {".onnx": ("onnxruntime", "onnxruntime"), ".pt2": ("pytorch", "torch")}

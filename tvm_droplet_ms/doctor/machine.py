@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from ..compat.versions import check_versions
 from .finding import Finding
+from .gpu import examine_gpu
 
 FREE_BYTES = 1 << 30
 """Bytes that a file system should have free: libraries of candidates, and a database."""
@@ -37,6 +38,7 @@ def examine_machine() -> Iterator[Finding]:
     """
     for look in (_system, _versions, _compiler, _threads, _prior, _noise):
         yield look()
+    yield from examine_gpu()
     yield free_space(Path(tempfile.gettempdir()), "temporary directory")
 
 

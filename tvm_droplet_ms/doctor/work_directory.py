@@ -12,6 +12,7 @@ from ..session.one_writer import SecondWriterError, only_writer
 from ..session.torn_database import mend_torn_end, torn_ends
 from ..session.work_dir import SETTINGS
 from .finding import Finding
+from .gpu import gpu_target
 from .machine import free_space
 
 
@@ -125,9 +126,12 @@ def _target(directory: Path) -> Finding:
     if not path.exists():
         return Finding("target", "ok", f"not known: there is no {SETTINGS}")
     try:
-        found = str(dict(json.loads(path.read_text(encoding="utf-8"))["target"]).get("mcpu"))
+        target = dict(json.loads(path.read_text(encoding="utf-8"))["target"])
     except (ValueError, KeyError, TypeError) as error:
         return Finding("target", "fault", f"{path} is damaged: {error}", "pass another work_dir")
+    if target.get("kind") == "cuda":
+        return gpu_target(target)
+    found = str(target.get("mcpu"))
     own = str(host_target().attrs["mcpu"])
     if own != found:
         return Finding(

@@ -48,7 +48,8 @@ class KernelResult:
     time : KernelTime
         Its time, taken beside the other best schedules in several processes.
     untuned : KernelTime | None
-        The time of the kernel without a schedule, in the same processes; None where it is too slow.
+        The time of the kernel without a schedule, in the same processes; None where it is too slow,
+        or does not run on the target.
     flop : float
         Arithmetic operations of one call; NaN where TVM cannot count them.
     peak_gflops : float
@@ -56,7 +57,8 @@ class KernelResult:
     is_untuned : bool
         Whether it is the kernel without a schedule, because no schedule is faster.
     verified : bool
-        Whether its outputs were compared with those of the kernel without a schedule.
+        Whether its outputs were compared with those of the kernel without a schedule. For a GPU
+        that kernel is built for the CPU.
     reason : str
         Why they were not; empty where they were.
     deviation : float
@@ -106,18 +108,40 @@ class KernelResult:
         """Its rate in GFLOP/s."""
         return self.flop / self.time.secs / 1e9
 
+    @property
+    def _device(self) -> str:
+        """TVM's name of the type of device that it runs on."""
+        from ..session.target import runs_on
+
+        return runs_on(self.target)
+
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the shared library, for ``tvm.runtime.load_module(path)["main"]``."""
         with replacing(path) as partial:
             self._file.copy(partial)
 
+    def source(self) -> str:
+        """The code of the kernel for its target: CUDA C++, or LLVM's intermediate representation.
+
+        The module is built again for it.
+        """
+        from ..measure.build import source_of
+
+        return source_of(self.mod, self.target)
+
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run the kernel on all its arguments, outputs included; returns them as they are then.
 
-        Raises ``KernelError`` if there are more or fewer, or one has another shape.
+        Raises ``KernelError`` if there are more or fewer, one has another shape, or there is no
+        device to run on.
         """
         import tvm
 
+        from ..session.cuda import why_no_device
+
+        device = self._device
+        if device == "cuda" and (reason := why_no_device()):
+            raise KernelError(f"{self.name} needs a CUDA device to run on: {reason}")
         if len(arrays) != len(self.arguments):
             names = ", ".join(argument.name for argument in self.arguments)
             raise KernelError(f"{len(arrays)} arrays are given, expected {names}")
@@ -127,7 +151,8 @@ class KernelResult:
                 raise KernelError(
                     f"{argument.name} has the shape {np.shape(array)}, expected {argument.shape}"
                 )
-            tensors.append(tvm.runtime.tensor(np.asarray(array, dtype=argument.numpy_dtype)))
+            values = np.asarray(array, dtype=argument.numpy_dtype)
+            tensors.append(tvm.runtime.tensor(values, tvm.runtime.device(device, 0)))
         self._file.module["main"](*tensors)
         return [tensor.numpy() for tensor in tensors]
 
@@ -181,6 +206,8 @@ class KernelResult:
             lines.append(
                 f"  without a schedule: {shown_us(self.untuned.secs)} us, {gain:.1f} times"
             )
+        elif self._device == "cuda":
+            lines.append("  the unscheduled kernel does not run on a GPU: no time to compare with")
         for reason, count in self.failures.items():
             lines.append(f"  {count} failed: {reason}")
         lines += [f"  refused: {reason}" for reason in self.wrong]

@@ -23,10 +23,11 @@ from tvm.tirx import PrimFunc
 from ..display.displays import Progress, message
 from ..measure.allocation import GivenArguments
 from ..search_strategy import DropletStrategy
+from ..session.cuda import device_name
 from ..session.errors import ModelError
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.stop import StopRequest
-from ..session.target import cpu_target
+from ..session.target import cpu_target, kernel_target, runs_on
 from ..session.threads import worker_threads
 from ..session.torn_database import mend_torn_end
 from ..session.work_dir import open_work_dir
@@ -36,7 +37,7 @@ from .check.integer_roles import integer_roles
 from .check.verification import Verifier, verifying_pool
 from .errors import KernelError
 from .faults import CHECKS, refuse_another_kernel, refusing_full_disks, remove_left_checks
-from .fleet import fleet_of, refuse_lost_fleet, target_of
+from .fleet import Fleet, fleet_of, refuse_lost_fleet, target_of
 from .flop import flop_of
 from .kernel_result import KernelResult
 from .machine import write_machine
@@ -67,7 +68,7 @@ def tune_kernel(
     progress: Progress = "auto",
     seed: int = 0,
 ) -> KernelResult:
-    """Tune a kernel for a CPU, and check the result.
+    """Tune a kernel for a CPU or a CUDA device, and check the result.
 
     Parameters
     ----------
@@ -75,8 +76,9 @@ def tune_kernel(
         The kernel: a function of buffers of constant shapes, such as ``te.create_prim_func``
         makes, or a module whose function ``main`` it is. Without a schedule.
     target : str | Mapping[str, Any] | Target
-        "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs. With a
-        tracker, the CPU of its servers.
+        "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs; "cuda"
+        for its CUDA device, or such as "nvidia/nvidia-h100". With a tracker, "auto" is the CPU of
+        its servers.
     threads : int
         Threads of the kernel.
     trials : int
@@ -116,8 +118,9 @@ def tune_kernel(
     -------
     result : KernelResult
         The fastest of the best schedules whose outputs are those of the kernel without a schedule;
-        that kernel itself where it is faster. A first Ctrl-C, or SIGTERM, ends the tuning and
-        returns the best so far.
+        that kernel itself where it is faster. A GPU does not run it: there the outputs are compared
+        with those of the CPU. A first Ctrl-C, or SIGTERM, ends the tuning and returns the best so
+        far.
 
     Raises
     ------
@@ -140,8 +143,9 @@ def tune_kernel(
     work_dir = work_dir or tempfile.mkdtemp(prefix="droplet_kernel_")
     with refusing_full_disks(work_dir):
         try:
-            cpu = cpu_target(target, threads)
-            directory = open_work_dir(work_dir, cpu, threads)
+            known = kernel_target(target, threads, here=fleet is None)
+            reference = cpu_target("auto", threads) if runs_on(known) != "cpu" else None
+            directory = open_work_dir(work_dir, known, threads)
         except ModelError as error:
             raise KernelError(str(error)) from error
     with folder, refusing_full_disks(directory), _only_writer(directory), worker_threads(threads):
@@ -155,7 +159,7 @@ def tune_kernel(
             patience,
             None if target_latency_us is None else 1e-6 * target_latency_us,
         )
-        run = KernelRun(module, cpu, directory, name, seed, fleet, allocate)
+        run = KernelRun(module, known, directory, name, seed, fleet, allocate)
         with stop.on_interrupt():
             why_ended = run.tune(
                 trials, rules, strategy or DropletStrategy(), space, callbacks, progress
@@ -166,10 +170,12 @@ def tune_kernel(
             try:
                 with tempfile.TemporaryDirectory(prefix=CHECKS, dir=directory) as work:
                     there = None if fleet is None else fleet.run
-                    verifier = Verifier(Path(work), cpu, arguments, arrays, tolerances, pool, there)
+                    verifier = Verifier(
+                        Path(work), known, arguments, arrays, tolerances, pool, there, reference
+                    )
                     chosen = run.choose(verifier, why_ended)
                     chosen.library.replace(directory / LIBRARY)
-                peak = write_machine(directory, threads, None if fleet is None else fleet.name)
+                peak = write_machine(directory, threads, _elsewhere(known, fleet))
             finally:
                 pool.close()
                 if fleet is not None:
@@ -177,7 +183,7 @@ def tune_kernel(
         result = KernelResult(
             name=name,
             arguments=arguments,
-            target=cpu,
+            target=known,
             mod_before=module,
             library=directory / LIBRARY,
             mod=chosen.schedule.mod,
@@ -209,6 +215,13 @@ def _given_arguments(
         return nullcontext(), None
     folder = tempfile.TemporaryDirectory(prefix="droplet_inputs_")
     return folder, GivenArguments(Path(folder.name) / "inputs.npz", values)
+
+
+def _elsewhere(target: Target, fleet: Fleet | None) -> str | None:
+    """The name of what measures, where it is not this machine's CPU."""
+    if fleet is not None:
+        return fleet.name
+    return None if runs_on(target) == "cpu" else device_name()
 
 
 @contextmanager

@@ -19,17 +19,17 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
 
 def write_machine(
-    work_dir: str | os.PathLike[str], threads: int, fleet: str | None = None
+    work_dir: str | os.PathLike[str], threads: int, elsewhere: str | None = None
 ) -> float:
     """Measure the machine and write the file; it takes half a second.
 
-    ``threads``: the threads of the kernel. ``fleet``: the name of the servers that measured, whose
-    peak is not known; None for this machine. Returns the peak rate of float32 operations, in
-    billions a second; NaN where it cannot be measured.
+    ``threads``: the threads of the kernel. ``elsewhere``: the name of what measured, whose peak is
+    not known: servers, or a GPU; None for this machine's CPU. Returns the peak rate of float32
+    operations, in billions a second; NaN where it cannot be measured.
     """
-    peak = _peak_gflops(threads) if fleet is None else math.nan
+    peak = _peak_gflops(threads) if elsewhere is None else math.nan
     content: dict[str, Any] = {
-        "cpu": fleet or cpu_name(),
+        "cpu": elsewhere or cpu_name(),
         "threads": threads,
         "peak_gflops": None if math.isnan(peak) else peak,
         "versions": {package: _version(package) for package in _PACKAGES},

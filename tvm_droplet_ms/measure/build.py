@@ -46,6 +46,29 @@ def build_scheduled(
         return build(mod, target=target)
 
 
+def source_of(mod: IRModule, target: Target) -> str:
+    """Generate the code of a scheduled module, by building it.
+
+    Parameters
+    ----------
+    mod : IRModule
+        The scheduled module.
+    target : Target
+        The target.
+
+    Returns
+    -------
+    source : str
+        For a GPU the source of its kernels, without the code of the host that launches them; for a
+        CPU LLVM's intermediate representation.
+    """
+    module = build_scheduled(mod, target)
+    if target.kind.name == "llvm":
+        return str(module.inspect_source("ll"))
+    # A library that was exported and loaded no longer has it.
+    return "\n".join(str(kernels.inspect_source(kernels.kind)) for kernels in module.imports)
+
+
 def export_tar(module: Module) -> str:
     """Export a module as object files, to be linked by the machine that loads them.
 

@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm.target import Target
 
 from ..host import host_target
+from .cuda import cuda_target, device_target
 from .errors import ModelError
 
 
@@ -19,14 +20,7 @@ def cpu_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target
     the runtime. Raises ``ModelError`` if TVM does not know the target, it is none of a CPU, or one
     of another architecture than this machine's.
     """
-    if isinstance(target, str) and target == "auto":
-        target = host_target()
-    try:
-        given = target if isinstance(target, Target) else Target(target)
-    # TVM raises several types for a target that it does not know.
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise ModelError(f"target {target!r} is not known to TVM: {first}") from error
+    given = _known(target)
     if given.kind.name != "llvm":
         raise ModelError(
             f"target {given} is of kind {given.kind.name}: whole models are tuned for CPUs, "
@@ -34,6 +28,46 @@ def cpu_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target
         )
     _refuse_foreign(given)
     return Target({**dict(given.export()), "num-cores": threads})
+
+
+def kernel_target(
+    target: str | Mapping[str, Any] | Target, threads: int, *, here: bool = True
+) -> Target:
+    """The target to tune a single kernel for: a CPU or a CUDA device.
+
+    ``target``: as of ``cpu_target``, or "cuda" for this machine's device, or a target of kind
+    ``cuda`` with the limits of its device. ``here``: whether this machine runs the kernels, and not
+    a server. Raises ``ModelError`` if kernels cannot be tuned for it.
+    """
+    if here and isinstance(target, str) and target == "cuda":
+        return device_target()
+    given = _known(target)
+    if given.kind.name == "llvm":
+        return cpu_target(given, threads)
+    if given.kind.name != "cuda":
+        raise ModelError(
+            f"target {given} is of kind {given.kind.name}: kernels are tuned for CPUs and CUDA "
+            "devices, expected the kind llvm or cuda"
+        )
+    if given.host is not None:
+        _refuse_foreign(given.host)
+    return cuda_target(given, here=here)
+
+
+def runs_on(target: Target) -> str:
+    """TVM's name of the type of device that kernels of a target run on: "cpu" or "cuda"."""
+    return "cuda" if target.kind.name == "cuda" else "cpu"
+
+
+def _known(target: str | Mapping[str, Any] | Target) -> Target:
+    if isinstance(target, str) and target == "auto":
+        target = host_target()
+    try:
+        return target if isinstance(target, Target) else Target(target)
+    # TVM raises several types for a target that it does not know.
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise ModelError(f"target {target!r} is not known to TVM: {first}") from error
 
 
 def _refuse_foreign(target: Target) -> None:

@@ -38,14 +38,13 @@ def _load(library: str, session: RPCSession | None) -> Module:
     return session.load_module(name)
 
 
-def _device(session: RPCSession | None) -> Device:
-    return tvm.cpu() if session is None else session.cpu()
+def _device(name: str, session: RPCSession | None) -> Device:
+    return tvm.runtime.device(name, 0) if session is None else session.device(name, 0)
 
 
 def _tensors(
-    arguments: Sequence[Argument], inputs: str, session: RPCSession | None
+    arguments: Sequence[Argument], inputs: str, device: Device
 ) -> list[tvm.runtime.Tensor]:
-    device = _device(session)
     with np.load(inputs) as content:
         return [
             tvm.runtime.tensor(
@@ -60,6 +59,7 @@ def run_library(
     arguments: Sequence[Argument],
     inputs: str,
     out: str,
+    device: str = "cpu",
     session: RPCSession | None = None,
 ) -> tuple[float, str]:
     """Run a library once.
@@ -67,14 +67,17 @@ def run_library(
     - ``arguments``: the kernel's arguments.
     - ``inputs``: the file of their values; see ``save_arrays``.
     - ``out``: the file to write with their values afterwards.
+    - ``device``: TVM's name of the type of device to run it on.
     - ``session``: a session on the server to run it on; None for this process.
 
     Returns the seconds of the call, and why the file could not be written; empty where it was.
     """
     module = _load(library, session)
-    tensors = _tensors(arguments, inputs, session)
+    place = _device(device, session)
+    tensors = _tensors(arguments, inputs, place)
     start = time.perf_counter()
     module["main"](*tensors)
+    place.sync()
     secs = time.perf_counter() - start
     try:
         save_arrays(Path(out), [tensor.numpy() for tensor in tensors])
@@ -87,25 +90,28 @@ def time_libraries(
     libraries: Sequence[str],
     arguments: Sequence[Argument],
     inputs: str,
+    device: str = "cpu",
     session: RPCSession | None = None,
 ) -> list[float]:
     """Time libraries in one process.
 
     - ``arguments``: the kernel's arguments.
     - ``inputs``: the file of their values; see ``save_arrays``.
+    - ``device``: TVM's name of the type of device to run them on, whose clock times them.
     - ``session``: a session on the server to run them on; None for this process.
 
     Returns the seconds of a call of each, in their order.
     """
     found = []
+    place = _device(device, session)
     for library in libraries:
         module = _load(library, session)
-        tensors = _tensors(arguments, inputs, session)
+        tensors = _tensors(arguments, inputs, place)
         # TVM finds the number of calls by itself. From the first call of a process, which loads
         # pages of code and data, it would be too small.
         evaluator = module.time_evaluator(
             "main",
-            _device(session),
+            place,
             number=1,
             repeat=REPEATS,
             min_repeat_ms=math.ceil(1e3 * REPEAT_SECS),

@@ -19,6 +19,7 @@ from tvm.target import Target
 
 from ...deviation import deviation
 from ...measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
+from ...session.target import runs_on
 from ..faults import other_inputs
 from .arguments import Argument
 from .library_runs import run_library, save_arrays, time_libraries
@@ -86,8 +87,9 @@ class Verdict:
 class Expected:
     """The kernel without a schedule.
 
-    ``library``: its library; None where it could not be built. ``reason``: why it could not be run;
-    empty where it could. ``secs``: the seconds of its only call; NaN where it could not be run.
+    ``library``: its library; None where it could not be built, or does not run where its schedules
+    do. ``reason``: why it could not be run; empty where it could. ``secs``: the seconds of its only
+    call; NaN where it could not be run beside its schedules.
     """
 
     library: Path | None
@@ -110,12 +112,15 @@ class Verifier:
     """Builds, checks and times schedules of one kernel.
 
     - ``directory``: where the libraries and the inputs are written; it exists.
+    - ``target``: the target of the schedules.
     - ``arguments``: the kernel's arguments.
     - ``arrays``: their values.
     - ``tolerances``: the largest deviation of each.
     - ``run``: calls a function in a process of its own, where kernels are to run: takes the most
       seconds, the function and its arguments, and raises ``TaskFailed``. None for the workers of
       ``pool``.
+    - ``reference``: the target of this machine's CPU, for the kernel without a schedule where it
+      cannot be built for ``target``; None where it can.
     """
 
     def __init__(
@@ -127,6 +132,7 @@ class Verifier:
         tolerances: Sequence[float],
         pool: WorkerPool,
         run: Callable[..., Any] | None = None,
+        reference: Target | None = None,
     ) -> None:
         self._directory = directory
         self._target = target
@@ -134,6 +140,8 @@ class Verifier:
         self._tolerances = list(tolerances)
         self._pool = pool
         self._call = run or self._run_in_worker
+        self._device = runs_on(target)
+        self._reference = reference
         self._inputs = directory / "inputs.npz"
         save_arrays(self._inputs, arrays)
 
@@ -145,11 +153,14 @@ class Verifier:
     def _run_in_worker(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._pool.submit(secs, function, *arguments, fresh=True).result()
 
-    def build(self, name: str, mod: IRModule) -> Path:
-        """Build a module, and write its library. Raises ``TaskFailed`` if it cannot be built."""
+    def build(self, name: str, mod: IRModule, target: Target | None = None) -> Path:
+        """Build a module, and write its library. Raises ``TaskFailed`` if it cannot be built.
+
+        ``target``: None for that of the schedules.
+        """
         path = self._directory / f"{name}.so"
-        text = save_json(mod)
-        self._pool.submit(BUILD_SECS, _build, text, save_json(self._target), str(path)).result()
+        kind = save_json(self._target if target is None else target)
+        self._pool.submit(BUILD_SECS, _build, save_json(mod), kind, str(path)).result()
         return path
 
     def expect(self, mod: IRModule) -> Expected:
@@ -158,12 +169,16 @@ class Verifier:
         Raises ``CannotCheck`` if the machine is at fault, such as a full disk.
         """
         try:
-            library = self.build("untuned", mod)
+            library = self.build("untuned", mod, self._reference)
         except TaskFailed as error:
             reason = f"the kernel without a schedule could not be built: {error}"
             return Expected(None, reason, math.nan)
+        out = self._directory / "expected.npz"
         try:
-            secs = self._run(library, self._directory / "expected.npz")
+            if self._reference is not None:
+                self._run(library, out, runs_on(self._reference), self._run_in_worker)
+                return Expected(None, "", math.nan)
+            secs = self._run(library, out, self._device, self._call)
         except TaskFailed as error:
             return Expected(
                 library, f"the kernel without a schedule did not run: {error}", math.nan
@@ -177,7 +192,7 @@ class Verifier:
         """
         found = self._directory / "found.npz"
         try:
-            self._run(library, found)
+            self._run(library, found, self._device, self._call)
         except TaskFailed as error:
             return Verdict(False, math.nan, str(error))
         largest = 0.0
@@ -198,11 +213,11 @@ class Verifier:
                 largest = max(largest, differs)
         return Verdict(True, largest, "")
 
-    def _run(self, library: Path, out: Path) -> float:
+    def _run(self, library: Path, out: Path, device: str, call: Callable[..., Any]) -> float:
         """Run a library in a process of its own: a wrong one may harm what runs after it."""
-        task = (str(library), self._arguments, str(self._inputs), str(out))
+        task = (str(library), self._arguments, str(self._inputs), str(out), device)
         try:
-            secs, unwritten = self._call(RUN_SECS, run_library, *task)
+            secs, unwritten = call(RUN_SECS, run_library, *task)
         except TaskFailed as error:
             if error.failure.is_machinery:
                 raise CannotCheck(str(error)) from error
@@ -221,7 +236,7 @@ class Verifier:
         for number in range(ROUNDS):
             turn = names[number % len(names) :] + names[: number % len(names)]
             paths = [str(libraries[name]) for name in turn]
-            task = (paths, self._arguments, str(self._inputs))
+            task = (paths, self._arguments, str(self._inputs), self._device)
             try:
                 secs = self._call(RUN_SECS, time_libraries, *task)
                 rounds.append(dict(zip(turn, secs, strict=True)))
