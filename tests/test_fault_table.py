@@ -168,7 +168,7 @@ FILLED_IN = re.compile(
     r"\.\.\.|\[\.\.\.\]|\b(?:60|30) s\b|SIG\w+|(?<=ended by )interrupt|(?<=ended: )(?=its process)"
     r"|machinery failure: |FleetRunner: |OSError: .*"
 )
-"""What the package does not say in one piece: names, numbers, paths, words of the system."""
+"""Words that the package does not say in one piece: names, numbers, paths, words of the system."""
 
 NOT_OURS = {"Killed", "resume"}
 """Words of the shell, and a command."""
@@ -206,7 +206,7 @@ def said() -> str:
 
 
 def fragments(symptom: str) -> list[str]:
-    """What a symptom quotes, but for what stands for names, numbers and paths."""
+    """The quotations of a symptom, but for what stands for names, numbers and paths."""
     quoted = re.findall(r"`([^`]+)`", symptom)
     parts = [part.strip(" :;,") for text in quoted for part in FILLED_IN.split(text)]
     return [part for part in parts if part and part not in NOT_OURS]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TVM's postprocessors accept of what a search proposes for a GPU. Builds and runs nothing.
+"""The proposals for a GPU that TVM's postprocessors accept. Builds and runs nothing.
 
 ``python tests/gpu/acceptance.py`` prints a row for each workload, type and target; ``--help`` has
 the options. Measured times are made up from the decisions. "masked" are random schedules that
@@ -68,7 +68,7 @@ WORKLOADS: Mapping[str, Callable[[str], Sequence[Any]]] = {
 
 @dataclass
 class Accepted:
-    """What became of the proposals of one search.
+    """The outcomes of the proposals of one search.
 
     ``accepted``: by TVM's postprocessors. ``dropped``: accepted, and dropped by the search.
     ``masked``: refused by the draft. ``refused``: by the postprocessor or the error. ``sketches``:

@@ -29,7 +29,7 @@ ONE_CALL = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0)
 
 
 def compiled(_code: str) -> bytes:
-    """What the stand-in takes for a compiled kernel."""
+    """A module that the stand-in takes for a compiled kernel."""
     return b"\x7fELF" + bytes(60)
 
 

@@ -26,7 +26,7 @@ def arrays_of(kernel: IRModule) -> list[np.ndarray]:
 
 
 def output_of(name: str, arrays: list[np.ndarray]) -> np.ndarray:
-    """What the kernel computes, by NumPy."""
+    """The kernel's output, by NumPy."""
     if name == "dense":
         return arrays[0] @ arrays[1]
     powers = np.exp(arrays[0] - arrays[0].max(1, keepdims=True))

@@ -20,7 +20,7 @@ WORDS = {
     # In the middle of timing: TVM ends the process where it gives back the events of the clock.
     "illegal:6": "its process was ended by SIGABRT",
 }
-"""What the message of each fault has; 2 and 700 are CUDA's. A candidate has four launches: the
+"""Words of the message of each fault; 2 and 700 are CUDA's. A candidate has four launches: the
 fifth is the first one of the second candidate."""
 
 

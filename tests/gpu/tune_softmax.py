@@ -2,6 +2,7 @@
 """Tunes a softmax for a tag of TVM's in Python, and uses the result; prints what came out."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import kernels
@@ -11,7 +12,8 @@ import tvm
 from tvm_droplet_ms import tune_kernel
 
 kernel = kernels.softmax()
-result = tune_kernel(
+tune = partial(
+    tune_kernel,
     kernel,
     target="nvidia/nvidia-h100",
     trials=6,
@@ -19,6 +21,7 @@ result = tune_kernel(
     name="softmax",
     progress=None,
 )
+result = tune()
 arrays = kernels.arrays_of(kernel)
 arrays[1] = np.zeros_like(arrays[1])
 expected = kernels.output_of("softmax", arrays)
@@ -30,14 +33,7 @@ tensors = [tvm.runtime.tensor(array, tvm.cuda()) for array in arrays]
 tvm.runtime.load_module("softmax.so")["main"](*tensors)
 np.testing.assert_allclose(tensors[1].numpy(), expected, rtol=1e-5)
 
-again = tune_kernel(
-    kernel,
-    target="nvidia/nvidia-h100",
-    trials=6,
-    work_dir="logs",
-    name="softmax",
-    progress=None,
-)
+again = tune()
 print(
     json.dumps(
         {

@@ -125,7 +125,7 @@ def _device() -> Finding:
 
 
 def _compiler() -> Finding:
-    """What compiles kernels: NVRTC and its headers, or nvcc."""
+    """The compiler of kernels: NVRTC and its headers, or nvcc."""
     mode = os.environ.get(MODE, NVRTC).lower()
     nvcc = shutil.which(NVCC)
     other = f"or set {MODE}={NVCC}" if nvcc and mode != NVCC else "or install CUDA 13's toolkit"

@@ -99,7 +99,7 @@ def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
 
 
 def _why_empty(directory: Path) -> str:
-    """Why a directory has no records, in a sentence."""
+    """The reason why a directory has no records, in a sentence."""
     if not directory.is_dir():
         return f"there is no directory {os.fspath(directory)!r}: expected that of a run"
     if (directory / WORKLOADS).exists():

@@ -26,7 +26,7 @@ def device() -> Device:
 
 
 def why_no_runtime() -> str:
-    """Why TVM's CUDA runtime is not loaded; empty where it is.
+    """The reason why TVM's CUDA runtime is not loaded; empty where it is.
 
     TVM loads it where it finds the libraries of the driver and of CUDA 13, and says nothing where
     it does not.
@@ -45,7 +45,7 @@ def why_no_runtime() -> str:
 
 
 def why_no_device() -> str:
-    """Why no kernel runs on a CUDA device here; empty where one does."""
+    """The reason why no kernel runs on a CUDA device here; empty where one does."""
     reason = why_no_runtime()
     if reason:
         return f"TVM's CUDA runtime is not loaded: {reason}"
@@ -95,7 +95,7 @@ def cuda_target(given: Target, *, here: bool) -> Target:
 
 
 def beyond_device(target: Target) -> str:
-    """What a target has that this machine's device has not, in words; empty where it fits."""
+    """The demand of a target that this machine's device does not meet; empty where it fits."""
     own = Target.from_device(device())
     ours, theirs = (_version(str(one.attrs["arch"])) for one in (own, target))
     # Machine code runs on later devices of its generation only, and that of "sm_90a" on no other.

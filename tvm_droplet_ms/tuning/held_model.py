@@ -59,7 +59,7 @@ def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[s
 
 
 def what_is_kept(work_dir: str | os.PathLike[str]) -> str:
-    """What a run that comes to nothing leaves there, as the end of a sentence."""
+    """The file that a run without a result leaves as it was, as the end of a sentence."""
     executable = Path(work_dir) / EXECUTABLE
     if not executable.exists():
         return ""

@@ -129,6 +129,20 @@ class TestKernelObjects:
         objects.begin(functions)
         assert len(pool.futures) == 5
 
+    def test_what_took_too_long_behind_what_is_late_is_begun_anew_too(self):
+        pool = WaitingPool()
+        objects = KernelObjects(TARGET, pool)
+        functions = {"slow": add(1.0), "slower": add(2.0)}
+        objects.begin(functions)
+        pool.futures[1].set_exception(TaskFailed("timeout", "killed after 4 s"))
+        with pytest.raises(LateKernelsError) as raised:
+            objects.compile(functions, late_at=time.monotonic())
+        assert raised.value.names == ("slow", "slower")
+        objects.begin(functions)
+        for future in pool.futures[2:]:
+            future.set_result(None)
+        assert list(objects.compile(functions)) == ["slow", "slower"]
+
     def test_a_slow_kernel_is_named_where_it_can_be_left(self):
         functions = {"one": add(1), "two": add(2)}
         with pytest.raises(LateKernelsError) as raised:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which model it is: the same for other extents and options, another for another network."""
+"""The identity of a model: the same for other extents and options, another for another network."""
 
 import numpy as np
 import onnx

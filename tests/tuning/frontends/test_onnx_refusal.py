@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do about a model that cannot be imported: what is bound, by name, or left out."""
+"""The remedy for a model that cannot be imported: what is bound, by name, or left out."""
 
 import numpy as np
 import pytest

@@ -56,7 +56,7 @@ def refused_lanes(
 
 
 def _refused(tape: Tape, block: Any, extents: Sequence[Node], lanes: int) -> Node:
-    """Whether vectors are refused; a negative number of lanes always is."""
+    """More than 0 where vectors are refused; a negative number of lanes always is."""
     if lanes < 0:
         return tape.constant(1)
     if lanes * _INDEX_BYTES <= MOST_BYTES:

@@ -81,7 +81,7 @@ def timed_runs(secs: float, left: float = math.inf) -> int:
 
 
 def late_note(over: float) -> str:
-    """What to say of a run whose time was over so many seconds before its first executable."""
+    """The note on a run whose time was over so many seconds before its first executable."""
     return (
         f"the time was over {over:.0f} s before the model was compiled and checked, and nothing "
         "was measured: its schedules are what the directory knew or the cost model predicts; pass "

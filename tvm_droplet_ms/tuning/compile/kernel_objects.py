@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -74,7 +74,11 @@ class KernelObjects:
                 except TimeoutError:
                     message = _too_short(len(found), len(functions))
                     if late_at < self.deadline:
-                        raise LateKernelsError([*late, *self._give_up()], message) from None
+                        late += self._forget(lambda future: not future.done())
+                        late += self._forget(_is_timeout)
+                        if self._workers is not None:
+                            self._workers.drop_tasks()
+                        raise LateKernelsError(late, message) from None
                     raise TooLateError(message) from None
                 del self._running[key]
                 if not math.isinf(late_at) and _is_timeout(future):
@@ -84,6 +88,7 @@ class KernelObjects:
                 self._paths[key] = path
             found[name] = self._paths[key]
         if late:
+            late += self._forget(_is_timeout)
             raise LateKernelsError(late, _too_short(len(found), len(functions)))
         return found
 
@@ -100,14 +105,12 @@ class KernelObjects:
                 mod = IRModule({name: function.with_attr("global_symbol", name)})
                 self._running[key] = path, self._start(mod, path, patience)
 
-    def _give_up(self) -> list[str]:
-        """End what is being compiled; returns the names of the functions."""
-        running = {key: future for key, (_, future) in self._running.items() if not future.done()}
-        for key in running:
+    def _forget(self, is_over: Callable[["Future[None]"], bool]) -> list[str]:
+        """Forget what was begun, so that it may be begun anew; returns the functions' names."""
+        keys = [key for key, (_, future) in self._running.items() if is_over(future)]
+        for key in keys:
             del self._running[key]
-        if self._workers is not None:
-            self._workers.drop_tasks()
-        return [name for name, _ in running]
+        return [name for name, _ in keys]
 
     def _start(self, mod: IRModule, path: Path, patience: float) -> "Future[None]":
         if self._workers is not None:

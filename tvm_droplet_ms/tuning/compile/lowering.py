@@ -18,7 +18,7 @@ from .linked_model import LinkedModel
 from .packing import WeightPacker
 
 _NO_SHAPE = "emit_te now only supports Tensor that has ShapeExpr shape"
-"""What TVM says of a tensor of unknown extents (``relax/utils.py``)."""
+"""TVM's message on a tensor of unknown extents (``relax/utils.py``)."""
 
 
 def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRModule:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which model it is: what two runs of one work directory have to have in common."""
+"""The identity of a model: what two runs of one work directory have to have in common."""
 
 import hashlib
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why an ONNX model cannot be imported, and what to do, in a sentence."""
+"""The reason why an ONNX model cannot be imported, and the remedy, in a sentence."""
 
 import traceback
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def refusal(model: "onnx.ModelProto", error: Exception) -> str:
 
 
 def _binding(model: "onnx.ModelProto", values: Sequence[str]) -> str:
-    """What to do where some values decide an extent."""
+    """The remedy where some values decide an extent."""
     names = deciding_inputs(model.graph, values)
     if not names:
         return (
