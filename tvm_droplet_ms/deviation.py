@@ -99,6 +99,23 @@ def largest_deviation(
     return max((deviation(*triple) for triple in triples), default=0.0)
 
 
+def moved_by_rounding(array: Array, generator: np.random.Generator, rounding: float = 0.0) -> Array:
+    """An array with each number moved by a rounding error, up or down by chance.
+
+    ``rounding``: the error relative to the number. 0 for one unit in the last place. Numbers that
+    are 0 or not of a floating-point type stay.
+    """
+    if array.dtype.kind != "f":
+        return array
+    if rounding:
+        signs = np.where(generator.random(array.shape) < 0.5, -rounding, rounding)
+        return np.asarray(array + array * signs.astype(array.dtype))
+    towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
+    # The neighbours of 0 are denormals.
+    moved = np.nextafter(array, towards.astype(array.dtype))
+    return np.where(array == 0, array, moved)
+
+
 def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) -> Array:
     """The differences that are rounding, by how other runs of the same function moved.
 

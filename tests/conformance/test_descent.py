@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The descent of DropletStrategy as a black box: its end point and its log."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -91,6 +92,17 @@ def decisions_of_best(progress, driven) -> float:
     """The cost of the trace that a progress calls the best."""
     best = str(progress.best_trace)
     return next(bowl(trial.decisions) for trial in driven.trials if str(trial.trace) == best)
+
+
+def test_every_step_is_logged_also_that_of_the_last_batch(caplog):
+    """Each candidate is faster than all before it, so that each batch of a descent is a step."""
+    fallen = itertools.count(1)
+    with follow(caplog) as followed:
+        drive(make_context(make_droplet()), timed(lambda _: 1.0 / next(fallen)), max_trials=60)
+    descended = [each for each, _ in followed.events("batch") if each.phase == "descend"]
+    steps = [each for each, _ in followed.events("step")]
+    assert len(descended) > 1
+    assert [each.best_secs for each in steps] == [each.best_secs for each in descended]
 
 
 def test_steps_of_the_log_improve(caplog):

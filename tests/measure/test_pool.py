@@ -5,6 +5,7 @@ import contextlib
 import errno
 import gc
 import itertools
+import math
 import os
 import pathlib
 import shutil
@@ -181,6 +182,24 @@ def test_large_tasks_and_large_errors_at_once(shared):
     assert len(futures) == 32, "the connection is blocked in both directions"
     kinds = Counter(kind for kind, _ in outcomes(futures))
     assert kinds == {"error": 32}
+
+
+def test_time_that_is_over_ends_what_runs_and_what_waits(make_pool):
+    pool = make_pool(1)
+    assert outcome(pool.submit(20, measuring.echo, 1)) == ("value", 1)
+    start = time.monotonic()
+    pool.end_by(start + 2.0)
+    futures = [pool.submit(60, measuring.echo, 2)]
+    futures += [pool.submit(60, measuring.hang) for _ in range(3)]
+    (done, running, *waiting) = outcomes(futures)
+    took = time.monotonic() - start
+    assert done == ("value", 2)
+    assert running == ("closed", "ended, because the time is over")
+    assert waiting == [("closed", "not begun, because the time is over")] * 2
+    assert 2.0 <= took < PATIENCE_SECS
+    assert outcome(pool.submit(60, measuring.echo, 3))[0] == "closed"
+    pool.end_by(math.inf)
+    assert outcome(pool.submit(60, measuring.echo, 4)) == ("value", 4)
 
 
 def test_workers_stay_up(surroundings, make_pool):

@@ -82,6 +82,10 @@ class BackgroundRunner(PyRunner):
         if self._last is not None:
             self._last.exception()
 
+    def end_by(self, moment: float) -> None:
+        """Limit the batches that are begun from now on; see ``WorkerPool.end_by``."""
+        self._runner.end_by(moment)
+
     def close(self) -> None:
         """End the worker; candidates that it has not measured fail."""
         self._runner.close()
@@ -101,6 +105,10 @@ class PatientBuilder(PyBuilder):
         """Wait for the measurements, and build a batch."""
         self._runner.wait()
         return self._builder.build(build_inputs)
+
+    def end_by(self, moment: float) -> None:
+        """Limit the builds that are begun from now on; see ``WorkerPool.end_by``."""
+        self._builder.end_by(moment)
 
     def close(self) -> None:
         """End the workers."""

@@ -173,6 +173,10 @@ class WarmBuilder(PyBuilder):
         finally:
             self.stats.wall_secs += time.perf_counter() - start
 
+    def end_by(self, moment: float) -> None:
+        """Limit the builds that are begun from now on; see ``WorkerPool.end_by``."""
+        self._pool.end_by(moment)
+
     def close(self) -> None:
         """End the workers and delete all artefacts. Another batch starts the workers again."""
         self._pool.close()

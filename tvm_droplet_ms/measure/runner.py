@@ -182,6 +182,10 @@ class PromptRunner(PyRunner):
         """The seconds that a candidate may take; see ``CandidateTimer.time_limit``."""
         return self._timer.time_limit(best)
 
+    def end_by(self, moment: float) -> None:
+        """Limit the candidates that are begun from now on; see ``WorkerPool.end_by``."""
+        self._pool.end_by(moment)
+
     def close(self) -> None:
         """End the worker; candidates that it has not measured fail. Another batch restarts it."""
         self._closed.set()

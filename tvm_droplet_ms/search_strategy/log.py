@@ -55,20 +55,20 @@ class SearchLogger:
     """Logs the state of a task's search, and the reasons of failures.
 
     ``task``: the task's name. ``dropped``: the number of dropped proposals, by what dropped them;
-    read at each entry.
+    read at each entry. ``phase``: the phase of the search.
     """
 
     def __init__(self, task: str, history: History, dropped: Mapping[str, int]) -> None:
         self._task = task
         self._history = history
         self._dropped = dropped
-        self._phase: Phase = "explore"
+        self.phase: Phase = "explore"
         self._trials = 0
         self._failures: list[str] = []
 
     def begin(self, phase: Phase, message: str) -> None:
         """A phase begins."""
-        self._phase = phase
+        self.phase = phase
         self.log("phase", message)
 
     def measured(self, count: int, failures: list[str], unmeasured: list[str]) -> None:
@@ -125,7 +125,7 @@ class SearchLogger:
         progress = SearchProgress(
             task=self._task,
             event=event,
-            phase=self._phase,
+            phase=self.phase,
             trials=self._trials,
             best_secs=best_secs,
             best_trace=None if best is None else best.trace,
@@ -134,7 +134,7 @@ class SearchLogger:
         logger.info(
             "%s: %s, trial %d, best %s: %s",
             self._task,
-            self._phase,
+            self.phase,
             self._trials,
             "none yet" if best is None else f"{best_secs * 1e6:.4g} us",
             message,

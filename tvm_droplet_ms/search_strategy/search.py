@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search of one task: explore as a storm, then exploit as a raindrop."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm.s_tir import Trace
@@ -44,7 +44,7 @@ class DropletSearch(Search):
         yield from self._explore(missing, self.explore_trials)
         while self.history.best() is not None:
             self._log_descent()
-            converged = yield from self._descend()
+            converged = yield from self.descent.descend()
             if converged:
                 self.log.log("converged", f"local optimum; {self.log.drops()}")
                 if self.stop_when_converged:
@@ -54,18 +54,6 @@ class DropletSearch(Search):
             if not found:
                 return
         self._explain_if_empty()
-
-    def _descend(self) -> Generator[Batch, None, bool]:
-        """Descend until nothing new is proposed, and log each new best."""
-        batches = self.descent.descend()
-        while True:
-            before = self.history.best()
-            try:
-                batch = next(batches)
-            except StopIteration as end:
-                return bool(end.value)
-            yield batch
-            self._log_step(before, self.history.best())
 
     def _log_descent(self) -> None:
         found = self.context.best()
@@ -85,7 +73,8 @@ class DropletSearch(Search):
             self.log.log("step", f"step {_change(before, after)}: -{gain:.1%}")
 
     def tell(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
-        """Take the results of the last batch, and teach the prior."""
+        """Take the results of the last batch, log a step of the descent, and teach the prior."""
+        before = self.history.best()
         self._results = list(results)
         failures: list[str] = []
         unmeasured: list[str] = []
@@ -98,6 +87,8 @@ class DropletSearch(Search):
             if not secs:
                 failures.append(_reason(result))
         self.log.measured(len(batch), failures, unmeasured)
+        if self.log.phase == "descend":
+            self._log_step(before, self.history.best())
         self._teach(batch, results)
 
     def _teach(self, batch: Batch, results: Sequence[RunnerResult]) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """First picks are measured: the fastest is kept, with made-up builders, runners and clocks."""
 
+import math
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -52,7 +53,10 @@ class Table:
     """A builder and a runner that look times up by the module; None cannot be built."""
 
     def __init__(self, secs, default=1.0):
-        self.secs, self.default, self.built = secs, default, []
+        self.secs, self.default, self.built, self.ends = secs, default, [], []
+
+    def end_by(self, moment):
+        self.ends.append(moment)
 
     def build(self, inputs):
         hashes = [structural_hash(each.mod) for each in inputs]
@@ -191,6 +195,14 @@ def test_heaviest_are_first_and_as_many_as_there_is_time_for(build_secs, left, b
     assert [len(built) // 4 for built in table.built] == batches
     measured = [t for t in tasks if picks.find(t.dispatched[0], TARGET).secs is not None]
     assert count == sum(batches) and measured == tasks[len(tasks) - count :]
+
+
+def test_what_is_built_and_timed_ends_with_the_time(tmp_path):
+    table, task = Table({}), relu(8)
+    stop = StopRequest(50.0, lambda: 0.0)
+    contest(table, tmp_path).run([task], picked(task), {"relu8": 1.0}, stop, 0.1)
+    # The builder and the runner, which serve the tuning without a limit afterwards.
+    assert table.ends == [50.0, 50.0, math.inf, math.inf]
 
 
 def test_task_whose_sampling_fails_is_measured_with_what_it_has(tmp_path):

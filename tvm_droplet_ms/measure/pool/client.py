@@ -54,8 +54,8 @@ class WorkerClient:
         self._sending = threading.Lock()
         self._lock = threading.Lock()
 
-    def send(self, payload: bytes, timeout: float, fresh: bool) -> "Future[Any]":
-        """Send a pickled task with its time limit in seconds; see ``WorkerPool.submit``."""
+    def send(self, payload: bytes, timeout: float, latest: float, fresh: bool) -> "Future[Any]":
+        """Send a pickled task with its limits; see ``Task``."""
         future: Future[Any] = Future()
         # A future that is running cannot be cancelled, so that a result always finds it pending.
         future.set_running_or_notify_cancel()
@@ -68,7 +68,7 @@ class WorkerClient:
             return future
         try:
             with self._sending:
-                self._connection.send(Task(number, payload, timeout, fresh))
+                self._connection.send(Task(number, payload, timeout, latest, fresh))
         except OSError:
             pass  # The server died: receive() sees it too, and fails all pending futures.
         return future

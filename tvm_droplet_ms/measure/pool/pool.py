@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker processes that stay up: the user's side."""
 
+import math
 import os
 import shutil
 import tempfile
@@ -89,6 +90,7 @@ class WorkerPool:
         self._quiet = quiet
         self._server: _Server | None = None
         self._lock = threading.Lock()
+        self._latest = math.inf
         self._running_server()
 
     @property
@@ -125,7 +127,15 @@ class WorkerPool:
             If the function or an argument cannot be pickled.
         """
         payload = dump(getattr(function, "__name__", "function"), (function, arguments))
-        return self._running_server().submit(payload, timeout, fresh)
+        return self._running_server().submit(payload, timeout, self._latest, fresh)
+
+    def end_by(self, moment: float) -> None:
+        """Limit the tasks that are submitted from now on.
+
+        ``moment``: a time of ``time.monotonic``, infinity for no limit. What runs then is ended,
+        and what waits then is not begun: both fail as closed.
+        """
+        self._latest = moment
 
     def drop_tasks(self) -> None:
         """End the tasks that run or wait: they fail. ``directory`` stays, for the next task."""
@@ -205,8 +215,8 @@ class _Server:
     def is_running(self) -> bool:
         return self._finalizer.alive and not self._program.has_ended()
 
-    def submit(self, payload: bytes, timeout: float, fresh: bool) -> "Future[Any]":
-        return self._client.send(payload, timeout, fresh)
+    def submit(self, payload: bytes, timeout: float, latest: float, fresh: bool) -> "Future[Any]":
+        return self._client.send(payload, timeout, latest, fresh)
 
     def kill(self) -> None:
         self._program.kill()

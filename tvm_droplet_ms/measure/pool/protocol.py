@@ -47,12 +47,14 @@ class Task:
     - ``number``: the task's name in the answer.
     - ``payload``: a pickled pair of a function and its arguments.
     - ``timeout``: the seconds that it may take, from when a worker begins it.
+    - ``latest``: the moment of the machine's monotonic clock at which it ends or is dropped.
     - ``fresh``: whether it is the first task of its worker.
     """
 
     number: int
     payload: bytes
     timeout: float
+    latest: float
     fresh: bool
 
 

@@ -34,6 +34,8 @@ _PARENT_SECS = 1.0
 _DELETION_SECS = 5.0
 """Seconds for which the deletion of the directory is tried."""
 
+_OVER = "because the time is over"
+
 _FULL_BYTES = 1 << 20
 """Free bytes below which a disk counts as full."""
 
@@ -78,7 +80,7 @@ class _Worker:
 
     def begin(self, task: Task) -> None:
         self.task = task
-        self.deadline = time.monotonic() + task.timeout
+        self.deadline = min(time.monotonic() + task.timeout, task.latest)
         self.connection.send_bytes(task.payload)
         self.tasks_done += 1
 
@@ -120,6 +122,7 @@ class _Server:
                 self._retire(worker)
 
     def _begin_tasks(self) -> None:
+        self._drop_late_tasks()
         while self._waiting:
             self._fork_missing_workers()
             worker = next((worker for worker in self._workers if worker.task is None), None)
@@ -137,6 +140,13 @@ class _Server:
                 else:  # It may have been dead before.
                     self._retire(worker)
                     self._waiting.appendleft(task)
+
+    def _drop_late_tasks(self) -> None:
+        """Fail the waiting tasks whose time is over."""
+        now = time.monotonic()
+        for task in [task for task in self._waiting if task.latest <= now]:
+            self._waiting.remove(task)
+            self._connection.send((task.number, Failure("closed", f"not begun, {_OVER}")))
 
     def _receive(self) -> bool:
         """Wait for messages and handle them; returns False after a stop message."""
@@ -174,9 +184,13 @@ class _Server:
         now = time.monotonic()
         for worker in list(self._workers):
             if worker.task is not None and worker.deadline <= now:
-                message = f"killed after {worker.task.timeout:g} s, {TIME_LIMIT}"
+                failure = Failure(
+                    "timeout", f"killed after {worker.task.timeout:g} s, {TIME_LIMIT}"
+                )
+                if worker.deadline == worker.task.latest:
+                    failure = Failure("closed", f"ended, {_OVER}")
                 self._retire(worker)
-                self._answer(worker, Failure("timeout", message))
+                self._answer(worker, failure)
 
     def _bury(self, worker: _Worker) -> None:
         """Handle a worker that ended by itself."""

@@ -9,6 +9,7 @@ from .concatenation import legalize_concatenation, register_concatenation_rule
 from .groups.grouped_convolution import legalize_convolution
 from .groups.packed_groups_rule import register_packed_rule
 from .pool_rules import register_pool_rules
+from .staged_reduction import staged_reductions
 from .vector_math import vector_math
 from .winograd.winograd_rules import register_winograd_rules
 
@@ -22,6 +23,7 @@ def legalize_map() -> dict[str, Callable[..., Any]]:
     return {
         "relax.concat": legalize_concatenation,
         "relax.nn.conv2d": legalize_convolution,
+        **staged_reductions(),
         **vector_math(),
     }
 

@@ -10,7 +10,7 @@ import numpy as np
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 
-from ...deviation import element_scales, largest_deviation, noise
+from ...deviation import element_scales, largest_deviation, moved_by_rounding, noise
 from ...session.errors import ModelError
 from ...session.given_inputs import given_values
 from ..compile.compiled_model import CompiledModel
@@ -162,36 +162,26 @@ def _is_faint(array: np.ndarray, bound: Bound | None) -> bool:
 def moved_runs(
     reference: Reference, inputs: Sequence[np.ndarray], runs: int = MOVED_RUNS
 ) -> list[Arrays]:
-    """Run the reference on inputs that are moved by a rounding error.
+    """Run the reference on inputs, and with weights, that are moved by a rounding error.
 
-    Each number of a floating-point input becomes one of its neighbours, by chance. All that is
-    computed of them is rounded otherwise. Inside a quantized model a difference in the last place
-    may become a whole step of the quantization: there an input is moved by half a step. ``runs``:
-    how many times. Of each run. Empty where no input is of floating-point numbers.
+    Each floating-point number becomes one of its neighbours, by chance. All that is computed of
+    them is rounded otherwise. Inside a quantized model a difference in the last place may become a
+    whole step of the quantization: there an input is moved by half a step. ``runs``: how many
+    times. Of each run. Empty where there is nothing to move.
     """
-    if not any(array.dtype.kind == "f" for array in inputs):
-        return []
     generator = np.random.default_rng(0)
+    run = None if reference.with_moved_weights is None else reference.with_moved_weights(generator)
+    if run is None and not any(array.dtype.kind == "f" for array in inputs):
+        return []
+    run = run or reference.run
     return [
-        reference.run([_moved(array, generator, reference.rounding) for array in inputs])
+        run([moved_by_rounding(array, generator, reference.rounding) for array in inputs])
         for _ in range(runs)
     ]
 
 
 def _of_ill_conditioned(moved: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return np.where(moved > EXACT_TOLERANCE * scales, moved, 0.0)
-
-
-def _moved(array: np.ndarray, generator: np.random.Generator, rounding: float = 0.0) -> np.ndarray:
-    if array.dtype.kind != "f":
-        return array
-    if rounding:
-        signs = np.where(generator.random(array.shape) < 0.5, -rounding, rounding)
-        return np.asarray(array + array * signs.astype(array.dtype))
-    towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
-    # The neighbours of 0 are denormals.
-    moved = np.nextafter(array, towards.astype(array.dtype))
-    return np.where(array == 0, array, moved)
 
 
 def make_check(

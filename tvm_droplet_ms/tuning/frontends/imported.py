@@ -17,6 +17,10 @@ from .integer_inputs import IntegerUse, integer_uses
 
 Arrays = list[np.ndarray]
 
+Run = Callable[[Sequence[np.ndarray]], Arrays]
+Locate = Callable[[Sequence[np.ndarray], Callable[[IRModule], Run]], str]
+"""Takes the inputs and a function that compiles a module; returns a node in words, or nothing."""
+
 _HALVES = ("float16", "bfloat16", "float8")
 """Types that a model may have at its borders, but not compute in: the rounding of a float16 sum
 hides what a wrong schedule does."""
@@ -53,12 +57,15 @@ class Reference:
       `run`.
     - ``rounding``: what values inside are rounded to, relative to them: 2**-9 where they are of
       eight bits. 0 for what their types are.
+    - ``with_moved_weights``: makes a run of the same model with weights that are moved by a
+      rounding error, which tells what rounding inside the model does. None where that is not known.
     """
 
     name: str
     run: Callable[[Sequence[np.ndarray]], Arrays]
     fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
     rounding: float = 0.0
+    with_moved_weights: Callable[[np.random.Generator], Run | None] | None = None
 
 
 def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:
@@ -79,11 +86,6 @@ def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:
             "values that it takes with inputs={name: array} (--inputs FILE.npz), or bind lengths "
             "with constants={name: value} (--constant)"
         ) from error
-
-
-Run = Callable[[Sequence[np.ndarray]], Arrays]
-Locate = Callable[[Sequence[np.ndarray], Callable[[IRModule], Run]], str]
-"""Takes the inputs and a function that compiles a module; returns a node in words, or nothing."""
 
 
 @dataclass(frozen=True)

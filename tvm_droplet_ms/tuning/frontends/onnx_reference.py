@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...model.onnx.halves import half_types, to_float32
-from .imported import Arrays, Reference
+from ...model.onnx.moved_weights import move_weights
+from .imported import Arrays, Reference, Run
 
 if TYPE_CHECKING:
     import onnx
@@ -59,18 +60,16 @@ def onnx_runtime(
         return open_session(path) if path else _from_memory(source, open_session)
 
     halves = half_types(model)
+    literal = to_float32(model, borders=False) if halves.anywhere else model
     # ONNX Runtime raises errors of a dozen classes, and Python a ValueError beyond 2 GB.
     try:
-        if halves.anywhere:
-            loaded = load(to_float32(model, borders=False), None, True)
-        else:
-            loaded = load(model, path, True)
+        loaded = load(literal, None if halves.anywhere else path, True)
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return None, (lines or [type(error).__name__])[0][:300]
     fixed = {name: _as_float32(value, name, halves.inputs) for name, value in constants.items()}
 
-    def run(inputs: Sequence[np.ndarray]) -> Arrays:
+    def run_in(session: Any, inputs: Sequence[np.ndarray]) -> Arrays:
         given = {
             name: _as_float32(value, name, halves.inputs)
             for name, value in zip(names, inputs, strict=True)
@@ -80,9 +79,12 @@ def onnx_runtime(
             if output.name in halves.outputs
             else value
             for output, value in zip(
-                loaded.get_outputs(), loaded.run(None, given | fixed), strict=True
+                session.get_outputs(), session.run(None, given | fixed), strict=True
             )
         ]
+
+    def with_moved_weights(generator: np.random.Generator) -> Run:
+        return functools.partial(run_in, load(move_weights(literal, generator), None, True))
 
     @functools.cache
     def as_it_came() -> Any:
@@ -97,7 +99,14 @@ def onnx_runtime(
     is_quantized = any(node.op_type in QUANTIZED for node in model.graph.node)
     differs = is_quantized or "float16" in halves.anywhere
     rounding = EIGHT_BITS if is_quantized else 0.0
-    return Reference("ONNX Runtime", run, fastest if differs else None, rounding), None
+    reference = Reference(
+        "ONNX Runtime",
+        functools.partial(run_in, loaded),
+        fastest if differs else None,
+        rounding,
+        with_moved_weights,
+    )
+    return reference, None
 
 
 def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:

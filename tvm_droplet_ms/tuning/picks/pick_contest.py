@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the first picks of the kernels that weigh, within a share of the time."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -88,8 +89,26 @@ class PickContest:
         - ``build_secs``: the seconds that a kernel of the model took to compile, all processes
           together: how fast the machine is now.
 
-        Returns the tasks that have been measured.
+        Returns the tasks that have been measured. What is built or timed at the end is dropped: an
+        unscheduled kernel may take a minute.
         """
+        try:
+            for part in (self.builder, self.runner):
+                part.end_by(stop.deadline)
+            return self._measure(tasks, picks, secs, stop, build_secs)
+        finally:
+            for part in (self.builder, self.runner):
+                part.end_by(math.inf)
+
+    def _measure(
+        self,
+        tasks: Sequence[ExtractedTask],
+        picks: FirstPicks,
+        secs: Mapping[str, float],
+        stop: StopRequest,
+        build_secs: float,
+    ) -> int:
+        """The measuring of ``run``."""
         waiting = self._waiting(tasks, picks, secs)
         start, each, count = START_BUILDS * build_secs, TASK_BUILDS * build_secs, 0
         while waiting and not stop.is_asked:

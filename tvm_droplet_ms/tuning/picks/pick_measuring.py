@@ -35,12 +35,18 @@ class Builds(Protocol):
     def build(self, build_inputs: Sequence[BuilderInput], /) -> Sequence[BuilderResult]:
         """The artefact of each, or why there is none."""
 
+    def end_by(self, moment: float, /) -> None:
+        """What is built at that moment fails, and so does what would begin later."""
+
 
 class Runs(Protocol):
     """Times candidates, as TVM's ``Runner``."""
 
     def run(self, runner_inputs: Sequence[RunnerInput], /) -> Sequence[RunnerFuture]:
         """The future times of each."""
+
+    def end_by(self, moment: float, /) -> None:
+        """What is timed at that moment fails, and so does what would begin later."""
 
 
 @dataclass(frozen=True)
