@@ -18,10 +18,11 @@ whose float64 run differs from ONNX Runtime's by 3e-4 was refused."""
 
 
 def move_weights(model: "ModelProto", generator: np.random.Generator) -> "ModelProto":
-    """Copy a model, and move each number of its weights by ``ROUNDING`` of it, up or down by chance.
+    """Copy a model, and move each number of its weights by ``ROUNDING`` of it.
 
-    ``model`` is not changed. Weights are tensors of floating-point numbers with two axes or more:
-    fewer may be extents, such as the scales of a ``Resize``, and those of quantization are exact.
+    Up or down is left to chance. ``model`` is not changed. Weights are tensors of floating-point
+    numbers with two axes or more: fewer may be extents, such as the scales of a ``Resize``, and
+    those of quantization are exact.
     """
     copy = type(model)()
     copy.CopyFrom(model)

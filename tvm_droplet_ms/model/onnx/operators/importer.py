@@ -139,7 +139,9 @@ def derive_importer(base: Any) -> Any:
         def _check_shapes(self, node: Any) -> None:
             """Refuse to read a tensor without a shape where a length can be bound instead."""
             unshaped = [name for name in node.input if name and _has_no_shape(self._nodes[name])]
-            if node.op_type not in _OF_ANY_RANK and deciding_inputs(self._main_graph, unshaped):
+            if not unshaped or node.op_type in _OF_ANY_RANK:
+                return
+            if deciding_inputs(self._main_graph, unshaped):
                 raise UnknownExtent("the extents of an input are not known")
 
         def _value(self, name: str) -> Any:
