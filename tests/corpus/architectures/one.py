@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .tuned import measure_tuned
+
 
 class Stopwatch:
     """Seconds by part."""
@@ -97,11 +99,14 @@ def measure(name: str, import_only: bool) -> dict[str, Any]:
     return row
 
 
-def write_row(name: str, import_only: bool, sent: Any) -> None:
-    """Measure in this process, and send the row."""
+def write_row(name: str, import_only: bool, budget_s: float | None, sent: Any) -> None:
+    """Measure in this process, and send the row. With a budget, it is tuned (``tuned.py``)."""
     warnings.filterwarnings("ignore")
     try:
-        row = measure(name, import_only)
+        if budget_s is None:
+            row = measure(name, import_only)
+        else:
+            row = measure_tuned(name, budget_s)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         fault = f"{type(error).__name__}: {lines[-1][-300:]}"

@@ -10,6 +10,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from .__main__ import table
 from .one import measure, row_deviation
 from .registry import BUILDERS, build, leaves
+from .tuned import measure_tuned
 
 QUICK = (
     "llama_masked",
@@ -24,6 +25,12 @@ QUICK = (
 def test_is_accepted_and_right(name):
     row = measure(name, import_only=False)
     assert row["accepted"] and row["right"], row
+
+
+def test_a_tuned_one_is_right_and_timed_beside_pytorch():
+    row = measure_tuned("mlp_mixer", 30.0)
+    assert row["right"] and row["deviation"] < 1e-4, row
+    assert row["speed"] == pytest.approx(row["pytorch_ms"] / row["ms"], rel=0.5)
 
 
 def test_there_are_many():

@@ -19,6 +19,9 @@ from .catalogue import ENTRIES
 from .chart import draw
 from .fetch import FetchError, fetch
 
+PARTS = ("import", "check", "graph", "first picks", "compile", "export")
+"""The steps to a first executable; those after it check again."""
+
 PATIENCE_S = 180
 """Seconds beyond its budget after which a trial is ended."""
 
@@ -92,10 +95,26 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     lines += [_line(row) for row in rows]
     states = [row["state"] for row in rows]
     counts = ", ".join(f"{states.count(each)} {each}" for each in sorted(set(states)))
-    lines += ["", f"{len(rows)} files: {counts}."]
+    lines += ["", *_first_executables(rows), f"{len(rows)} files: {counts}."]
     if speeds := [row["speed"] for row in rows if "speed" in row]:
         mean, least = float(np.exp(np.mean(np.log(speeds)))), min(speeds)
         lines += [f"Geometric mean of the speed: {mean:.2f}; the least: {least:.2f}."]
+    return lines
+
+
+def _first_executables(rows: list[dict[str, Any]]) -> list[str]:
+    """The median seconds of the steps to a first executable, by the kernels that a model calls."""
+    lines, least = [], 0
+    for most in (20, 100, 1000):
+        group = [row["secs_of"] for row in rows if least < row.get("kernels", 0) <= most]
+        secs = {part: float(np.median([each.get(part, 0.0) for each in group])) for part in PARTS}
+        if group:
+            lines.append(
+                f"{len(group)} models of {least + 1} to {most} calls, median seconds to the first "
+                f"executable: {', '.join(f'{part} {value:.1f}' for part, value in secs.items())}; "
+                f"{sum(secs.values()):.1f} in all."
+            )
+        least = most
     return lines
 
 

@@ -34,11 +34,17 @@ def test_the_table_counts_states_and_averages_speeds():
             "trials": 0,
             "secs": 9,
             "naive": [],
+            "kernels": kernels,
+            "secs_of": {"import": kernels / 10, "compile": 2.0, "tuning": 50.0},
         }
-        for name, speed in (("a", 0.5), ("b", 2.0))
+        for name, speed, kernels in (("a", 0.5, 10), ("b", 2.0, 20), ("d", 1.0, 101))
     ]
     lines = table([*rows, {"name": "c", "state": "refused", "why": "strings", "secs": 1}])
-    assert lines[-2] == "3 files: 1 refused, 2 right."
+    assert lines[-2] == "4 files: 1 refused, 3 right."
+    assert lines[-4].startswith("2 models of 1 to 20 calls") and lines[-4].endswith(
+        "import 1.5, check 0.0, graph 0.0, first picks 0.0, compile 2.0, export 0.0; 3.5 in all."
+    )
+    assert lines[-3].startswith("1 models of 101 to 1000 calls")
     assert lines[-1] == "Geometric mean of the speed: 1.00; the least: 0.50."
 
 

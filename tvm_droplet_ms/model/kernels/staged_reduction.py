@@ -70,8 +70,8 @@ def reduce_in_stages(
 def _reduced_axes(call: Any) -> list[int]:
     """The axes, where the form of this module serves: of float32, the innermost one not reduced."""
     kind = call.args[0].ty
-    shape = getattr(kind.shape, "values", None)
-    if str(kind.dtype) != "float32" or shape is None or call.attrs.axis is None:
+    shape = getattr(getattr(kind, "shape", None), "values", None)
+    if str(getattr(kind, "dtype", "")) != "float32" or shape is None or call.attrs.axis is None:
         return []
     if not all(isinstance(extent, tirx.IntImm) and int(extent) > 0 for extent in shape):
         return []
