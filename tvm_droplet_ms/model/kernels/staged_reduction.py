@@ -5,7 +5,9 @@ MetaSchedule's loops of one reduction over several axes run through the innermos
 that what lies side by side is not read together. In stages each is a short loop over vectors: a
 mean over 80x80 of 32 channels took 8.9 us in place of 144, one over 7x7 of 512 channels 1.2 in
 place of 2.2, and 1,500 rows of 96 numbers take 80 us in one loop (48 trials each, 2026-11-26).
-The rounding of such a mean is a quarter of what it was.
+The rounding of such a mean is a quarter of what it was. Over the innermost axis sixteen partial
+results do not pay: softmax took 104 us in place of 110, a layer norm 20 in place of 17, and a group
+norm in stages 309 in place of 222.
 """
 
 import math
