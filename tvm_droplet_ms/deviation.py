@@ -119,8 +119,8 @@ def moved_by_rounding(array: Array, generator: np.random.Generator, rounding: fl
 def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) -> Array:
     """The differences that are rounding, by how other runs of the same function moved.
 
-    ``expected``: the output. ``moved``: the output of runs whose inputs were moved by a rounding
-    error, or that rounded otherwise. ``scales``: the scale of each element; None for
+    ``expected``: the output. ``moved``: the output of runs whose inputs or weights were moved by
+    rounding errors, or that rounded otherwise. ``scales``: the scale of each element; None for
     ``element_scales(expected)``. Returns, for each element, ``NOISE`` times the largest movement of
     its row, relative to the scales: the row along the last axis of at least ``ROW`` elements, or
     the whole output. Infinite where a run was finite and another was not.

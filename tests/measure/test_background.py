@@ -28,6 +28,10 @@ class GatedRunner:
     def __init__(self):
         self.gate = threading.Event()
         self.measured = []
+        self.end = None
+
+    def end_by(self, moment):
+        self.end = moment
 
     def run(self, batch):
         assert self.gate.wait(PATIENCE_SECS)
@@ -42,6 +46,10 @@ class CountingBuilder:
     def __init__(self):
         self.builds = 0
         self.is_closed = False
+        self.end = None
+
+    def end_by(self, moment):
+        self.end = moment
 
     def build(self, batch):
         self.builds += 1
@@ -57,6 +65,15 @@ def secs_of(future):
 
 def inputs(*paths):
     return [RunnerInput(path, "cpu", []) for path in paths]
+
+
+def test_the_end_of_the_time_is_passed_on():
+    inner, counting = GatedRunner(), CountingBuilder()
+    runner = BackgroundRunner(inner)
+    runner.end_by(3.0)
+    PatientBuilder(counting, runner).end_by(4.0)
+    assert (inner.end, counting.end) == (3.0, 4.0)
+    runner.close()
 
 
 def test_run_returns_before_the_batch_is_measured():

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import gc
 import json
+import math
 import os
 import re
 import resource
@@ -158,6 +159,16 @@ def test_results_are_in_the_order_of_the_inputs(make_builder):
     builder = make_builder(max_workers=2, f_build=build_slowly_at_first)
     mods = [add_constant(0.0).with_attr("slow", True), *(add_constant(i) for i in range(1, 8))]
     assert [constant_of(artefact_of(result)) for result in build(builder, *mods)] == list(range(8))
+
+
+def test_what_would_be_built_after_the_end_fails_as_not_begun(make_builder):
+    builder = make_builder(max_workers=1, f_build=build_or_fail)
+    builder.end_by(time.monotonic())
+    (late,) = build(builder, add_constant(1.0))
+    assert late.artifact_path is None and is_machinery_failure(late.error_msg)
+    assert "the time is over" in late.error_msg
+    builder.end_by(math.inf)
+    assert constant_of(artefact_of(build(builder, add_constant(2.0))[0])) == 2
 
 
 def test_parameters_reach_build_function(make_builder):

@@ -195,6 +195,14 @@ def test_results_are_done_when_run_returns(artefacts, shared_runner):
     assert futures[0].result().run_secs == futures[0].result().run_secs
 
 
+def test_what_would_be_timed_after_the_end_is_not_measured(artefacts, shared_runner):
+    shared_runner.end_by(time.monotonic())
+    (late,) = measured(shared_runner, artefacts["good"])
+    shared_runner.end_by(math.inf)
+    assert list(late.run_secs) == [] and "the time is over" in late.error_msg
+    assert secs_of(measured(shared_runner, artefacts["good"])[0])
+
+
 def test_empty_batch(shared_runner):
     assert measured(shared_runner) == []
 

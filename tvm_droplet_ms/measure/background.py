@@ -83,7 +83,7 @@ class BackgroundRunner(PyRunner):
             self._last.exception()
 
     def end_by(self, moment: float) -> None:
-        """Limit the batches that are begun from now on; see ``WorkerPool.end_by``."""
+        """Limit the candidates that are begun from now on; see ``WorkerPool.end_by``."""
         self._runner.end_by(moment)
 
     def close(self) -> None:

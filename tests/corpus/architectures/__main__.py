@@ -69,7 +69,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file for the rows, one JSON object a line")
     parser.add_argument("--import-only", action="store_true", help="compile nothing")
     parser.add_argument("--tune", type=float, help="tune each in so many seconds, without trials")
-    parser.add_argument("--secs", type=float, default=240, help="time limit for each")
+    parser.add_argument(
+        "--secs", type=float, default=240, help="time limit for each, beside --tune"
+    )
     options = parser.parse_args()
     from .registry import BUILDERS
 
@@ -78,7 +80,9 @@ def main() -> None:
         parser.error(f"no architecture is named {unknown[0]!r}: expected some of {list(BUILDERS)}")
     rows = []
     for name in options.names or list(BUILDERS):
-        rows.append(row_of(name, options.secs, options.import_only, options.tune))
+        rows.append(
+            row_of(name, options.secs + (options.tune or 0), options.import_only, options.tune)
+        )
         print(json.dumps(rows[-1]), flush=True)
         if options.out:
             options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))

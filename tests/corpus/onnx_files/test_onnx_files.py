@@ -44,7 +44,7 @@ def test_the_table_counts_states_and_averages_speeds():
     assert lines[-4].startswith("2 models of 1 to 20 calls") and lines[-4].endswith(
         "import 1.5, check 0.0, graph 0.0, first picks 0.0, compile 2.0, export 0.0; 3.5 in all."
     )
-    assert lines[-3].startswith("1 models of 101 to 1000 calls")
+    assert lines[-3].startswith("1 models of 101 to 10000 calls")
     assert lines[-1] == "Geometric mean of the speed: 1.00; the least: 0.50."
 
 

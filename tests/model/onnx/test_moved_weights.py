@@ -2,36 +2,41 @@
 """Copies of ONNX models with weights that are moved by a rounding error."""
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tvm_droplet_ms.model.onnx.moved_weights import ROUNDING, move_weights
-from tvm_droplet_ms.tuning.check.output_check import moved_runs
+from tvm_droplet_ms.tuning.check.output_check import OutputCheck, moved_runs
+from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.frontends.onnx_reference import onnx_runtime
 
 
-def model():
-    """x @ weight + bias, with a weight in an initializer and one in an attribute."""
-    generator = np.random.default_rng(0)
-    weight = generator.standard_normal((64, 32)).astype("float32")
-    weight[0, 0] = 0.0
-    second = generator.standard_normal((32, 4)).astype("float32")
-    nodes = [
-        helper.make_node("Constant", [], ["second"], value=numpy_helper.from_array(second)),
-        helper.make_node("MatMul", ["x", "weight"], ["hidden"]),
-        helper.make_node("MatMul", ["hidden", "second"], ["product"]),
-        helper.make_node("Add", ["product", "bias"], ["y"]),
-    ]
+def make_model(nodes, kind, constants, extents=(2, 64)):
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
-        [
-            numpy_helper.from_array(weight, "weight"),
-            numpy_helper.from_array(np.array([2.0, 2.0, 1.0, 3.0], "float32"), "bias"),
-        ],
+        [helper.make_tensor_value_info("x", kind, extents)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def model():
+    """x @ weight + bias, with a weight in an initializer and one in an attribute; integer x."""
+    generator = np.random.default_rng(0)
+    weight = generator.standard_normal((64, 32)).astype("float32")
+    weight[0, 0] = 0.0
+    second = numpy_helper.from_array(generator.standard_normal((32, 4)).astype("float32"))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Constant", [], ["second"], value=second),
+        helper.make_node("MatMul", ["floats", "weight"], ["hidden"]),
+        helper.make_node("MatMul", ["hidden", "second"], ["product"]),
+        helper.make_node("Add", ["product", "table"], ["y"]),
+    ]
+    table = generator.standard_normal((2, 4)).astype("float32")
+    return make_model(nodes, TensorProto.INT64, {"weight": weight, "table": table})
 
 
 def weights(of):
@@ -40,12 +45,12 @@ def weights(of):
     return arrays | {"second": numpy_helper.to_array(constant.attribute[0].t)}
 
 
-def test_each_weight_moves_by_the_rounding_and_what_may_be_an_extent_stays():
+def test_each_weight_moves_by_the_rounding_and_other_constants_stay():
     before = model()
     given = before.SerializeToString()
     moved, old = weights(move_weights(before, np.random.default_rng(1))), weights(before)
     assert before.SerializeToString() == given
-    np.testing.assert_array_equal(moved["bias"], old["bias"])
+    np.testing.assert_array_equal(moved["table"], old["table"])
     for name in ("weight", "second"):
         is_zero = old[name] == 0
         assert (moved[name][is_zero] == 0).all()
@@ -55,15 +60,54 @@ def test_each_weight_moves_by_the_rounding_and_what_may_be_an_extent_stays():
         assert 0.3 < (signs > 0).mean() < 0.7
 
 
-def test_the_reference_runs_with_moved_weights():
-    """Inputs of integers do not move: what moves the outputs are the weights."""
+def test_moved_weights_move_the_outputs_of_integers():
     reference, problem = onnx_runtime(model(), ["x"], {}, 1)
     assert problem is None
-    x = np.ones((2, 64), "float32")
+    x = np.arange(128).reshape(2, 64)
     (right,) = reference.run([x])
-    outputs = [run[0] for run in moved_runs(reference, [x])]
-    assert len(outputs) == 3
-    scale = np.abs(right).max()
-    for output in outputs:
-        off = np.abs(output - right).max()
-        assert 0 < off < 1e-4 * scale
+    ((output,),) = moved_runs(reference, [x])
+    assert 0 < np.abs(output - right).max() < 1e-4 * np.abs(right).max()
+
+
+def test_masks_and_exact_numbers_are_no_noise():
+    """A mask of -inf, a table that is compared, and a shape: moved, they would excuse anything."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["scores"]),
+        helper.make_node("Add", ["scores", "mask"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["shares"], axis=-1),
+        helper.make_node("Equal", ["flags", "one"], ["is_on"]),
+        helper.make_node("Where", ["is_on", "shares", "flags"], ["chosen"]),
+        helper.make_node("Cast", ["extents"], ["shape"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["shape", "flat"], ["row"]),
+        helper.make_node("Reshape", ["chosen", "row"], ["y"]),
+    ]
+    constants = {
+        "weight": np.random.default_rng(0).standard_normal((8, 8)).astype("float32"),
+        "mask": np.triu(np.full((8, 8), -np.inf, "float32"), 1),
+        "flags": np.eye(8, dtype="float32") + np.eye(8, k=-1, dtype="float32"),
+        "one": np.ones((1, 1), "float32"),
+        "extents": np.array([[4.0, 16.0]], "float32"),
+        "flat": np.array([2]),
+    }
+    reference, problem = onnx_runtime(
+        make_model(nodes, TensorProto.FLOAT, constants, (8, 8)), ["x"], {}, 1
+    )
+    assert problem is None
+    x = np.random.default_rng(1).standard_normal((8, 8)).astype("float32")
+    (right,) = reference.run([x])
+    check = OutputCheck(reference, ((x,),), ([right],), 1e-4)
+    assert not check.agrees(lambda _: [right * 1.01])
+    assert not check.is_noisy and check.agrees(lambda _: [right])
+
+
+@pytest.mark.parametrize("fault", ["raises", "of another shape"])
+def test_a_moved_run_that_fails_excuses_nothing(fault):
+    def make():
+        if fault == "raises":
+            raise RuntimeError("no such shape")
+        return lambda inputs: [inputs[0][:1]]
+
+    x = np.ones((4, 8), "float32")
+    reference = Reference("made up", lambda inputs: [inputs[0]], with_moved_weights=make)
+    check = OutputCheck(reference, ((x,),), ([x],), 1e-4)
+    assert not check.agrees(lambda _: [x * 1.01])

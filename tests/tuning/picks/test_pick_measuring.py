@@ -17,6 +17,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderResult
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.target import Target
+from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning.picks.pick_contest import AT_ONCE, PickContest
@@ -108,6 +109,20 @@ def test_failures_cost_only_themselves(mod):
     assert [fastest.secs for fastest in found] == [0.5, 1.0]
     nothing = Table({}, default=None)
     assert measure_finalists([Finalists(mod, (sound,))], TARGET, nothing, nothing) == [None]
+
+
+def test_a_workload_that_the_time_was_too_short_for_keeps_what_it_has(mod):
+    """The unscheduled kernel is the last, and may be the fastest."""
+
+    class Cut(Table):
+        def run(self, inputs):
+            over = RunnerResult([], f"{MACHINERY_FAILURE}the time is over")
+            return [*super().run(inputs)[:-1], SimpleNamespace(result=lambda: over)]
+
+    others = relu(24).dispatched[0]
+    tasks = [Finalists(others, (split(others, 2),)), Finalists(mod, (split(mod, 2),))]
+    fastest, cut = measure_finalists(tasks, TARGET, Cut({}), Cut({}))
+    assert fastest.secs == 1.0 and cut is None
 
 
 def test_equal_schedules_are_measured_once(mod):

@@ -60,10 +60,13 @@ def onnx_runtime(
         return open_session(path) if path else _from_memory(source, open_session)
 
     halves = half_types(model)
-    literal = to_float32(model, borders=False) if halves.anywhere else model
+
+    def in_float32() -> "onnx.ModelProto":
+        return to_float32(model, borders=False) if halves.anywhere else model
+
     # ONNX Runtime raises errors of a dozen classes, and Python a ValueError beyond 2 GB.
     try:
-        loaded = load(literal, None if halves.anywhere else path, True)
+        loaded = load(in_float32(), None if halves.anywhere else path, True)
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return None, (lines or [type(error).__name__])[0][:300]
@@ -83,8 +86,10 @@ def onnx_runtime(
             )
         ]
 
-    def with_moved_weights(generator: np.random.Generator) -> Run:
-        return functools.partial(run_in, load(move_weights(literal, generator), None, True))
+    @functools.cache
+    def with_moved_weights() -> Run:
+        moved = move_weights(in_float32(), np.random.default_rng(0))
+        return functools.partial(run_in, load(moved, None, True))
 
     @functools.cache
     def as_it_came() -> Any:

@@ -23,6 +23,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult
 from tvm.s_tir.meta_schedule.runner import RunnerFuture, RunnerInput
 from tvm.target import Target
 
+from ...measure.failures import is_machinery_failure
 from ...search_strategy.logger import logger
 from ...search_strategy.published.candidates import mean, valid_secs
 
@@ -87,15 +88,19 @@ def measure_finalists(
 
     ``tasks``: those of some workloads: all are built before the first is timed. ``builder``,
     ``runner``: a runner that gives up on what takes many times the best of its workload saves the
-    most. Returns the fastest of each workload; None where none could be measured.
+    most. Returns the fastest of each workload; None where none could be measured, or the machine
+    failed to measure one: the time was over, or a disk full. The best of a part may be slow.
     """
     entries = [entry for place, task in enumerate(tasks) for entry in _entries(place, task)]
     built = builder.build([BuilderInput(entry.mod, target) for entry in entries])
     failures = Counter[str]()
+    unfinished: set[int] = set()
     inputs, running = [], []
     for entry, result in zip(entries, built, strict=True):
         if result.artifact_path is None:
             failures[_reason(result.error_msg)] += 1
+            if is_machinery_failure(result.error_msg):
+                unfinished.add(entry.task)
             continue
         info = ArgInfo.from_entry_func(entry.mod, remove_preproc=True)
         inputs.append(RunnerInput(str(result.artifact_path), _DEVICE, info))
@@ -106,6 +111,8 @@ def measure_finalists(
         secs = valid_secs(timed.run_secs)
         if not secs:
             failures[_reason(timed.error_msg)] += 1
+            if is_machinery_failure(timed.error_msg):
+                unfinished.add(entry.task)
             continue
         best = fastest[entry.task]
         if mean(secs) < (math.inf if best is None else best.secs):
@@ -114,7 +121,7 @@ def measure_finalists(
         shutil.rmtree(os.path.dirname(str(given.artifact_path)), ignore_errors=True)
     for reason, count in failures.items():
         logger.info("%d first picks could not be measured: %s", count, reason)
-    return fastest
+    return [None if place in unfinished else best for place, best in enumerate(fastest)]
 
 
 def _entries(place: int, task: Finalists) -> list[_Entry]:
