@@ -200,6 +200,7 @@ def tune_kernel(
             known_trials=run.known,
             failures=dict(run.failures),
             wrong=tuple(chosen.wrong),
+            unchecked=tuple(chosen.unchecked),
             why_ended=why_ended,
             work_dir=directory,
         )

@@ -7,6 +7,7 @@ part only. Rows are on disk as they come, in ``OUT/rows.jsonl``; the databases o
 """
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .rows import Rows, card, last_words, summary
+from .first_kernel import CHOSEN, COMPILERS, MODE
+from .rows import Rows, card, summary
 
 PARTS: Sequence[tuple[str, str, float]] = (
     ("dense", "droplet", 90),
@@ -29,6 +31,7 @@ PARTS: Sequence[tuple[str, str, float]] = (
 )
 """Workload, strategy, and the most seconds of it."""
 
+FIRST_SECS = 60.0
 WINNER_SECS = 60.0
 RANDOM_LEAST = 15.0
 RANDOM = ("dense", "conv2d")
@@ -40,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=None, help="default: a temporary folder")
-    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--target", default="device", help="default: ask the card")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -51,8 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--stretch", type=float, default=1.0, help="factor of the parts' caps")
     parser.add_argument("--parts", nargs="+", default=None, help="such as dense-droplet random")
     args = parser.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
     args.work = args.work or Path(tempfile.mkdtemp(prefix="gpu_run_"))
+    for folder in (args.out, args.work):
+        folder.mkdir(parents=True, exist_ok=True)
     return _Run(args).run()
 
 
@@ -63,19 +67,23 @@ class _Run:
         self._rows = Rows(args.out, card())
         self._is_roomy = False
         self._common = ["--out", str(args.out), "--work", str(args.work), "--target", args.target]
+        self._comparison = ["--no-comparison"] if args.no_comparison else []
 
     def run(self) -> int:
         """The parts in order."""
         if not self._first_kernel():
+            self._rows.write("stopped", error="no compiler made a kernel that runs and is right")
+            print("stopped: no kernel ran; see the rows of the first kernel", flush=True)
             return 1
+        stretch = self._args.stretch
         for workload, strategy, cap in PARTS:
             if self._is_wanted(f"{workload}-{strategy}"):
                 # The winners are worth more than the last part.
-                cap = min(self._args.stretch * cap, self._left() - WINNER_SECS)
+                cap = min(stretch * cap, self._left() - stretch * WINNER_SECS)
                 self._tune(workload, strategy, cap)
-        comparison = ["--no-comparison"] if self._args.no_comparison else []
         if self._is_wanted("winners"):
-            self._child("winners", ["winners", *self._common, *comparison], WINNER_SECS)
+            command = ["winners", *self._common, *self._comparison]
+            self._child("winners", command, stretch * WINNER_SECS)
         if self._is_wanted("random"):
             for number, workload in enumerate(RANDOM):
                 secs = self._left() / (len(RANDOM) - number)
@@ -91,24 +99,17 @@ class _Run:
         return self._end - CLOSING_SECS - time.monotonic()
 
     def _first_kernel(self) -> bool:
-        from .first_kernel import MODE, check
-        from .target import gpu_target
-
-        try:
-            target = gpu_target(self._args.target)
-            self._rows.write("target", target=str(target), cpus=os.cpu_count())
-            found = check(self._rows, target, compares=not self._args.no_comparison)
-        except Exception as error:
-            self._rows.write("stopped", error=last_words(error))
-            print(f"stopped: {last_words(error)}", flush=True)
-            return False
-        if found is None:
-            self._rows.write("stopped", error="no compiler made a kernel that runs and is right")
-            print("stopped: no kernel ran; see the rows of the first kernel", flush=True)
-            return False
-        os.environ[MODE], self._is_roomy = found
-        print(f"kernels run, compiled by {found[0]}", flush=True)
-        return True
+        """True if a compiler's kernels run; the parts then use it."""
+        chosen = self._args.work / CHOSEN
+        chosen.unlink(missing_ok=True)
+        for compiler in COMPILERS:
+            command = ["first_kernel", compiler, *self._common, *self._comparison]
+            self._child(f"first kernel by {compiler}", command, self._args.stretch * FIRST_SECS)
+            if chosen.exists():
+                os.environ[MODE] = compiler
+                self._is_roomy = json.loads(chosen.read_text())["roomy"]
+                return True
+        return False
 
     def _tune(self, workload: str, strategy: str, cap: float) -> None:
         args = self._args
@@ -148,10 +149,13 @@ class _Run:
         """Pack the databases; the old archive is replaced by a complete one."""
         packed = self._args.out / "databases.tar.gz"
         unfinished = packed.with_suffix(".part")
-        with tarfile.open(unfinished, "w:gz") as archive:
-            for path in sorted(self._args.work.glob("*/*.json")):
-                archive.add(path, str(path.relative_to(self._args.work)))
-        unfinished.replace(packed)
+        try:
+            with tarfile.open(unfinished, "w:gz") as archive:
+                for path in sorted(self._args.work.glob("*/*.json")):
+                    archive.add(path, str(path.relative_to(self._args.work)))
+            unfinished.replace(packed)
+        except OSError as error:
+            self._rows.write("part", name="databases", ended=f"not kept: {error}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs what a machine with a GPU and without a network lacks, in pieces small enough to carry.
+"""Packs what a machine with a GPU and without a network lacks into one folder, which is carried.
 
-TVM's wheel, its FFI and XGBoost, for the machine's version of Python. TVM's compiler library is
-nine tenths of it; it is cut into pieces that are compressed, and unpacked, at the same time. What
-is carried in one go is limited, so there are two folders, for two goes; ``unpack.py`` puts the
-pieces together. The machine is to have cloudpickle, filelock, ml_dtypes, NumPy, psutil, rich,
-SciPy and typing_extensions.
+This package, TVM's wheel, its FFI and XGBoost, for the machine's version of Python. TVM's compiler
+library is most of it: it is stripped of its symbols, and cut into pieces that are compressed, and
+unpacked, at the same time. ``unpack.py``, which is copied beside them, puts it together on the
+machine, and names what that is still to have (``unpack.NEEDED``).
 """
 
 import argparse
@@ -23,18 +22,28 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
-COMPILER = Path("tvm/lib/libtvm_compiler.so")
+from .unpack import COMPILER
+
+PACKAGE = Path(__file__).resolve().parents[3]
 LEFT_OUT = ("tvm/3rdparty/", "xgboost/testing/")
+OF_NO_USE = ("__pycache__", "spaces", "samples", "experience")
+"""Folders of this package that the run does not read."""
+
+XGBOOST = "xgboost-cpu==3.2.0"
+"""A twentieth of the size of the package with CUDA."""
+
 PIECES = 16
 PLATFORMS = ("2_28", "2_27", "2_24", "2_17")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Make the archive, and print what each go carries."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make the archive; 1 if it is larger than it may be."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder; made anew")
     parser.add_argument("--python", default="3.12", help="the machine's (default: %(default)s)")
-    parser.add_argument("--first", type=float, default=50.0, help="MB of the first go")
+    parser.add_argument(
+        "--most", type=float, default=64.0, help="MiB that can be carried (default: %(default)g)"
+    )
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder) / "site"
@@ -42,9 +51,15 @@ def main(argv: Sequence[str] | None = None) -> None:
             with zipfile.ZipFile(wheel) as content:
                 names = [n for n in content.namelist() if not n.startswith(LEFT_OUT)]
                 content.extractall(site, names)
-        pack(site, args.out, int(args.first * 1e6))
-    for go in sorted(args.out.iterdir()):
-        print(go, f"{sum(path.stat().st_size for path in go.iterdir()) / 1e6:.1f} MB")
+        shutil.copytree(PACKAGE, site / PACKAGE.name, ignore=shutil.ignore_patterns(*OF_NO_USE))
+        _strip(site / COMPILER)
+        pack(site, args.out, {"python": args.python, "revision": _revision()})
+    size = sum(path.stat().st_size for path in args.out.iterdir()) / 2**20
+    print(f"{args.out}: {size:.1f} MiB for Python {args.python}, revision {_revision()}")
+    if size <= args.most:
+        return 0
+    print(f"{args.out} has {size:.1f} MiB, expected at most {args.most:g}", file=sys.stderr)
+    return 1
 
 
 def _download(python: str, folder: Path) -> list[Path]:
@@ -52,21 +67,32 @@ def _download(python: str, folder: Path) -> list[Path]:
     platforms = [f"--platform=manylinux_{name}_x86_64" for name in PLATFORMS]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary=:all:", f"--python-version={python}", "--implementation=cp"]
-    subprocess.run(
-        [*command, *platforms, "-d", str(folder), *wanted, "xgboost-cpu==3.2.0"], check=True
-    )
+    subprocess.run([*command, *platforms, "-d", str(folder), *wanted, XGBOOST], check=True)
     return sorted(folder.glob("*.whl"))
 
 
-def pack(site: Path, out: Path, first: int) -> None:
-    """Pack a folder of packages into the folders ``out/1`` and ``out/2``.
+def _strip(library: Path) -> None:
+    """Remove the symbols that nothing loads by: half of what is to be carried."""
+    if shutil.which("strip") is None:
+        raise SystemExit("there is no strip to make the archive small with: install binutils")
+    subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
+
+
+def _revision() -> str:
+    """The commit of this package, "+" if files differ from it; "unknown" outside of Git."""
+    command = ["git", "-C", str(PACKAGE), "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def pack(site: Path, out: Path, words: dict[str, str]) -> None:
+    """Pack a folder of packages.
 
     ``site``: the packages; the compiler library is taken out of it. ``out``: is made anew.
-    ``first``: bytes that the first folder may have at most.
+    ``words``: what ``unpack`` is to say of it.
     """
     shutil.rmtree(out, ignore_errors=True)
-    (out / "1").mkdir(parents=True)
-    (out / "2").mkdir()
+    out.mkdir(parents=True)
     library = (site / COMPILER).read_bytes()
     (site / COMPILER).unlink()
     length = -(-len(library) // PIECES)
@@ -74,15 +100,14 @@ def pack(site: Path, out: Path, first: int) -> None:
     # LZMA releases the interpreter's lock.
     with ThreadPoolExecutor() as threads:
         pieces = list(threads.map(lambda part: lzma.compress(part, preset=6), parts))
-    room = first
     for number, piece in enumerate(pieces):
-        room -= len(piece)
-        (out / ("1" if room >= 0 else "2") / f"compiler.{number:02}").write_bytes(piece)
-    with tarfile.open(out / "2" / "packages.tar.xz", "w:xz") as archive:
+        (out / f"compiler.{number:02}").write_bytes(piece)
+    with tarfile.open(out / "packages.tar.xz", "w:xz") as archive:
         archive.add(site, ".")
-    manifest = {"pieces": len(pieces), "sha256": hashlib.sha256(library).hexdigest()}
-    (out / "2" / "manifest.json").write_text(json.dumps(manifest) + "\n")
+    manifest = {"pieces": len(pieces), "sha256": hashlib.sha256(library).hexdigest(), **words}
+    (out / "manifest.json").write_text(json.dumps(manifest) + "\n")
+    shutil.copy(Path(__file__).with_name("unpack.py"), out)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

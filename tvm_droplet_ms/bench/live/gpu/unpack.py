@@ -1,74 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unpacks what ``archive.py`` packed, on the machine with the GPU, and starts the run there.
 
-A program of its own, of the standard library alone: ``python3 unpack.py CARRIED`` for each folder
-but the last, and ``python3 unpack.py CARRIED --run ARGUMENTS`` for the last; the arguments are
-those of the run.
+A program of its own, of the standard library alone: ``python3 ARCHIVE/unpack.py ARGUMENTS``; the
+arguments are those of the run, such as ``--out gpu``.
 """
 
-import argparse
 import ctypes
 import glob
 import hashlib
 import json
 import lzma
 import os
-import shutil
 import sys
 import sysconfig
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 COMPILER = Path("tvm/lib/libtvm_compiler.so")
-REPOSITORY = Path(__file__).resolve().parents[4]
+NEEDED = ("cloudpickle", "filelock", "ml_dtypes", "numpy", "psutil", "rich", "scipy")
+NEEDED += ("threadpoolctl", "typing_extensions")
+"""The modules that the machine has to have."""
 
 
 def main() -> None:
-    """Keep what was carried; with ``--run``, unpack all of it and start the run."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("carried", type=Path, nargs="?", help="none: what was carried before")
-    parser.add_argument("--to", type=Path, default=Path(tempfile.gettempdir()) / "gpu_archive")
-    parser.add_argument("--run", nargs=argparse.REMAINDER, help="arguments of the run")
-    args = parser.parse_args()
-    args.to.mkdir(parents=True, exist_ok=True)
-    for path in args.carried.iterdir() if args.carried else ():
-        shutil.copy(path, args.to)
-    print(f"{args.to} has", *sorted(path.name for path in args.to.iterdir()), flush=True)
+    """Unpack, and become the run; ends in words if something is missing."""
+    begun = time.monotonic()
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        sys.exit(f"{sys.executable} lacks {', '.join(missing)}: use a Python that has them")
+    archive = Path(__file__).resolve().parent
+    manifest = json.loads((archive / "manifest.json").read_text())
+    python = ".".join(map(str, sys.version_info[:2]))
+    if python != manifest["python"]:
+        sys.exit(
+            f"{archive} is for Python {manifest['python']}, and {sys.executable} is Python "
+            f"{python}: pack with --python {python}"
+        )
+    site = Path(tempfile.gettempdir()) / f"gpu_archive_{manifest['sha256'][:12]}"
+    unpack(archive, site)
     environment = cuda_environment()
-    print({name: environment.get(name) for name in ("CUDA_PATH", "LD_LIBRARY_PATH")}, flush=True)
-    if args.run is None:
-        return
-    site = args.to / "site"
-    unpack(args.to, site)
-    paths = [str(REPOSITORY), str(site), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(site), environment.get("PYTHONPATH", "")])
+    )
     environment["PYTHONUNBUFFERED"] = "1"
-    command = [sys.executable, "-m", "tvm_droplet_ms.bench.live.gpu", *args.run]
+    secs = time.monotonic() - begun
+    print(f"unpacked revision {manifest['revision']} in {secs:.0f} s", flush=True)
+    print({name: environment.get(name) for name in ("CUDA_PATH", "LD_LIBRARY_PATH")}, flush=True)
+    command = [sys.executable, "-m", "tvm_droplet_ms.bench.live.gpu", *sys.argv[1:]]
     os.execve(sys.executable, command, environment)
 
 
-def unpack(folder: Path, site: Path) -> None:
-    """Unpack the pieces of a folder; ends the program in words if some are missing or broken."""
-    if not (folder / "manifest.json").exists():
-        sys.exit(f"{folder} has no manifest.json: carry the last folder of the archive")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    names = [folder / f"compiler.{number:02}" for number in range(manifest["pieces"])]
-    missing = [path.name for path in names if not path.exists()]
+def unpack(archive: Path, site: Path) -> None:
+    """Unpack an archive; ends the program in words if pieces are missing or broken."""
+    manifest = json.loads((archive / "manifest.json").read_text())
+    names = [archive / f"compiler.{number:02}" for number in range(manifest["pieces"])]
+    missing = [path.name for path in (*names, archive / "packages.tar.xz") if not path.exists()]
     if missing:
-        sys.exit(f"{folder} lacks {', '.join(missing)}: carry the first folder, then this one")
+        sys.exit(f"{archive} lacks {', '.join(missing)}: carry all of it")
+    with tarfile.open(archive / "packages.tar.xz") as packages:
+        packages.extractall(site, filter="data")
     if (site / COMPILER).exists():
         return
     with ThreadPoolExecutor() as threads:
         parts = list(threads.map(lambda path: lzma.decompress(path.read_bytes()), names))
-    with tarfile.open(folder / "packages.tar.xz") as archive:
-        archive.extractall(site, filter="data")
     library = b"".join(parts)
     if hashlib.sha256(library).hexdigest() != manifest["sha256"]:
-        sys.exit(f"the compiler library in {folder} is not the one that was packed")
-    (site / COMPILER).write_bytes(library)
+        sys.exit(f"the compiler library in {archive} is not the one that was packed")
+    unfinished = site / COMPILER.with_suffix(".part")
+    unfinished.write_bytes(library)
+    unfinished.replace(site / COMPILER)
 
 
 def cuda_environment() -> dict[str, str]:
