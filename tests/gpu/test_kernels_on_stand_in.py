@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``tune_kernel`` for CUDA without a card, on a driver that puts in the outputs, or does nothing.
 
-The kernels are real and compiled for a card, and nothing runs them: what is tried is all around
-them. Where the driver puts in what NumPy computes, the check agrees; where it does nothing, the
-check refuses.
+No kernel is compiled or run: what is tried is all around them. Where the driver puts in what NumPy
+computes, the check agrees; where it does nothing, the check refuses.
 """
 
 import json
@@ -12,7 +11,10 @@ import sys
 from pathlib import Path
 
 import kernels
+import numpy as np
 import pytest
+
+from tvm_droplet_ms.bench.space import Space
 
 HERE = Path(__file__).parent
 DEVICE = "stand-in for a CUDA device"
@@ -44,9 +46,9 @@ def droplet_ms(*arguments):
     return ["-m", "tvm_droplet_ms", *arguments]
 
 
-def put_in_output(run, name, tmp_path):
+def put_in_output(run, name, tmp_path, arrays=None):
     """Have each launch write the right output of a kernel."""
-    arrays = kernels.arrays_of(getattr(kernels, name)())
+    arrays = arrays or kernels.arrays_of(getattr(kernels, name)())
     path = tmp_path / "output"
     path.write_bytes(kernels.output_of(name, arrays).astype("float32").tobytes())
     run.environment["STAND_IN_OUTPUT"] = str(path)
@@ -98,6 +100,8 @@ def test_a_softmax_from_python(run, tmp_path):
     assert "__global__" in found["source"]
     assert found["verified"] and not found["is_untuned"]
     assert found["again"] == [0, 6, True]
+    # The first process of the check met an illegal access, and its schedule is not to blame.
+    assert (tmp_path / "fired").exists() and not found["blamed"]
     assert found["machine"]["cpu"] == DEVICE and found["machine"]["peak_gflops"] is None
 
 
@@ -116,6 +120,26 @@ def test_a_dense_on_a_server(run, tmp_path):
     assert "lacks max_threads_per_block and max_shared_memory_per_block: pass one" in refusal
     found = json.loads(text)
     assert found["verified"] and found["trials"] == 4
+
+
+def test_a_sample_of_what_can_be_launched(run, tmp_path):
+    generator = np.random.default_rng(0)
+    arrays = [generator.uniform(-1, 1, shape).astype("float32") for shape in ((64, 32), (32, 96))]
+    put_in_output(run, "dense", tmp_path, arrays)
+    name, file = "kernels:dense_space", "dense.json.gz"
+    sample = ["space", "sample", name, "--target", "cuda", "--points", "6"]
+    features = ["space", "features", file, "--trust", name, "--out", "features"]
+    refused = ["space", "sample", "dense", "--target", "cuda"]
+    commands = f"print([main(args) for args in ({sample}, {features}, {refused})])"
+    ran = run("-c", f"from tvm_droplet_ms.cli import main; {commands}")
+    assert ran.stdout.splitlines()[-1] == "[0, 0, 1]", ran.stderr
+    assert "dense: its rules are for CPUs" in ran.stderr
+    found = Space.load(tmp_path / file)
+    assert found.target["kind"] == "cuda" and found.machine["device"] == DEVICE
+    assert len(found.modules) == 6 and set(found.origins) == {"random", "near"}
+    assert all(5e-5 <= module.time < 1e-1 for module in found.modules)
+    with np.load(tmp_path / "features" / "dense.npz") as rows:
+        assert len(rows["secs"]) == 6
 
 
 def test_a_target_of_another_device_is_refused(run):

@@ -8,6 +8,7 @@ they do.
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -45,8 +46,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise
     rows.write("target", target=str(target), cpus=os.cpu_count())
     is_roomy = check(rows, target, args.compiler, compares=not args.no_comparison)
-    if is_roomy is not None:
-        (args.work / CHOSEN).write_text(json.dumps({"roomy": is_roomy}))
+    if is_roomy is None:
+        sys.exit(
+            f"no kernel by {args.compiler} runs and is right; see the rows of the first kernel"
+        )
+    (args.work / CHOSEN).write_text(json.dumps({"roomy": is_roomy}))
 
 
 def check(rows: Rows, target: Any, compiler: str, *, compares: bool) -> bool | None:

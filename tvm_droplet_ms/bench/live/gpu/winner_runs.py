@@ -20,7 +20,10 @@ def check_winner(folder: Path, workload: str, target: str, library: Path, compar
     from tvm.s_tir import meta_schedule as ms
 
     from ....measure.build import build_scheduled
+    from ....session.torn_database import mend_torn_end
 
+    # The search may have been stopped while it wrote.
+    mend_torn_end(folder)
     database = ms.database.JSONDatabase(
         str(folder / "database_workload.json"), str(folder / "database_tuning_record.json")
     )
