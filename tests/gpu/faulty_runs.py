@@ -3,9 +3,9 @@
 
 ``python faulty_runs.py FOLDER KIND:LAUNCH...`` prints a line of JSON for each fault: the errors of
 the candidates, None for those that were timed; the processes that allocated for them; and the
-seconds that the batch and the runner's end took. Then a line for each kind: the verdict of a check
-whose first process meets it, and the words where the second one does too. It needs the stand-in on
-LD_LIBRARY_PATH.
+seconds that the batch and the runner's end took. Then a line for the check of a kernel that
+computes nothing, and one for each kind: the verdict of a check whose first process meets it, and
+the words where the second one does too. It needs the stand-in on LD_LIBRARY_PATH.
 """
 
 import json
@@ -91,9 +91,9 @@ def run(folder: Path, path: str, fault: str) -> None:
     print(json.dumps(found), flush=True)
 
 
-def with_fault(fault: str, function, *arguments):
-    """Call a function in this worker, whose driver is to have a fault."""
-    os.environ["STAND_IN_FAULT"] = fault
+def with_settings(settings: dict[str, str], function, *arguments):
+    """Call a function in this worker, whose driver has settings of its own."""
+    os.environ.update(settings)
     return function(*arguments)
 
 
@@ -103,16 +103,21 @@ def check(folder: Path, path: Path, kinds: list[str]) -> None:
     arrays = [np.arange(64, dtype="float32"), np.zeros(64, "float32")]
     save_arrays(folder / "expected.npz", [arrays[0], arrays[0] + 1.0])
     (folder / "output").write_bytes((arrays[0] + 1.0).tobytes())
-    os.environ["STAND_IN_OUTPUT"] = str(folder / "output")
     verification.DEVICE_SECS = CHECK_SECS
     pool = verification.verifying_pool()
-    faults: list[str] = []
+    faults: list[str] = [""]
+    output: dict[str, str] = {}
 
     def run(secs, function, *task):
-        return pool.submit(secs, with_fault, faults.pop(0), function, *task, fresh=True).result()
+        settings = {"STAND_IN_FAULT": faults.pop(0), **output}
+        return pool.submit(secs, with_settings, settings, function, *task, fresh=True).result()
 
     target = Target("nvidia/nvidia-h100")
     verifier = verification.Verifier(folder, target, arguments, arrays, [0.0, 0.0], pool, run)
+    verdict = verifier.check(path)
+    found = {"kind": "idle", "is_right": verdict.is_right, "words": verdict.reason}
+    print(json.dumps(found), flush=True)
+    output["STAND_IN_OUTPUT"] = str(folder / "output")
     for kind in kinds:
         # A fault comes in the process that makes its file.
         fault = [f"{kind}:1:{folder / kind}.{name}" for name in ("once", "once", "twice", "thrice")]

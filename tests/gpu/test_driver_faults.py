@@ -64,6 +64,11 @@ def test_a_fault_in_the_check_is_no_wrong_schedule(runs, kind):
     assert WORDS[f"{kind}:5"] in runs[kind]["words"]
 
 
+def test_a_kernel_that_computes_nothing_is_wrong(runs):
+    assert runs["idle"]["is_right"] is False
+    assert "argument 'b' differs by" in runs["idle"]["words"]
+
+
 def test_a_run_ends_in_time(runs):
     for fault in WORDS:
         run = runs[fault]

@@ -2,6 +2,9 @@
 """The archive of the GPU run, its parts, and what its kernels are compared with."""
 
 import json
+import lzma
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,49 +17,93 @@ from tvm_droplet_ms.bench.live.gpu.archive import COMPILER, pack
 from tvm_droplet_ms.bench.live.gpu.unpack import unpack
 from tvm_droplet_ms.bench.live.gpu.workloads import error_of, expected, inputs
 
+LIMIT = 600_000
+
 
 @pytest.fixture
 def packed(tmp_path):
     """The library that was packed, and the archive."""
-    site, archive = tmp_path / "site", tmp_path / "archive"
     library = np.random.default_rng(0).bytes(1 << 20)
-    (site / COMPILER).parent.mkdir(parents=True)
-    (site / COMPILER).write_bytes(library)
-    (site / "tvm" / "a.py").write_text("a = 1\n")
-    pack(site, archive, {"python": "2.7", "revision": "abc"})
-    return library, archive
+    pack(site(tmp_path, library), tmp_path / "archive", LIMIT, {"python": "2.7", "revision": "abc"})
+    return library, tmp_path / "archive"
+
+
+def site(folder, library):
+    """A folder of packages with the compiler library."""
+    found = folder / "site"
+    (found / COMPILER).parent.mkdir(parents=True, exist_ok=True)
+    (found / COMPILER).write_bytes(library)
+    (found / "tvm" / "a.py").write_text("a = 1\n")
+    return found
+
+
+def carried(archive, folder):
+    """A folder with the files of all folders of the archive."""
+    for part in archive.iterdir():
+        assert sum(path.stat().st_size for path in part.glob("[cp]*")) <= LIMIT
+        shutil.copytree(part, folder, dirs_exist_ok=True)
+    return folder
 
 
 def test_what_was_packed_is_unpacked(packed, tmp_path):
     library, archive = packed
-    unpack(archive, tmp_path / "there")
+    assert len(list(archive.iterdir())) == 2
+    unpack(carried(archive, tmp_path / "kept"), tmp_path / "there")
     assert (tmp_path / "there" / COMPILER).read_bytes() == library
     assert (tmp_path / "there" / "tvm" / "a.py").read_text() == "a = 1\n"
 
 
-def test_missing_and_broken_pieces_are_noticed(packed, tmp_path):
+def test_pieces_are_compressed_again_for_another_library_only(packed, tmp_path, monkeypatch):
+    library, archive = packed
+    words = {"python": "2.7", "revision": "def"}
+    with monkeypatch.context() as patch:
+        patch.setattr(lzma, "compress", None)
+        pack(site(tmp_path, library), archive, LIMIT, words)
+    other = library[::-1]
+    pack(site(tmp_path, other), archive, LIMIT, words)
+    unpack(carried(archive, tmp_path / "kept"), tmp_path / "there")
+    assert (tmp_path / "there" / COMPILER).read_bytes() == other
+
+
+def test_a_broken_piece_is_noticed(packed, tmp_path):
     _, archive = packed
-    piece = (archive / "compiler.03").read_bytes()
-    (archive / "compiler.03").write_bytes((archive / "compiler.15").read_bytes())
+    kept = carried(archive, tmp_path / "kept")
+    shutil.copy(kept / "compiler.15", kept / "compiler.03")
     with pytest.raises(SystemExit, match="not the one that was packed"):
-        unpack(archive, tmp_path / "there")
-    (archive / "compiler.03").unlink()
-    with pytest.raises(SystemExit, match=r"lacks compiler\.03: carry all of it"):
-        unpack(archive, tmp_path / "there")
-    (archive / "compiler.03").write_bytes(piece)
-    unpack(archive, tmp_path / "there")
+        unpack(kept, tmp_path / "there")
 
 
-def test_another_python_is_refused_by_the_copy_in_the_archive(packed):
-    _, archive = packed
-    ran = subprocess.run(
-        [sys.executable, str(archive / "unpack.py"), "--out", "gpu"],
+def run_unpack(folder, temporary):
+    return subprocess.run(
+        [sys.executable, str(folder / "unpack.py"), "--out", "gpu"],
+        env={**os.environ, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_another_python_is_refused_by_the_copy_in_the_archive(packed, tmp_path):
+    ran = run_unpack(packed[1] / "1", tmp_path)
     assert ran.returncode == 1
-    assert "is for Python 2.7, and" in ran.stderr and "pack with --python" in ran.stderr
+    assert "the archive is for Python 2.7, and" in ran.stderr and "pack with" in ran.stderr
+
+
+def test_one_folder_after_the_other_is_kept(tmp_path):
+    """The last one starts the run: here a package that prints its arguments."""
+    library = np.random.default_rng(0).bytes(1 << 20)
+    packages = site(tmp_path, library)
+    (packages / "tvm_droplet_ms" / "bench" / "live" / "gpu").mkdir(parents=True)
+    for folder in ("", "bench", "bench/live", "bench/live/gpu"):
+        (packages / "tvm_droplet_ms" / folder / "__init__.py").write_text("")
+    program = "import sys; print('begun with', sys.argv[1:])\n"
+    (packages / "tvm_droplet_ms/bench/live/gpu/__main__.py").write_text(program)
+    python = ".".join(map(str, sys.version_info[:2]))
+    words = {"python": python, "revision": "abc"}
+    pack(packages, tmp_path / "archive", LIMIT, words)
+    first, second = (run_unpack(tmp_path / "archive" / part, tmp_path) for part in "12")
+    assert "the run starts with the folder that has compiler." in first.stdout, first.stderr
+    assert second.stdout.endswith("begun with ['--out', 'gpu']\n"), second.stderr
 
 
 def test_a_part_that_fails_costs_that_part_only(monkeypatch, tmp_path):

@@ -90,7 +90,9 @@ class Collection:
         missing = [name for name in modules if name not in self.builds]
         if not missing and self._reference.exists():
             return
-        builder = WarmBuilder(timeout_sec=self._timeout_sec, f_export=export_shared_library)
+        builder = WarmBuilder(
+            timeout_sec=self._timeout_sec, f_export=export_shared_library, target=self._target
+        )
         try:
             if not self._reference.exists():
                 self._build_reference(builder)

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -20,6 +21,7 @@ from tvm.target import Target
 from ...deviation import deviation
 from ...display.state import shortened
 from ...measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
+from ...measure.build import prepare_to_build
 from ...session.target import runs_on
 from ..faults import other_inputs
 from .arguments import Argument
@@ -275,9 +277,13 @@ class Verifier:
         return {name: KernelTime.of([one[name] for one in rounds]) for name in names}
 
 
-def verifying_pool() -> WorkerPool:
-    """The workers of a ``Verifier``: one, since timings must not overlap."""
-    return WorkerPool(1, prepare=prepare_to_time)
+def verifying_pool(target: Target | None = None) -> WorkerPool:
+    """The workers of a ``Verifier``: one, since timings must not overlap.
+
+    ``target``: the target of its builds. What those for a GPU need is imported once.
+    """
+    is_cpu = target is None or runs_on(target) == "cpu"
+    return WorkerPool(1, prepare=prepare_to_time if is_cpu else partial(prepare_to_build, target))
 
 
 def _build(mod: str, target: str, path: str) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs what a machine with a GPU and without a network lacks into one folder, which is carried.
+"""Packs what a machine with a GPU and without a network lacks, in folders small enough to carry.
 
 This package, TVM's wheel, its FFI and XGBoost, for the machine's version of Python. TVM's compiler
-library is most of it: it is stripped of its symbols, and cut into pieces that are compressed, and
-unpacked, at the same time. ``unpack.py``, which is copied beside them, puts it together on the
-machine, and names what that is still to have (``unpack.NEEDED``).
+library is most of it, and comes without symbols that could be left out: it is cut into pieces that
+are compressed, and unpacked, at the same time. Each folder has a copy of ``unpack.py``, which keeps
+what is carried, and starts the run once all of it is there.
 """
 
 import argparse
@@ -17,12 +17,12 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
-from .unpack import COMPILER
+from .unpack import COMPILER, MANIFEST, PACKAGES
 
 PACKAGE = Path(__file__).resolve().parents[3]
 LEFT_OUT = ("tvm/3rdparty/", "xgboost/testing/")
@@ -36,13 +36,13 @@ PIECES = 16
 PLATFORMS = ("2_28", "2_27", "2_24", "2_17")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Make the archive; 1 if it is larger than it may be."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Make the archive, and print what each folder holds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder; made anew")
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--python", default="3.12", help="the machine's (default: %(default)s)")
     parser.add_argument(
-        "--most", type=float, default=64.0, help="MiB that can be carried (default: %(default)g)"
+        "--most", type=float, default=52.0, help="MiB of a folder (default: %(default)g)"
     )
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -52,14 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 names = [n for n in content.namelist() if not n.startswith(LEFT_OUT)]
                 content.extractall(site, names)
         shutil.copytree(PACKAGE, site / PACKAGE.name, ignore=shutil.ignore_patterns(*OF_NO_USE))
-        _strip(site / COMPILER)
-        pack(site, args.out, {"python": args.python, "revision": _revision()})
-    size = sum(path.stat().st_size for path in args.out.iterdir()) / 2**20
-    print(f"{args.out}: {size:.1f} MiB for Python {args.python}, revision {_revision()}")
-    if size <= args.most:
-        return 0
-    print(f"{args.out} has {size:.1f} MiB, expected at most {args.most:g}", file=sys.stderr)
-    return 1
+        words = {"python": args.python, "revision": _revision()}
+        pack(site, args.out, int(args.most * 2**20), words)
+    for part in sorted(args.out.iterdir()):
+        size = sum(path.stat().st_size for path in part.iterdir()) / 2**20
+        print(f"{part}: {size:.1f} MiB, Python {args.python}, revision {words['revision']}")
 
 
 def _download(python: str, folder: Path) -> list[Path]:
@@ -71,13 +68,6 @@ def _download(python: str, folder: Path) -> list[Path]:
     return sorted(folder.glob("*.whl"))
 
 
-def _strip(library: Path) -> None:
-    """Remove the symbols that nothing loads by: half of what is to be carried."""
-    if shutil.which("strip") is None:
-        raise SystemExit("there is no strip to make the archive small with: install binutils")
-    subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
-
-
 def _revision() -> str:
     """The commit of this package, "+" if files differ from it; "unknown" outside of Git."""
     command = ["git", "-C", str(PACKAGE), "describe", "--always", "--dirty=+", "--exclude=*"]
@@ -85,29 +75,59 @@ def _revision() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def pack(site: Path, out: Path, words: dict[str, str]) -> None:
+def pack(site: Path, out: Path, most: int, words: Mapping[str, str]) -> None:
     """Pack a folder of packages.
 
-    ``site``: the packages; the compiler library is taken out of it. ``out``: is made anew.
-    ``words``: what ``unpack`` is to say of it.
+    ``site``: the packages; the compiler library is taken out of it. ``out``: is made anew; pieces
+    of the same library that are there need not be compressed again. ``most``: the bytes that a
+    folder may have. ``words``: what ``unpack`` is to know.
     """
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     library = (site / COMPILER).read_bytes()
     (site / COMPILER).unlink()
+    digest = hashlib.sha256(library).hexdigest()
+    files = _pieces(out, digest) or _compressed(library)
+    pieces = sorted(files)
+    with tempfile.TemporaryFile() as packed:
+        with tarfile.open(fileobj=packed, mode="w:xz") as archive:
+            archive.add(site, ".")
+        packed.seek(0)
+        files[PACKAGES] = packed.read()
+    manifest = {
+        "id": hashlib.sha256(digest.encode() + files[PACKAGES]).hexdigest()[:12],
+        "files": sorted(files),
+        "pieces": pieces,
+        "sha256": digest,
+        **words,
+    }
+    shutil.rmtree(out, ignore_errors=True)
+    part, room = 0, 0
+    for name in sorted(files, key=lambda name: (name != PACKAGES, name)):
+        room -= len(files[name])
+        if room < 0:
+            part, room = part + 1, most - len(files[name])
+            (out / str(part)).mkdir(parents=True)
+            (out / str(part) / MANIFEST).write_text(json.dumps(manifest) + "\n")
+            shutil.copy(Path(__file__).with_name("unpack.py"), out / str(part))
+        (out / str(part) / name).write_bytes(files[name])
+
+
+def _compressed(library: bytes) -> dict[str, bytes]:
     length = -(-len(library) // PIECES)
     parts = [library[start : start + length] for start in range(0, len(library), length)]
     # LZMA releases the interpreter's lock.
     with ThreadPoolExecutor() as threads:
         pieces = list(threads.map(lambda part: lzma.compress(part, preset=6), parts))
-    for number, piece in enumerate(pieces):
-        (out / f"compiler.{number:02}").write_bytes(piece)
-    with tarfile.open(out / "packages.tar.xz", "w:xz") as archive:
-        archive.add(site, ".")
-    manifest = {"pieces": len(pieces), "sha256": hashlib.sha256(library).hexdigest(), **words}
-    (out / "manifest.json").write_text(json.dumps(manifest) + "\n")
-    shutil.copy(Path(__file__).with_name("unpack.py"), out)
+    return {f"compiler.{number:02}": piece for number, piece in enumerate(pieces)}
+
+
+def _pieces(out: Path, digest: str) -> dict[str, bytes]:
+    """The pieces of an earlier archive of the same library; none where it had another."""
+    manifests = [json.loads(path.read_text()) for path in out.glob(f"*/{MANIFEST}")]
+    if not manifests or any(manifest["sha256"] != digest for manifest in manifests):
+        return {}
+    found = {path.name: path.read_bytes() for path in out.glob("*/compiler.*")}
+    return found if sorted(found) == manifests[0]["pieces"] else {}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpacks what ``archive.py`` packed, on the machine with the GPU, and starts the run there.
+"""Keeps what ``archive.py`` packed, on the machine with the GPU, and starts the run there.
 
-A program of its own, of the standard library alone: ``python3 ARCHIVE/unpack.py ARGUMENTS``; the
-arguments are those of the run, such as ``--out gpu``.
+A program of its own, of the standard library alone, that lies in each folder of the archive:
+``python3 FOLDER/unpack.py ARGUMENTS`` for one after the other. The run starts once all of it was
+carried; the arguments are those of the run, such as ``--out gpu``.
 """
 
 import ctypes
@@ -11,6 +12,7 @@ import hashlib
 import json
 import lzma
 import os
+import shutil
 import sys
 import sysconfig
 import tarfile
@@ -22,30 +24,30 @@ from importlib.util import find_spec
 from pathlib import Path
 
 COMPILER = Path("tvm/lib/libtvm_compiler.so")
+MANIFEST, PACKAGES = "manifest.json", "packages.tar.xz"
 NEEDED = ("cloudpickle", "filelock", "ml_dtypes", "numpy", "psutil", "rich", "scipy")
 NEEDED += ("threadpoolctl", "typing_extensions")
 """The modules that the machine has to have."""
 
 
 def main() -> None:
-    """Unpack, and become the run; ends in words if something is missing."""
+    """Keep a folder; unpack, and become the run, once all are there."""
     begun = time.monotonic()
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    folder = Path(__file__).resolve().parent
+    manifest = json.loads((folder / MANIFEST).read_text())
+    refuse_unfit(manifest["python"])
+    kept = Path(tempfile.gettempdir()) / f"gpu_archive_{manifest['id']}"
+    kept.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        shutil.copy(path, kept)
+    missing = [name for name in manifest["files"] if not (kept / name).exists()]
     if missing:
-        sys.exit(f"{sys.executable} lacks {', '.join(missing)}: use a Python that has them")
-    archive = Path(__file__).resolve().parent
-    manifest = json.loads((archive / "manifest.json").read_text())
-    python = ".".join(map(str, sys.version_info[:2]))
-    if python != manifest["python"]:
-        sys.exit(
-            f"{archive} is for Python {manifest['python']}, and {sys.executable} is Python "
-            f"{python}: pack with --python {python}"
-        )
-    site = Path(tempfile.gettempdir()) / f"gpu_archive_{manifest['sha256'][:12]}"
-    unpack(archive, site)
+        print(f"kept in {kept}; the run starts with the folder that has {', '.join(missing)}")
+        return
+    unpack(kept, kept / "site")
     environment = cuda_environment()
     environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(site), environment.get("PYTHONPATH", "")])
+        filter(None, [str(kept / "site"), environment.get("PYTHONPATH", "")])
     )
     environment["PYTHONUNBUFFERED"] = "1"
     secs = time.monotonic() - begun
@@ -55,25 +57,32 @@ def main() -> None:
     os.execve(sys.executable, command, environment)
 
 
-def unpack(archive: Path, site: Path) -> None:
-    """Unpack an archive; ends the program in words if pieces are missing or broken."""
-    manifest = json.loads((archive / "manifest.json").read_text())
-    names = [archive / f"compiler.{number:02}" for number in range(manifest["pieces"])]
-    missing = [path.name for path in (*names, archive / "packages.tar.xz") if not path.exists()]
+def refuse_unfit(python: str) -> None:
+    """End the program in words if this Python is of another version, or lacks a module."""
+    own = ".".join(map(str, sys.version_info[:2]))
+    if own != python:
+        sys.exit(
+            f"the archive is for Python {python}, and {sys.executable} is Python {own}: pack with "
+            f"--python {own}"
+        )
+    missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        sys.exit(f"{archive} lacks {', '.join(missing)}: carry all of it")
-    with tarfile.open(archive / "packages.tar.xz") as packages:
+        sys.exit(f"{sys.executable} lacks {', '.join(missing)}: use a Python that has them")
+
+
+def unpack(kept: Path, site: Path) -> None:
+    """Unpack a complete archive; ends the program in words if the library is broken."""
+    manifest = json.loads((kept / MANIFEST).read_text())
+    shutil.rmtree(site, ignore_errors=True)
+    with tarfile.open(kept / PACKAGES) as packages:
         packages.extractall(site, filter="data")
-    if (site / COMPILER).exists():
-        return
+    pieces = [kept / name for name in manifest["pieces"]]
     with ThreadPoolExecutor() as threads:
-        parts = list(threads.map(lambda path: lzma.decompress(path.read_bytes()), names))
+        parts = list(threads.map(lambda path: lzma.decompress(path.read_bytes()), pieces))
     library = b"".join(parts)
     if hashlib.sha256(library).hexdigest() != manifest["sha256"]:
-        sys.exit(f"the compiler library in {archive} is not the one that was packed")
-    unfinished = site / COMPILER.with_suffix(".part")
-    unfinished.write_bytes(library)
-    unfinished.replace(site / COMPILER)
+        sys.exit(f"the compiler library in {kept} is not the one that was packed: carry it again")
+    (site / COMPILER).write_bytes(library)
 
 
 def cuda_environment() -> dict[str, str]:
