@@ -91,6 +91,6 @@ def _refuse_cut_spaces(target: "Target", definitions: "dict[str, Definition]") -
     cut = [name for name, definition in definitions.items() if not definition.is_whole]
     if cut and runs_on(target) != "cpu":
         raise ModelError(
-            f"{', '.join(cut)}: its rules are for CPUs, and {target} is none; expected whole "
-            "spaces, which droplet-ms space sample list names"
+            f"{', '.join(cut)}: its rules are for CPUs, and the target is of kind "
+            f"{target.kind.name}; expected whole spaces, which droplet-ms space sample list names"
         )

@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", default="device")
     parser.add_argument("--no-comparison", action="store_true")
     args = parser.parse_args(argv)
-    from ....measure import WorkerPool, prepare_to_time
+    from tvm.target import Target
+
+    from ....measure import WorkerPool
+    from ....measure.build import prepare_to_build
 
     rows = Rows(args.out, card())
-    pool = WorkerPool(1, prepare=prepare_to_time)
+    pool = WorkerPool(1, prepare=partial(prepare_to_build, Target("cuda")))
     right = {}
     for workload in WORKLOADS:
         for strategy in ("droplet", "evolutionary"):
