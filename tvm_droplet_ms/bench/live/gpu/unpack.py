@@ -49,7 +49,8 @@ def main() -> None:
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(kept / "site"), environment.get("PYTHONPATH", "")])
     )
-    environment["PYTHONUNBUFFERED"] = "1"
+    # The package that was carried, and not that of a folder that the run is started in.
+    environment |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
     secs = time.monotonic() - begun
     print(f"unpacked revision {manifest['revision']} in {secs:.0f} s", flush=True)
     print({name: environment.get(name) for name in ("CUDA_PATH", "LD_LIBRARY_PATH")}, flush=True)
