@@ -25,8 +25,10 @@ from pathlib import Path
 
 COMPILER = Path("tvm/lib/libtvm_compiler.so")
 MANIFEST, PACKAGES = "manifest.json", "packages.tar.xz"
-NEEDED = ("cloudpickle", "filelock", "ml_dtypes", "numpy", "psutil", "rich", "scipy")
-NEEDED += ("threadpoolctl", "typing_extensions")
+NEEDED = (
+    *("cloudpickle", "filelock", "ml_dtypes", "numpy", "psutil", "rich", "scipy", "threadpoolctl"),
+    "typing_extensions",
+)
 """The modules that the machine has to have."""
 
 
