@@ -48,6 +48,11 @@ TESTS = {
         "gpu/test_driver_faults.py::test_a_fault_costs_one_candidate_and_its_process",
         "gpu/test_driver_faults.py::test_a_fault_is_told_in_words",
     ],
+    "A GPU failed to run a schedule in the final check": [
+        "gpu/test_driver_faults.py::test_a_fault_in_the_check_is_no_wrong_schedule",
+        "kernel_tuning/test_kernel_choice.py"
+        "::test_what_the_device_does_not_run_again_is_not_called_wrong",
+    ],
     "A candidate runs out of memory": [
         "kernel_tuning/test_kernel_faults.py::test_kernels_that_hang_crash_and_run_out_of_memory",
         "measure/test_pool.py::test_worker_that_ran_out_of_memory_is_replaced",

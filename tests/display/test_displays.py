@@ -128,6 +128,8 @@ def test_a_live_table_has_a_row_for_each_task():
 def test_of_a_traceback_the_error_is_kept():
     text = "WarmBuilder: Traceback (most recent call last):\n  File x\nValueError: no\n"
     assert shortened(text) == "WarmBuilder: ValueError: no"
+    lines = "  File x\n    launch()\n    ^^^\nInternalError: CUDA\n grid=(2,1,1)\n// main_kernel\n"
+    assert shortened(f"Runner: Traceback:\n{lines}") == "Runner: InternalError: CUDA"
     assert shortened("exit code -11\nmore") == "exit code -11"
     assert shortened("") == ""
 

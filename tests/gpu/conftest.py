@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parent / "stand_in_driver"
+NVCC = Path(__file__).parent / "stand_in_nvcc"
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 
@@ -29,11 +30,18 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def environment(driver):
-    """The environment of a process that finds the stand-in, and compiles kernels with nvcc."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("there is no nvcc to compile kernels with")
+    """The environment of a process that finds the stand-in, and an nvcc that compiles nothing."""
     return os.environ | {
         "LD_LIBRARY_PATH": str(driver),
         "TVM_CUDA_COMPILE_MODE": "nvcc",
+        "PATH": os.pathsep.join((str(NVCC), os.environ["PATH"])),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
+
+
+@pytest.fixture(scope="session")
+def compiling(environment):
+    """The same with the machine's nvcc, which takes seconds for a kernel."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("there is no nvcc to compile kernels with")
+    return environment | {"PATH": os.environ["PATH"]}

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures one kernel several times on the stand-in driver, for each fault in turn.
+"""Measures one kernel several times on the stand-in driver, and checks it, with faults.
 
 ``python faulty_runs.py FOLDER KIND:LAUNCH...`` prints a line of JSON for each fault: the errors of
 the candidates, None for those that were timed; the processes that allocated for them; and the
-seconds that the batch and the runner's end took. It needs the stand-in on LD_LIBRARY_PATH.
+seconds that the batch and the runner's end took. Then a line for the check of a kernel that
+computes nothing, and one for each kind: the verdict of a check whose first process meets it, and
+the words where the second one does too. It needs the stand-in on LD_LIBRARY_PATH.
 """
 
 import json
@@ -12,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import tvm_ffi
 
 import tvm
@@ -20,11 +23,14 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.arg_info import TensorInfo
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput
 from tvm.target import Target
+from tvm_droplet_ms.kernel_tuning.check import verification
+from tvm_droplet_ms.kernel_tuning.check.arguments import Argument
+from tvm_droplet_ms.kernel_tuning.check.library_runs import save_arrays
 from tvm_droplet_ms.measure import PromptRunner
 from tvm_droplet_ms.measure.allocation import allocate_safely
 
 CANDIDATES = 4
-TIMEOUT_SECS = 3.0
+TIMEOUT_SECS, CHECK_SECS = 3.0, 2.0
 ONE_CALL = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0)
 
 
@@ -85,7 +91,51 @@ def run(folder: Path, path: str, fault: str) -> None:
     print(json.dumps(found), flush=True)
 
 
+def with_settings(settings: dict[str, str], function, *arguments):
+    """Call a function in this worker, whose driver has settings of its own."""
+    os.environ.update(settings)
+    return function(*arguments)
+
+
+def check(folder: Path, path: Path, kinds: list[str]) -> None:
+    """Check the kernel, with a fault in the first process, and then in both."""
+    arguments = [Argument(name, (64,), "float32") for name in "ab"]
+    arrays = [np.arange(64, dtype="float32"), np.zeros(64, "float32")]
+    save_arrays(folder / "expected.npz", [arrays[0], arrays[0] + 1.0])
+    (folder / "output").write_bytes((arrays[0] + 1.0).tobytes())
+    verification.DEVICE_SECS = CHECK_SECS
+    pool = verification.verifying_pool()
+    faults: list[str] = [""]
+    output: dict[str, str] = {}
+
+    def run(secs, function, *task):
+        settings = {"STAND_IN_FAULT": faults.pop(0), **output}
+        return pool.submit(secs, with_settings, settings, function, *task, fresh=True).result()
+
+    target = Target("nvidia/nvidia-h100")
+    verifier = verification.Verifier(folder, target, arguments, arrays, [0.0, 0.0], pool, run)
+    verdict = verifier.check(path)
+    found = {"kind": "idle", "is_right": verdict.is_right, "words": verdict.reason}
+    print(json.dumps(found), flush=True)
+    output["STAND_IN_OUTPUT"] = str(folder / "output")
+    for kind in kinds:
+        # A fault comes in the process that makes its file.
+        fault = [f"{kind}:1:{folder / kind}.{name}" for name in ("once", "once", "twice", "thrice")]
+        faults[:] = fault[:2]
+        found = {"kind": kind, "is_right": verifier.check(path).is_right, "left": len(faults)}
+        faults[:] = fault[2:]
+        try:
+            verifier.check(path)
+        except verification.DeviceFailed as error:
+            found["words"] = str(error)
+        print(json.dumps(found), flush=True)
+    pool.close()
+
+
 if __name__ == "__main__":
-    build(path := str(Path(sys.argv[1]) / "kernel.so"))
+    here = Path(sys.argv[1])
+    build(str(here / "kernel.so"))
     for each in sys.argv[2:]:
-        run(Path(sys.argv[1]), path, each)
+        run(here, str(here / "kernel.so"), each)
+    kinds = list(dict.fromkeys(each.partition(":")[0] for each in sys.argv[2:]))
+    check(here, here / "kernel.so", kinds)

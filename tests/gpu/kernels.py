@@ -6,6 +6,7 @@ import numpy as np
 from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm_droplet_ms.bench.definition import Definition, whole
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.kernel_tuning.check.arguments import arguments_of, random_arrays
 
@@ -13,6 +14,11 @@ from tvm_droplet_ms.kernel_tuning.check.arguments import arguments_of, random_ar
 def dense() -> IRModule:
     """A product whose three matrices differ in size."""
     return IRModule({"main": te.create_prim_func(te_workload.matmul(64, 96, 32))})
+
+
+def dense_space() -> Definition:
+    """The whole space of the product, for ``droplet-ms space sample``."""
+    return Definition("dense", "product", module_of(dense()), whole, is_whole=True)
 
 
 def softmax() -> IRModule:

@@ -31,7 +31,7 @@ def test_most_proposals_are_accepted(workload, dtype, target, trials):
     """In a search that explores, and descends by made-up times."""
     found = search(workload, dtype, target, trials)
     assert not found.reasons
-    assert found.accepted - found.dropped >= trials
+    assert found.accepted >= trials and not found.dropped
     assert found.share >= LEAST, found.refused
 
 

@@ -35,7 +35,8 @@ def runs(environment, tmp_path_factory):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    return {run["fault"]: run for run in map(json.loads, done.stdout.splitlines())}
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {line.get("fault", line.get("kind")): line for line in lines}
 
 
 @pytest.mark.parametrize("fault", WORDS)
@@ -55,7 +56,21 @@ def test_a_fault_is_told_in_words(runs, fault):
     assert WORDS[fault] in runs[fault]["errors"][1]
 
 
+@pytest.mark.parametrize("kind", dict.fromkeys(fault.partition(":")[0] for fault in WORDS))
+def test_a_fault_in_the_check_is_no_wrong_schedule(runs, kind):
+    """The second process finds the schedule right; where it fails too, the device is named."""
+    assert (runs[kind]["is_right"], runs[kind]["left"]) == (True, 0)
+    assert "the device failed twice: " in runs[kind]["words"]
+    assert WORDS[f"{kind}:5"] in runs[kind]["words"]
+
+
+def test_a_kernel_that_computes_nothing_is_wrong(runs):
+    assert runs["idle"]["is_right"] is False
+    assert "argument 'b' differs by" in runs["idle"]["words"]
+
+
 def test_a_run_ends_in_time(runs):
-    for fault, run in runs.items():
+    for fault in WORDS:
+        run = runs[fault]
         waited = TIMEOUT_SECS if fault.startswith("hang") else 0.0
         assert run["secs"] < waited + 15.0, fault

@@ -29,14 +29,14 @@ def test_it_refuses_what_a_card_refuses(driver):
     assert status(32, (227 << 10) + 1) != 0
 
 
-def test_a_dense_is_tuned_for_cuda(environment, tmp_path):
+def test_a_dense_is_tuned_for_cuda(compiling, tmp_path):
     """Proposed, compiled for a card, loaded, timed by the device's clock and recorded."""
     part = [sys.executable, "-m", "tvm_droplet_ms.bench.live.gpu.tuned_part"]
     out, work = tmp_path / "out", tmp_path / "work"
     out.mkdir()
     subprocess.run(
         [*part, "small_dense", "droplet", "--trials=8", f"--out={out}", f"--work={work}"],
-        env=environment | {"TVM_CUDA_COMPILE_MODE": "nvcc"},
+        env=compiling,
         cwd=tmp_path,
         check=True,
     )

@@ -2,6 +2,7 @@
 """Tunes a softmax for a tag of TVM's in Python, and uses the result; prints what came out."""
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,7 @@ tensors = [tvm.runtime.tensor(array, tvm.cuda()) for array in arrays]
 tvm.runtime.load_module("softmax.so")["main"](*tensors)
 np.testing.assert_allclose(tensors[1].numpy(), expected, rtol=1e-5)
 
+os.environ["STAND_IN_FAULT"] = "illegal:1:fired"
 again = tune()
 print(
     json.dumps(
@@ -42,6 +44,7 @@ print(
             "is_untuned": result.is_untuned,
             "verified": result.verified,
             "again": [again.trials, again.known_trials, again.verified],
+            "blamed": [*again.wrong, *again.unchecked],
             "machine": json.loads(Path("logs/machine.json").read_text()),
         }
     )

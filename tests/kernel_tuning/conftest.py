@@ -20,7 +20,7 @@ def shared_pool():
 @pytest.fixture
 def measuring(monkeypatch, shared_pool):
     """Replaces the builder and the runner, and has one schedule checked once."""
-    monkeypatch.setattr(kernel_run, "verifying_pool", lambda: shared_pool)
+    monkeypatch.setattr(kernel_run, "verifying_pool", lambda _: shared_pool)
     monkeypatch.setattr(choice, "BEST", 1)
     monkeypatch.setattr(verification, "ROUNDS", 1)
 

@@ -13,6 +13,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.kernel_tuning import KernelError
 from tvm_droplet_ms.kernel_tuning.check.verification import (
     CannotCheck,
+    DeviceFailed,
     Expected,
     KernelTime,
     Verdict,
@@ -25,12 +26,16 @@ MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
 
 
 class MadeUpVerifier:
-    """Knows the new time of each record, which are wrong, and which cannot be built again."""
+    """Knows the new time of each record, which are wrong, and which cannot be built again.
+
+    ``failing``: those that the device does not run.
+    """
 
     advice = "give others with inputs="
 
-    def __init__(self, new_secs, wrong=(), unbuilt=(), expected=None, untuned=100.0):
+    def __init__(self, new_secs, wrong=(), unbuilt=(), failing=(), expected=None, untuned=100.0):
         self.new_secs, self.wrong, self.unbuilt = new_secs, wrong, unbuilt
+        self.failing = failing
         self.expected = expected or Expected("untuned.so", "", 0.25)
         self.untuned = untuned
         self.built, self.timed = [], []
@@ -46,6 +51,8 @@ class MadeUpVerifier:
         return position
 
     def check(self, library):
+        if library in self.failing:
+            raise DeviceFailed("the device failed twice: out of memory")
         return Verdict(library not in self.wrong, 0.0, "wrong" * (library in self.wrong))
 
     def time(self, libraries):
@@ -135,9 +142,41 @@ def test_what_cannot_be_built_again_keeps_its_record(tmp_path):
     verifier = MadeUpVerifier({1: 1.0}, unbuilt=(0,))
     chosen, secs = choose(tmp_path, verifier, [0.5, 0.6])
     assert secs == [0.5, 1.0]
-    assert chosen.library == 1 and "no room" in chosen.wrong[0]
+    assert chosen.library == 1 and "no room" in chosen.unchecked[0]
+    assert not chosen.wrong
     with pytest.raises(KernelError, match="could not be checked: .*no room.* kept in"):
         choose(tmp_path, MadeUpVerifier({}, unbuilt=(0,)), [0.5])
+
+
+def test_what_the_device_does_not_run_again_is_not_called_wrong(tmp_path):
+    """The best that was checked is handed over, and the record of the other stays."""
+    verifier = MadeUpVerifier({1: 1.0, 2: 1.1}, wrong=(2,), failing=(0,))
+    chosen, secs = choose(tmp_path, verifier, [0.5, 0.6, 0.7])
+    assert secs == [0.5, 1.0, FAILED_SECS]
+    assert (chosen.library, chosen.wrong) == (1, ["wrong"])
+    said = "it did not run again: the device failed twice: out of memory"
+    assert chosen.unchecked == [said]
+    with pytest.raises(KernelError, match=f"could not be checked: {said}. The records are kept"):
+        choose(tmp_path, MadeUpVerifier({}, failing=(0, 1)), [0.5, 0.6])
+
+
+@pytest.mark.parametrize(("works", "library", "secs"), [(0, 0, [0.5, 0.6]), (1, 1, [3.0, 2.0])])
+def test_a_device_that_fails_while_timing_leaves_the_times_before(tmp_path, works, library, secs):
+    """Those of the tuning, or of the group that was timed before."""
+
+    class Failing(MadeUpVerifier):
+        def time(self, libraries):
+            if len(self.timed) == works:
+                raise DeviceFailed("the device failed twice: it hangs")
+            return super().time(libraries)
+
+    others = [0.9, 0.91, 0.92, 1.9]  # The last is behind the five, and faster than their times.
+    new_secs = {0: 3.0, 1: 2.0, 2: 9.0, 3: 9.0, 4: 9.0, 5: 0.1}
+    verifier = Failing(new_secs, expected=Expected(None, "", math.nan))
+    chosen, found = choose(tmp_path, verifier, [0.5, 0.6, *others])
+    assert (chosen.library, chosen.time.secs) == (library, min(secs))
+    assert found[:2] == secs and found[5] == 1.9
+    assert chosen.unchecked == ["the best were not timed again: the device failed twice: it hangs"]
 
 
 def test_where_all_are_wrong_there_is_none(tmp_path):

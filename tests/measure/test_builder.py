@@ -809,3 +809,17 @@ def test_thousands_of_builds_do_not_leak_memory(surroundings, make_builder):
     # After 200 builds, and after 2,000.
     assert used[-1] < used[3] + 64, used
     assert max(used) < used[3] + 128, used
+
+
+def tell_intrinsic(mod: IRModule, target: Target, _params: Any) -> Any:
+    """Fail in words that say whether an intrinsic of tensor cores is registered."""
+    found = TensorIntrin.get("wmma_sync_16x16x16_f16f16f32", allow_missing=True)
+    raise ValueError("registered" if found is not None else "missing")
+
+
+@pytest.mark.parametrize(("target", "word"), [(CUDA, "registered"), (None, "missing")])
+def test_workers_of_a_known_target_have_its_intrinsics(make_builder, target, word):
+    """Else each of them imports them before its first build, which takes seconds."""
+    builder = make_builder(max_workers=1, f_build=tell_intrinsic, target=target)
+    (result,) = builder.build([BuilderInput(add_constant(1), CUDA)])
+    assert f"ValueError: {word}" in str(result.error_msg)

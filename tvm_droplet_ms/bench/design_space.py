@@ -8,8 +8,10 @@ from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 
+from ..draft.gpu.gpu_limits import GpuLimits
 from ..search_strategy.candidates import Replayer
 from ..search_strategy.design_spaces import DesignSpaces
+from ..search_strategy.drafting.launch_mask import LaunchMask
 from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.decision_kinds import CATEGORICAL, PERFECT_TILE
 from ..search_strategy.published.decisions import Decision, Sketch, SpacePoint
@@ -33,9 +35,12 @@ class DesignSpace:
         for schedule in context.generate_design_space():
             distinct.setdefault(Sketch.from_trace(schedule.trace), schedule.trace)
         self.places = DesignSpaces(list(distinct.values()))
-        self.replayer = Replayer(
-            context.mod, context.space_generator.postprocs, random.Random(seed)
-        )
+        mask = LaunchMask(self.places)
+        checks = [mask, *context.space_generator.postprocs]
+        self.replayer = Replayer(context.mod, checks, random.Random(seed))
+        if GpuLimits.are_told_by(context.target):
+            # TVM's own sampling draws twenty schedules for one that a GPU can launch.
+            mask.draft = GpuLimits.of(context.target).begin(self.places, self.replayer)
 
     @property
     def sketches(self) -> list[Sketch]:

@@ -78,7 +78,13 @@ def _add_sample(actions: Any) -> None:
         default=SAMPLE_POINTS,
         help="number of schedules per workload (default: %(default)s)",
     )
-    sample.add_argument(
+    machine = sample.add_mutually_exclusive_group()
+    machine.add_argument(
+        "--target",
+        help="cuda for this machine's device, or a target of TVM's such as nvidia/nvidia-h100, "
+        "for whole spaces (default: this machine's CPU)",
+    )
+    machine.add_argument(
         "--mcpu",
         help="LLVM's name of the CPU to build for, which this machine must be able to run "
         "(default: this machine's own)",

@@ -134,11 +134,15 @@ class RunState:
 
 
 def shortened(message: str) -> str:
-    """An error message in one line: its first, and of a traceback its last too."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()] or [""]
-    text = lines[0]
+    """An error message in one line: its first, or that of a traceback which names the error."""
+    lines = [line.rstrip() for line in message.splitlines() if line.strip()] or [""]
+    text = lines[0].strip()
     if "Traceback" in text:
-        text = text.partition("Traceback")[0] + lines[-1]
+        frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+        # What follows the last frame begins with the error; its message may have several lines.
+        after = lines[frames[-1] + 1 :] if frames else lines[-1:]
+        raised = next((line for line in after if not line.startswith(" ")), lines[-1])
+        text = text.partition("Traceback")[0] + raised.strip()
     return text[:MESSAGE_LENGTH]
 
 

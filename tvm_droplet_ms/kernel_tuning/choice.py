@@ -11,7 +11,14 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from ..measure import TaskFailed
 from ..search_strategy.published.candidates import mean, valid_secs
-from .check.verification import CannotCheck, Expected, KernelTime, Verdict, Verifier
+from .check.verification import (
+    CannotCheck,
+    DeviceFailed,
+    Expected,
+    KernelTime,
+    Verdict,
+    Verifier,
+)
 from .errors import KernelError
 from .records import FAILED_SECS, correct_times
 
@@ -39,6 +46,8 @@ class Chosen:
       where it could not run.
     - ``verdict``: of its outputs.
     - ``wrong``: why other schedules were refused.
+    - ``unchecked``: why others could not be checked, or the best not be timed again; not their
+      fault.
     - ``is_untuned``: whether the schedule is none, because none is faster than the kernel without
       one.
     """
@@ -49,6 +58,7 @@ class Chosen:
     untuned: KernelTime | None
     verdict: Verdict
     wrong: list[str]
+    unchecked: list[str]
     is_untuned: bool = False
 
 
@@ -58,10 +68,16 @@ class _Candidate:
     schedule: Schedule
     library: Path
     verdict: Verdict
+    run_secs: tuple[float, ...]
 
     @property
     def name(self) -> str:
         return f"best{self.position}"
+
+    @property
+    def recorded(self) -> KernelTime:
+        """Its time in the tuning, where it is not timed again."""
+        return KernelTime(mean(self.run_secs), min(self.run_secs), max(self.run_secs))
 
 
 def _position(name: str) -> int:
@@ -92,7 +108,7 @@ class Choice:
     directory: Path
     verifier: Verifier
     _wrong: dict[int, str] = field(default_factory=dict, init=False)
-    _unbuilt: list[str] = field(default_factory=list, init=False)
+    _unchecked: list[str] = field(default_factory=list, init=False)
     _expected: Expected = field(default=Expected(None, "", math.nan), init=False)
 
     def choose(self, ranked: list[_Ranked]) -> Chosen:
@@ -128,7 +144,7 @@ class Choice:
         if not expected.reason:
             # They can no longer be timed, but TVM may apply one.
             for position, record in _faster(left, times[best.name]):
-                if len(self._unbuilt) < BEST:
+                if len(self._unchecked) < BEST:
                     self._checked(position, record, "")
         self._refuse()
         untuned = times.pop("untuned", None)
@@ -137,18 +153,19 @@ class Choice:
         )
         if untuned is None and math.isfinite(expected.secs):
             untuned = KernelTime(expected.secs, expected.secs, expected.secs)
-        reasons = [*self._wrong.values(), *self._unbuilt]
+        reasons = (list(self._wrong.values()), self._unchecked)
         if untuned is not None and expected.library is not None:
             if untuned.secs < times[best.name].secs:
                 verdict = Verdict(True, 0.0, "")
                 schedule = Schedule(self.module)
-                return Chosen(schedule, expected.library, untuned, untuned, verdict, reasons, True)
-        return Chosen(best.schedule, best.library, times[best.name], untuned, best.verdict, reasons)
+                return Chosen(schedule, expected.library, untuned, untuned, verdict, *reasons, True)
+        time = times[best.name]
+        return Chosen(best.schedule, best.library, time, untuned, best.verdict, *reasons)
 
     def _right(self, left: list[_Ranked], unchecked: str) -> list[_Candidate]:
         """Take the fastest right ones, at most ``BEST``."""
         right: list[_Candidate] = []
-        while left and len(right) < BEST and len(self._unbuilt) < BEST:
+        while left and len(right) < BEST and len(self._unchecked) < BEST:
             candidate = self._checked(*left.pop(0), unchecked)
             if candidate is not None:
                 right.append(candidate)
@@ -161,12 +178,21 @@ class Choice:
         libraries: dict[str, Path],
         unchecked: str,
     ) -> tuple[_Candidate, dict[str, KernelTime]]:
-        """Time groups in turns; returns the best candidate and the last time of each library."""
+        """Time groups in turns; returns the best candidate and the last time of each library.
+
+        Where a GPU fails, the times of the last group, or those of the tuning, remain.
+        """
         known: dict[str, _Candidate] = {}
         times: dict[str, KernelTime] = {}
         for _ in range(MOST_GROUPS):
             known |= {one.name: one for one in group}
-            times |= self.verifier.time({one.name: one.library for one in group} | libraries)
+            try:
+                times |= self.verifier.time({one.name: one.library for one in group} | libraries)
+            except DeviceFailed as error:
+                self._unchecked.append(f"the best were not timed again: {error}")
+                times = times or {one.name: one.recorded for one in group}
+                timed = [one for one in known.values() if one.name in times]
+                return min(timed, key=lambda one: times[one.name].secs), times
             libraries = {}
             best = min(known.values(), key=lambda one: times[one.name].secs)
             faster = _faster(left, times[best.name])
@@ -186,15 +212,20 @@ class Choice:
             library = self.verifier.build(f"best{position}", schedule.mod)
         except TaskFailed as error:
             # It was built before: the machine's fault, so that the record stays.
-            self._unbuilt.append(f"it could not be built again: {error}")
+            self._unchecked.append(f"it could not be built again: {error}")
             return None
         verdict = Verdict(None, math.nan, unchecked)
         if not unchecked:
-            verdict = self.verifier.check(library)
+            try:
+                verdict = self.verifier.check(library)
+            except DeviceFailed as error:
+                # It ran before: the record stays.
+                self._unchecked.append(f"it did not run again: {error}")
+                return None
         if verdict.is_right is False:
             self._wrong[position] = verdict.reason
             return None
-        return _Candidate(position, schedule, library, verdict)
+        return _Candidate(position, schedule, library, verdict, valid_secs(record.run_secs))
 
     def _refuse(self) -> None:
         """Mark wrong schedules as failed, so that TVM does not apply them either."""
@@ -202,8 +233,8 @@ class Choice:
 
     def _nothing_right(self) -> Exception:
         self._refuse()
-        if self._unbuilt:
-            return CannotCheck(self._unbuilt[0])
+        if self._unchecked:
+            return CannotCheck(self._unchecked[0])
         return KernelError(
             f"none of the {len(self._wrong)} measured schedules of {self.name} computes what the "
             f"kernel without a schedule does; the first: {next(iter(self._wrong.values()))}"

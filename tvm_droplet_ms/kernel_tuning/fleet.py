@@ -77,9 +77,9 @@ class Fleet:
             )
         return Target({**dict(host_target().export()), "mcpu": cpu})
 
-    def measure(self) -> dict[str, Any]:
-        """The builder and the runner."""
-        builder = WarmBuilder(f_export=export_shared_library, paired=True)
+    def measure(self, target: Target) -> dict[str, Any]:
+        """The builder and the runner of a target."""
+        builder = WarmBuilder(f_export=export_shared_library, target=target, paired=True)
         return {"builder": builder, "runner": self.runner}
 
     def run(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:

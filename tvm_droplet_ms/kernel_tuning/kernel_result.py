@@ -71,6 +71,9 @@ class KernelResult:
         Failed schedules of this run, by the first line of the reason.
     wrong : tuple[str, ...]
         Why schedules with a wrong output were refused.
+    unchecked : tuple[str, ...]
+        Why schedules could not be checked or timed again, which is not their fault: such as a full
+        disk, or a GPU that failed twice.
     why_ended : str
         "trials", "time", "patience", "target", "interrupt", or "converged".
     work_dir : Path
@@ -96,6 +99,7 @@ class KernelResult:
     known_trials: int
     failures: Mapping[str, int]
     wrong: tuple[str, ...]
+    unchecked: tuple[str, ...]
     why_ended: str
     work_dir: Path
     _file: LibraryFile = field(init=False, repr=False, compare=False)
@@ -185,6 +189,7 @@ class KernelResult:
             "known_trials": self.known_trials,
             "failures": dict(self.failures),
             "wrong": list(self.wrong),
+            "unchecked": list(self.unchecked),
             "why_ended": self.why_ended,
             "work_dir": str(self.work_dir),
             "library": str(self.library),
@@ -211,6 +216,7 @@ class KernelResult:
         for reason, count in self.failures.items():
             lines.append(f"  {count} failed: {reason}")
         lines += [f"  refused: {reason}" for reason in self.wrong]
+        lines += [f"  left out: {reason}" for reason in self.unchecked]
         checked = f"checked, outputs differ by {self.deviation:.1e} of the scale of a row"
         lines.append(f"  {checked if self.verified else f'not checked: {self.reason}'}")
         lines.append(f"  {self.library}")

@@ -166,7 +166,7 @@ def tune_kernel(
             )
             tolerances = [tolerance(one.numpy_dtype, summed(module)) for one in arguments]
             refuse_lost_fleet(fleet, directory, run.known + run.measured)
-            pool = verifying_pool()
+            pool = verifying_pool(known)
             try:
                 with tempfile.TemporaryDirectory(prefix=CHECKS, dir=directory) as work:
                     there = None if fleet is None else fleet.run
@@ -200,6 +200,7 @@ def tune_kernel(
             known_trials=run.known,
             failures=dict(run.failures),
             wrong=tuple(chosen.wrong),
+            unchecked=tuple(chosen.unchecked),
             why_ended=why_ended,
             work_dir=directory,
         )

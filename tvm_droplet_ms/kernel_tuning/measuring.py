@@ -114,7 +114,7 @@ class KernelRun:
         measure = (
             fast_measure(self._target, f_alloc_argument=self._allocate, process_wide=False)
             if self._fleet is None
-            else self._fleet.measure()
+            else self._fleet.measure(self._target)
         )
         try:
             with fast_tune_contexts(), quiet_tvm(), followed_phases(task):

@@ -107,9 +107,19 @@ def export_shared_library(module: Module) -> str:
     return path
 
 
-def prepare_to_build() -> None:
-    """Build a small module, so that forked workers find everything for building initialized."""
+def prepare_to_build(target: Target | None = None) -> None:
+    """Build a small module, so that forked workers find everything for building initialized.
+
+    Parameters
+    ----------
+    target : Target | None
+        The target of the workers' builds, if it is known. The tensor intrinsics of a GPU take
+        seconds to import, and each worker would import them before its first build.
+    """
     from tvm import te
+
+    if target is not None and target.kind.name != "llvm":
+        import_intrinsics(target)
 
     a = te.placeholder((1,), name="a")
     b = te.compute((1,), lambda i: a[i] + 1.0, name="b")

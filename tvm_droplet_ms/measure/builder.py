@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 import psutil
 
@@ -89,6 +90,9 @@ class WarmBuilder(PyBuilder):
     memory_limit_mb : int | None
         The address space that a worker may use, in MiB. Defaults to the machine's memory divided by
         the workers, and at least 4096.
+    target : Target | None
+        The target of all builds, where it is known before the first: what its workers need is
+        imported once, and not in each of them.
     cpus : frozenset[int] | None
         The CPUs that builds may run on; None for all.
     paired : bool
@@ -119,6 +123,7 @@ class WarmBuilder(PyBuilder):
         max_builds: int = 256,
         max_growth_mb: int = 512,
         memory_limit_mb: int | None = None,
+        target: Target | None = None,
         cpus: frozenset[int] | None = None,
         paired: bool = False,
     ) -> None:
@@ -142,7 +147,7 @@ class WarmBuilder(PyBuilder):
             max_growth=max_growth_mb << 20,
             memory_limit=memory_limit_mb << 20,
             cpus=cpus,
-            prepare=prepare_to_build,
+            prepare=partial(prepare_to_build, target),
         )
         check_functions(self._pool, timeout_sec, initializer, [f_build, f_export])
 

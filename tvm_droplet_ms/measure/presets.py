@@ -60,7 +60,7 @@ def fast_measure(
         If this is not Linux.
     """
     require_linux("fast_measure")
-    Target(target)
+    target = Target(target)
     if process_wide:
         fast_start()
     cpus = available_cpus()
@@ -68,6 +68,7 @@ def fast_measure(
         max_workers=max_workers,
         timeout_sec=timeout_sec,
         f_export=export_shared_library,
+        target=target,
         cpus=cpus,
         paired=True,
     )

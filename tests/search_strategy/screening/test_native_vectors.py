@@ -12,6 +12,7 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 from tvm.tirx import ForKind
+from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.screening.native_vectors import (
     NativeVectors,
@@ -21,6 +22,12 @@ from tvm_droplet_ms.search_strategy.screening.native_vectors import (
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 ROWS, COLUMNS, INNER = 16, 24, 32
+
+
+@pytest.fixture(autouse=True)
+def _fast():
+    with fast_tune_contexts():
+        yield
 
 
 def product(columns: int = COLUMNS) -> tvm.IRModule:

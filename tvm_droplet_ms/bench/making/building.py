@@ -13,6 +13,8 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ...host import cpu_name, tvm_num_threads
+from ...session.cuda import device_name
+from ...session.target import runs_on
 from ..definition import Definition
 from ..space import MeasuredPoint, Space
 from .collection import Collection, Progress
@@ -114,7 +116,7 @@ def _origin(definition: Definition, name: str, target: Target) -> dict[str, Any]
         "description": definition.description,
         "definition": name,
         "target": target_as_data(target),
-        "machine": describe_machine(),
+        "machine": describe_machine() | _device(target),
         "versions": describe_versions(),
         "date": date.today().isoformat(),
     }
@@ -142,6 +144,11 @@ def describe_machine() -> dict[str, Any]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "threads": tvm_num_threads(),
     }
+
+
+def _device(target: Target) -> dict[str, str]:
+    """The name of the GPU that kernels of a target run on; nothing for a CPU."""
+    return {} if runs_on(target) == "cpu" else {"device": device_name()}
 
 
 def describe_versions() -> dict[str, str]:

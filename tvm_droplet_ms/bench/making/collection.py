@@ -20,6 +20,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
 from ...cost_model.training_data import target_text
+from ...host import host_target
 from ...measure import (
     TIME_LIMIT,
     Failure,
@@ -30,6 +31,7 @@ from ...measure import (
     is_machinery_failure,
     prepare_to_time,
 )
+from ...session.target import runs_on
 from ..space import MeasuredModule
 from ..work_directory import CollectionError, claim, read_lines
 from .kernel_timing import Shape, Timed, time_module
@@ -68,6 +70,7 @@ class Collection:
     ) -> None:
         self._mod = mod
         self._target = target
+        self._device = runs_on(target)
         self._timeout_sec = timeout_sec
         self._seed = seed
         self._artifacts = directory / "artifacts"
@@ -87,7 +90,9 @@ class Collection:
         missing = [name for name in modules if name not in self.builds]
         if not missing and self._reference.exists():
             return
-        builder = WarmBuilder(timeout_sec=self._timeout_sec, f_export=export_shared_library)
+        builder = WarmBuilder(
+            timeout_sec=self._timeout_sec, f_export=export_shared_library, target=self._target
+        )
         try:
             if not self._reference.exists():
                 self._build_reference(builder)
@@ -138,7 +143,9 @@ class Collection:
         return [(tuple(int(n) for n in info.shape), str(info.dtype)) for info in args_info]
 
     def _build_reference(self, builder: WarmBuilder) -> None:
-        (result,) = builder.build([BuilderInput(self._mod, self._target)])
+        # The unscheduled workload has no threads of a GPU.
+        target = self._target if self._device == "cpu" else host_target()
+        (result,) = builder.build([BuilderInput(self._mod, target)])
         if result.artifact_path is None:
             raise CollectionError(f"the unscheduled workload cannot be built: {result.error_msg}")
         _move(str(result.artifact_path), self._reference)
@@ -180,6 +187,7 @@ class Collection:
             str(self._reference),
             self._arguments(),
             self._seed,
+            self._device,
         )
         start = time.perf_counter()
         entry: dict[str, Any] = {"module": name, "pass": number, "at": round(time.time())}

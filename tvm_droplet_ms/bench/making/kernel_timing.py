@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import tvm
+from tvm.runtime import Device
 
 REPEAT_SECS = 0.01
 """Minimum duration of one timing, in seconds."""
@@ -30,22 +31,27 @@ class Timed:
     is_right: bool
 
 
-def time_module(path: str, reference: str, arguments: Sequence[Shape], seed: int) -> Timed:
+def time_module(
+    path: str, reference: str, arguments: Sequence[Shape], seed: int, device: str = "cpu"
+) -> Timed:
     """Load a module, check its output, and time it on newly allocated arguments.
 
-    Returns a call that takes longer than ``REPEAT_SECS`` is timed alone, after one that is not
-    timed; others are repeated for that long.
+    ``reference``: the library of the unscheduled module, for the CPU. ``device``: TVM's name of the
+    type of device to run on. A call that takes longer than ``REPEAT_SECS`` is timed alone, after
+    one that is not timed; others are repeated for that long.
     """
     module = tvm.runtime.load_module(path)
     inputs, expected = _problem(reference, tuple(arguments), seed)
+    place = tvm.runtime.device(device, 0)
     shape, dtype = arguments[-1]
-    output = tvm.runtime.empty(shape, dtype)
-    tensors = [*(tvm.runtime.tensor(array) for array in inputs), output]
+    tensors = [tvm.runtime.tensor(array, place) for array in inputs]
+    output = tvm.runtime.empty(shape, dtype, place)
+    tensors.append(output)
     module[module.entry_name](*tensors)
     is_right = np.allclose(output.numpy(), expected, rtol=1e-3, atol=1e-3)
-    secs = _call_secs(module, tensors, 1)
+    secs = _call_secs(module, place, tensors, 1)
     if secs < REPEAT_SECS:
-        secs = _call_secs(module, tensors, math.ceil(REPEAT_SECS / max(secs, 1e-9)))
+        secs = _call_secs(module, place, tensors, math.ceil(REPEAT_SECS / max(secs, 1e-9)))
     return Timed(secs, bool(is_right))
 
 
@@ -63,6 +69,6 @@ def _problem(
     return inputs, output.numpy()
 
 
-def _call_secs(module: Any, tensors: Sequence[Any], number: int) -> float:
-    evaluator = module.time_evaluator(module.entry_name, tvm.cpu(), number=number, repeat=1)
+def _call_secs(module: Any, place: Device, tensors: Sequence[Any], number: int) -> float:
+    evaluator = module.time_evaluator(module.entry_name, place, number=number, repeat=1)
     return float(evaluator(*tensors).mean)

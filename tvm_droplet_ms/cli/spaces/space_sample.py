@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tvm.target import Target
 
+    from ...bench.definition import Definition
+
 SAMPLE_POINTS = 128
 
 
@@ -29,13 +31,15 @@ def run_sample(options: argparse.Namespace) -> int:
     fast_start()
     from ...bench.definitions import UnknownDefinitionError, find_definition
     from ...bench.making.building import build_sample
+    from ...session.errors import ModelError
 
     try:
         definitions = {name: find_definition(name) for name in options.workloads}
-    except UnknownDefinitionError as error:
+        target = _target(options.target, options.mcpu)
+        _refuse_cut_spaces(target, definitions)
+    except (UnknownDefinitionError, ModelError) as error:
         print(f"droplet-ms space: error: {error}", file=sys.stderr)
         return 1
-    target = _target(options.mcpu)
     status = 0
     for name, definition in definitions.items():
         sample = partial(
@@ -66,11 +70,27 @@ def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
     return 0
 
 
-def _target(mcpu: str | None) -> "Target":
-    """This machine's target, for another CPU's instructions where one is named."""
+def _target(given: str | None, mcpu: str | None) -> "Target":
+    """The target that is given, or this machine's, for another CPU where one is named."""
     from tvm.target import Target
 
     from ...host import host_target
+    from ...session.target import kernel_target
 
+    if given is not None:
+        return kernel_target(given, threads=1)
     host = host_target()
     return host if mcpu is None else Target(json.loads(str(host)) | {"mcpu": mcpu})
+
+
+def _refuse_cut_spaces(target: "Target", definitions: "dict[str, Definition]") -> None:
+    """Refuse spaces whose rules are those of CPUs. Raises ``ModelError``; names them."""
+    from ...session.errors import ModelError
+    from ...session.target import runs_on
+
+    cut = [name for name, definition in definitions.items() if not definition.is_whole]
+    if cut and runs_on(target) != "cpu":
+        raise ModelError(
+            f"{', '.join(cut)}: its rules are for CPUs, and the target is of kind "
+            f"{target.kind.name}; expected whole spaces, which droplet-ms space sample list names"
+        )

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -18,7 +19,9 @@ from tvm.ir import IRModule, load_json, save_json
 from tvm.target import Target
 
 from ...deviation import deviation
+from ...display.state import shortened
 from ...measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
+from ...measure.build import prepare_to_build
 from ...session.target import runs_on
 from ..faults import other_inputs
 from .arguments import Argument
@@ -29,6 +32,10 @@ BUILD_SECS = 120.0
 
 RUN_SECS = 120.0
 """The most seconds of a check, and of a round of timings."""
+
+DEVICE_SECS = 30.0
+"""The most seconds of a check on a GPU, and of each schedule in a round of timings: as many as a
+measurement may take, in which the schedule ran before. What hangs is tried twice."""
 
 ROUNDS = 7
 """Processes that time all schedules in turns: processes differ more than the calls of one."""
@@ -106,6 +113,10 @@ class CannotCheck(RuntimeError):
     def __init__(self, reason: str, is_crash: bool = False) -> None:
         super().__init__(reason)
         self.is_crash = is_crash
+
+
+class DeviceFailed(RuntimeError):
+    """A GPU failed twice, in two processes, to run schedules. No fault of theirs is known."""
 
 
 class Verifier:
@@ -188,11 +199,12 @@ class Verifier:
     def check(self, library: Path) -> Verdict:
         """Compare the outputs of a schedule with the expected ones.
 
-        Raises ``CannotCheck`` if the machine is at fault, such as a full disk.
+        Raises ``CannotCheck`` if the machine is at fault, such as a full disk, and ``DeviceFailed``
+        if a GPU is.
         """
         found = self._directory / "found.npz"
         try:
-            self._run(library, found, self._device, self._call)
+            self._run(library, found, self._device, self._call_on_device)
         except TaskFailed as error:
             return Verdict(False, math.nan, str(error))
         largest = 0.0
@@ -217,7 +229,7 @@ class Verifier:
         """Run a library in a process of its own: a wrong one may harm what runs after it."""
         task = (str(library), self._arguments, str(self._inputs), str(out), device)
         try:
-            secs, unwritten = call(RUN_SECS, run_library, *task)
+            secs, unwritten = call(RUN_SECS if device == "cpu" else DEVICE_SECS, run_library, *task)
         except TaskFailed as error:
             if error.failure.is_machinery:
                 raise CannotCheck(str(error)) from error
@@ -226,19 +238,38 @@ class Verifier:
             raise CannotCheck(unwritten)
         return float(secs)
 
+    def _call_on_device(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function where schedules run; once more, in a new process, if a GPU fails.
+
+        On a CPU a failed run is the schedule's fault. A GPU has others: too little memory beside
+        other programs, or an error that another process caused. Raises ``DeviceFailed`` if it fails
+        again.
+        """
+        failures: list[str] = []
+        while len(failures) < 2:
+            try:
+                return self._call(secs, function, *arguments)
+            except TaskFailed as error:
+                if self._device == "cpu" or error.failure.is_machinery:
+                    raise
+                failures.append(shortened(str(error)))
+        raise DeviceFailed(f"the device failed twice: {' and '.join(dict.fromkeys(failures))}")
+
     def time(self, libraries: Mapping[str, Path]) -> dict[str, KernelTime]:
         """Time schedules in turns, in several processes.
 
-        Raises ``CannotCheck`` if one of them ends its process, or the machine is at fault.
+        Raises ``CannotCheck`` if one of them ends its process, or the machine is at fault, and
+        ``DeviceFailed`` if a GPU is.
         """
         names = list(libraries)
+        limit = RUN_SECS if self._device == "cpu" else DEVICE_SECS * len(names)
         rounds = []
         for number in range(ROUNDS):
             turn = names[number % len(names) :] + names[: number % len(names)]
             paths = [str(libraries[name]) for name in turn]
             task = (paths, self._arguments, str(self._inputs), self._device)
             try:
-                secs = self._call(RUN_SECS, time_libraries, *task)
+                secs = self._call_on_device(limit, time_libraries, *task)
                 rounds.append(dict(zip(turn, secs, strict=True)))
             except TaskFailed as error:
                 is_crash = error.failure.kind == "crash"
@@ -246,9 +277,13 @@ class Verifier:
         return {name: KernelTime.of([one[name] for one in rounds]) for name in names}
 
 
-def verifying_pool() -> WorkerPool:
-    """The workers of a ``Verifier``: one, since timings must not overlap."""
-    return WorkerPool(1, prepare=prepare_to_time)
+def verifying_pool(target: Target | None = None) -> WorkerPool:
+    """The workers of a ``Verifier``: one, since timings must not overlap.
+
+    ``target``: the target of its builds. What those for a GPU need is imported once.
+    """
+    is_cpu = target is None or runs_on(target) == "cpu"
+    return WorkerPool(1, prepare=prepare_to_time if is_cpu else partial(prepare_to_build, target))
 
 
 def _build(mod: str, target: str, path: str) -> None:

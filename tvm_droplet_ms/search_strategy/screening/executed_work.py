@@ -6,7 +6,9 @@ last step of a split reduction (``RFactor``) inside the loop over the outputs ma
 512 groups and 3,199 positions execute 512 * 3199 * 457 additions instead of 512 * 457.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tvm_ffi.structural import WalkResult, structural_walk
@@ -29,6 +31,26 @@ _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
 _PACKING = "meta_schedule.layout_rewrite_preproc"
 """Marks a block that packs a constant weight: it runs once, when a model is compiled."""
 
+_SHARED_COPY = "meta_schedule.cooperative_fetch"
+"""Marks a block whose loops the threads of a GPU are to share, until a postprocessor binds them."""
+
+
+@dataclass(frozen=True)
+class _Threads:
+    """The loops of a GPU's threads around a statement.
+
+    - ``extents``: by the name of the thread's axis, such as "threadIdx.x".
+    - ``virtual``: the variables and extents of virtual threads, from the innermost block on.
+    """
+
+    extents: Mapping[str, float] = field(default_factory=dict)
+    virtual: Sequence[tuple[Any, float]] = ()
+
+    @property
+    def of_block(self) -> float:
+        """The threads that one block of a launch has."""
+        return prod(n for axis, n in self.extents.items() if axis.startswith("threadIdx"))
+
 
 def executed_operations(mod: IRModule) -> float:
     """Count what one run of a kernel executes.
@@ -37,8 +59,12 @@ def executed_operations(mod: IRModule) -> float:
     store, itself and the operations of the stored value, times the extents of the loops around it.
     Conditions are taken to hold, the first values of reductions are left out, and so is the packing
     of weights. A loop of unknown extent counts once, and so does what an intrinsic computes.
+
+    On a GPU, loops of one thread axis inside each other are the same threads: a copy to shared
+    memory is inside the threads' loops, and has one of its own by which they share its work. What
+    does not depend on a virtual thread is computed once for all of them.
     """
-    return _executed(mod["main"].body)
+    return _executed(mod["main"].body, _Threads())
 
 
 class WorkLimit:
@@ -61,26 +87,52 @@ class WorkLimit:
         return "WorkLimit"
 
 
-def _executed(stmt: Any) -> float:
+def _executed(stmt: Any, around: _Threads) -> float:
     if isinstance(stmt, tirx.For):
         extent = stmt.extent
         times = float(extent.value) if isinstance(extent, tirx.IntImm) else 1.0
-        return times * _executed(stmt.body) if times else 0.0
+        if not times:
+            return 0.0
+        inside, times = _bound(stmt, times, around)
+        return times * _executed(stmt.body, inside)
     if isinstance(stmt, s_tir.SBlockRealize):
-        return _executed(stmt.block)
+        inside = replace(around, virtual=())
+        return _executed(stmt.block, inside) / _repeats(stmt, around.virtual)
     if isinstance(stmt, s_tir.SBlock):
-        return 0.0 if _PACKING in stmt.annotations else _executed(stmt.body)
+        if _PACKING in stmt.annotations:
+            return 0.0
+        shared = around.of_block if _SHARED_COPY in stmt.annotations else 1.0
+        return _executed(stmt.body, around) / shared
     if isinstance(stmt, tirx.SeqStmt):
-        return sum(map(_executed, stmt.seq))
+        return sum(_executed(part, around) for part in stmt.seq)
     if isinstance(stmt, tirx.IfThenElse):
-        parts = [_executed(stmt.then_case)]
+        parts = [_executed(stmt.then_case, around)]
         if stmt.else_case is not None:
-            parts.append(_executed(stmt.else_case))
+            parts.append(_executed(stmt.else_case, around))
         return max(parts)
     if isinstance(stmt, tirx.BufferStore):
         return 1.0 + _operations(stmt.value)
     body = getattr(stmt, "body", None)
-    return _executed(body) if isinstance(body, tirx.Stmt) else 1.0
+    return _executed(body, around) if isinstance(body, tirx.Stmt) else 1.0
+
+
+def _bound(loop: Any, extent: float, around: _Threads) -> tuple[_Threads, float]:
+    """The threads inside a loop, and how many times more than outside of it its body runs."""
+    if loop.thread_binding is None:
+        return around, extent
+    axis = str(loop.thread_binding.thread_tag)
+    if axis.startswith("vthread"):
+        return replace(around, virtual=(*around.virtual, (loop.loop_var, extent))), extent
+    times = extent / around.extents.get(axis, 1.0)
+    return replace(around, extents={**around.extents, axis: extent}), times
+
+
+def _repeats(realize: Any, virtual: Sequence[tuple[Any, float]]) -> float:
+    """How many virtual threads share one run of a block, which does not depend on them."""
+    used: list[Any] = []
+    if virtual:
+        structural_walk(list(realize.iter_values), [(tirx.Var, used.append)], order="pre")
+    return prod(n for own, n in virtual if not any(own.same_as(other) for other in used))
 
 
 def _operations(value: Any) -> int:

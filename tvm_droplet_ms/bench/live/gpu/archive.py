@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs what a machine with a GPU and without a network lacks, in pieces small enough to carry.
+"""Packs what a machine with a GPU and without a network lacks, in folders small enough to carry.
 
-TVM's wheel, its FFI and XGBoost, for the machine's version of Python. TVM's compiler library is
-nine tenths of it; it is cut into pieces that are compressed, and unpacked, at the same time. What
-is carried in one go is limited, so there are two folders, for two goes; ``unpack.py`` puts the
-pieces together. The machine is to have cloudpickle, filelock, ml_dtypes, NumPy, psutil, rich,
-SciPy and typing_extensions.
+This package, TVM's wheel, its FFI and XGBoost, for the machine's version of Python. TVM's compiler
+library is most of it, and comes without symbols that could be left out: it is cut into pieces that
+are compressed, and unpacked, at the same time. Each folder has a copy of ``unpack.py``, which keeps
+what is carried, and starts the run once all of it is there.
 """
 
 import argparse
@@ -18,23 +17,33 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
-COMPILER = Path("tvm/lib/libtvm_compiler.so")
+from .unpack import COMPILER, MANIFEST, PACKAGES
+
+PACKAGE = Path(__file__).resolve().parents[3]
 LEFT_OUT = ("tvm/3rdparty/", "xgboost/testing/")
+OF_NO_USE = ("__pycache__", "spaces", "samples", "experience")
+"""Folders of this package that the run does not read."""
+
+XGBOOST = "xgboost-cpu==3.2.0"
+"""A twentieth of the size of the package with CUDA."""
+
 PIECES = 16
 PLATFORMS = ("2_28", "2_27", "2_24", "2_17")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Make the archive, and print what each go carries."""
+    """Make the archive, and print what each folder holds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--python", default="3.12", help="the machine's (default: %(default)s)")
-    parser.add_argument("--first", type=float, default=50.0, help="MB of the first go")
+    parser.add_argument(
+        "--most", type=float, default=52.0, help="MiB of a folder (default: %(default)g)"
+    )
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder) / "site"
@@ -42,9 +51,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             with zipfile.ZipFile(wheel) as content:
                 names = [n for n in content.namelist() if not n.startswith(LEFT_OUT)]
                 content.extractall(site, names)
-        pack(site, args.out, int(args.first * 1e6))
-    for go in sorted(args.out.iterdir()):
-        print(go, f"{sum(path.stat().st_size for path in go.iterdir()) / 1e6:.1f} MB")
+        shutil.copytree(PACKAGE, site / PACKAGE.name, ignore=shutil.ignore_patterns(*OF_NO_USE))
+        words = {"python": args.python, "revision": _revision()}
+        pack(site, args.out, int(args.most * 2**20), words)
+    for part in sorted(args.out.iterdir()):
+        size = sum(path.stat().st_size for path in part.iterdir()) / 2**20
+        print(f"{part}: {size:.1f} MiB, Python {args.python}, revision {words['revision']}")
 
 
 def _download(python: str, folder: Path) -> list[Path]:
@@ -52,36 +64,69 @@ def _download(python: str, folder: Path) -> list[Path]:
     platforms = [f"--platform=manylinux_{name}_x86_64" for name in PLATFORMS]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary=:all:", f"--python-version={python}", "--implementation=cp"]
-    subprocess.run(
-        [*command, *platforms, "-d", str(folder), *wanted, "xgboost-cpu==3.2.0"], check=True
-    )
+    subprocess.run([*command, *platforms, "-d", str(folder), *wanted, XGBOOST], check=True)
     return sorted(folder.glob("*.whl"))
 
 
-def pack(site: Path, out: Path, first: int) -> None:
-    """Pack a folder of packages into the folders ``out/1`` and ``out/2``.
+def _revision() -> str:
+    """The commit of this package, "+" if files differ from it; "unknown" outside of Git."""
+    command = ["git", "-C", str(PACKAGE), "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
-    ``site``: the packages; the compiler library is taken out of it. ``out``: is made anew.
-    ``first``: bytes that the first folder may have at most.
+
+def pack(site: Path, out: Path, most: int, words: Mapping[str, str]) -> None:
+    """Pack a folder of packages.
+
+    ``site``: the packages; the compiler library is taken out of it. ``out``: is made anew; pieces
+    of the same library that are there need not be compressed again. ``most``: the bytes that a
+    folder may have. ``words``: what ``unpack`` is to know.
     """
-    shutil.rmtree(out, ignore_errors=True)
-    (out / "1").mkdir(parents=True)
-    (out / "2").mkdir()
     library = (site / COMPILER).read_bytes()
     (site / COMPILER).unlink()
+    digest = hashlib.sha256(library).hexdigest()
+    files = _pieces(out, digest) or _compressed(library)
+    pieces = sorted(files)
+    with tempfile.TemporaryFile() as packed:
+        with tarfile.open(fileobj=packed, mode="w:xz") as archive:
+            archive.add(site, ".")
+        packed.seek(0)
+        files[PACKAGES] = packed.read()
+    manifest = {
+        "id": hashlib.sha256(digest.encode() + files[PACKAGES]).hexdigest()[:12],
+        "files": sorted(files),
+        "pieces": pieces,
+        "sha256": digest,
+        **words,
+    }
+    shutil.rmtree(out, ignore_errors=True)
+    part, room = 0, 0
+    for name in sorted(files, key=lambda name: (name != PACKAGES, name)):
+        room -= len(files[name])
+        if room < 0:
+            part, room = part + 1, most - len(files[name])
+            (out / str(part)).mkdir(parents=True)
+            (out / str(part) / MANIFEST).write_text(json.dumps(manifest) + "\n")
+            shutil.copy(Path(__file__).with_name("unpack.py"), out / str(part))
+        (out / str(part) / name).write_bytes(files[name])
+
+
+def _compressed(library: bytes) -> dict[str, bytes]:
     length = -(-len(library) // PIECES)
     parts = [library[start : start + length] for start in range(0, len(library), length)]
     # LZMA releases the interpreter's lock.
     with ThreadPoolExecutor() as threads:
         pieces = list(threads.map(lambda part: lzma.compress(part, preset=6), parts))
-    room = first
-    for number, piece in enumerate(pieces):
-        room -= len(piece)
-        (out / ("1" if room >= 0 else "2") / f"compiler.{number:02}").write_bytes(piece)
-    with tarfile.open(out / "2" / "packages.tar.xz", "w:xz") as archive:
-        archive.add(site, ".")
-    manifest = {"pieces": len(pieces), "sha256": hashlib.sha256(library).hexdigest()}
-    (out / "2" / "manifest.json").write_text(json.dumps(manifest) + "\n")
+    return {f"compiler.{number:02}": piece for number, piece in enumerate(pieces)}
+
+
+def _pieces(out: Path, digest: str) -> dict[str, bytes]:
+    """The pieces of an earlier archive of the same library; none where it had another."""
+    manifests = [json.loads(path.read_text()) for path in out.glob(f"*/{MANIFEST}")]
+    if not manifests or any(manifest["sha256"] != digest for manifest in manifests):
+        return {}
+    found = {path.name: path.read_bytes() for path in out.glob("*/compiler.*")}
+    return found if sorted(found) == manifests[0]["pieces"] else {}
 
 
 if __name__ == "__main__":

@@ -1,37 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial of whether kernels run: one matrix product by NVRTC and by nvcc, against NumPy."""
+"""A trial of whether kernels run: one matrix product by NVRTC or nvcc, against NumPy.
 
+``python -m ...gpu.first_kernel COMPILER --out OUT --work WORK`` writes ``WORK/compiler.json`` where
+they do.
+"""
+
+import argparse
+import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .rows import Rows, last_words
+from .rows import Rows, card, last_words
+from .target import gpu_target
 from .workloads import WORKLOADS, error_of, expected, inputs, make_module, output_type
 
 COMPILERS: Sequence[str] = ("nvrtc", "nvcc")
 MODE = "TVM_CUDA_COMPILE_MODE"
 NAME = "small_dense"
+CHOSEN = "compiler.json"
+"""The file of the work folder that says how kernels run."""
 
 
-def check(rows: Rows, target: Any, *, compares: bool) -> tuple[str, bool] | None:
-    """Run the product by each compiler, in this process and through builder and runner.
+def main(argv: Sequence[str] | None = None) -> None:
+    """Try a compiler; a row for each way."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("compiler", choices=COMPILERS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--target", default="device")
+    parser.add_argument("--no-comparison", action="store_true")
+    args = parser.parse_args(argv)
+    rows = Rows(args.out, card())
+    os.environ[MODE] = args.compiler
+    try:
+        target = gpu_target(args.target)
+    except Exception as error:
+        rows.write("no target", error=last_words(error))
+        raise
+    rows.write("target", target=str(target), cpus=os.cpu_count())
+    is_roomy = check(rows, target, args.compiler, compares=not args.no_comparison)
+    if is_roomy is None:
+        sys.exit(
+            f"no kernel by {args.compiler} runs and is right; see the rows of the first kernel"
+        )
+    (args.work / CHOSEN).write_text(json.dumps({"roomy": is_roomy}))
 
-    ``rows``: gets a row for each compiler and each way. ``compares``: whether the output is
-    compared. False for a stand-in whose kernels do nothing. Returns the first compiler that works
-    both ways, and whether its builds need all memory; None if none does.
+
+def check(rows: Rows, target: Any, compiler: str, *, compares: bool) -> bool | None:
+    """Run the product, in this process and through builder and runner.
+
+    ``rows``: gets a row for each way. ``compares``: whether the output is compared. False for a
+    stand-in whose kernels do nothing. Returns whether builds need all memory; None if kernels do
+    not run both ways.
     """
-    for compiler in COMPILERS:
-        os.environ[MODE] = compiler
-        if not _tried(rows, compiler, "here", partial(_here, target, compares)):
-            continue
+    if _tried(rows, compiler, "here", partial(_here, target, compares)):
         for roomy in (False, True):
             way = "measured with room" if roomy else "measured"
             if _tried(rows, compiler, way, partial(_measured, target, roomy)):
-                return compiler, roomy
+                return roomy
     return None
 
 
@@ -125,3 +158,7 @@ def _measured(target: Any, roomy: bool) -> dict[str, Any]:
         tools["builder"].close()
         tools["runner"].close()
     return times
+
+
+if __name__ == "__main__":
+    main()

@@ -22,6 +22,7 @@ def measuring(target: Any, workers: int | None, *, roomy: bool) -> dict[str, Any
         tools["builder"] = WarmBuilder(
             max_workers=workers,
             f_export=export_shared_library,
+            target=target,
             paired=True,
             memory_limit_mb=16 * psutil.virtual_memory().total >> 20,
         )

@@ -2,6 +2,7 @@
 """One part of the GPU run, in a process of its own: a workload tuned by one strategy."""
 
 import argparse
+import os
 import random
 import shutil
 import time
@@ -19,6 +20,8 @@ STRATEGIES = ("droplet", "evolutionary", "random")
 """``random`` measures random schedules that can be launched, until it is stopped."""
 
 ENDLESS = 100_000
+RANDOM_BATCH = 2 * (os.cpu_count() or 1)
+"""Random schedules of a batch: the last one is lost where the time ends."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -41,6 +44,7 @@ def tune(args: argparse.Namespace) -> None:
     """Tune the workload of the arguments; the database lies in ``WORK/WORKLOAD-STRATEGY``."""
     from tvm.s_tir import meta_schedule as ms
 
+    from ....progress import quiet_tvm
     from .measuring import measuring
 
     names = {"workload": args.workload, "strategy": args.strategy, "seed": args.seed}
@@ -55,13 +59,13 @@ def tune(args: argparse.Namespace) -> None:
     tools = measuring(target, args.workers, roomy=args.roomy)
     is_random = args.strategy == "random"
     begun = time.perf_counter()
-    with ms.Profiler() as profiler:
+    with ms.Profiler() as profiler, quiet_tvm():
         ms.tune_tir(
             make_module(args.workload),
             target,
             str(work),
             max_trials_global=ENDLESS if is_random else args.trials,
-            num_trials_per_iter=64 if is_random else args.batch,
+            num_trials_per_iter=RANDOM_BATCH if is_random else args.batch,
             cost_model="xgb" if args.strategy == "evolutionary" else "random",
             measure_callbacks=[_writer(rows, begun), *ms.MeasureCallback.create("default")],
             strategy=_strategy(args.strategy),

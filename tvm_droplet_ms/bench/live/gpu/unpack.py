@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpacks what ``archive.py`` packed, on the machine with the GPU, and starts the run there.
+"""Keeps what ``archive.py`` packed, on the machine with the GPU, and starts the run there.
 
-A program of its own, of the standard library alone: ``python3 unpack.py CARRIED`` for each folder
-but the last, and ``python3 unpack.py CARRIED --run ARGUMENTS`` for the last; the arguments are
-those of the run.
+A program of its own, of the standard library alone, that lies in each folder of the archive:
+``python3 FOLDER/unpack.py ARGUMENTS`` for one after the other. The run starts once all of it was
+carried; the arguments are those of the run, such as ``--out gpu``.
 """
 
-import argparse
 import ctypes
 import glob
 import hashlib
@@ -18,56 +17,74 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 COMPILER = Path("tvm/lib/libtvm_compiler.so")
-REPOSITORY = Path(__file__).resolve().parents[4]
+MANIFEST, PACKAGES = "manifest.json", "packages.tar.xz"
+NEEDED = (
+    *("cloudpickle", "filelock", "ml_dtypes", "numpy", "psutil", "rich", "scipy", "threadpoolctl"),
+    "typing_extensions",
+)
+"""The modules that the machine has to have."""
 
 
 def main() -> None:
-    """Keep what was carried; with ``--run``, unpack all of it and start the run."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("carried", type=Path, nargs="?", help="none: what was carried before")
-    parser.add_argument("--to", type=Path, default=Path(tempfile.gettempdir()) / "gpu_archive")
-    parser.add_argument("--run", nargs=argparse.REMAINDER, help="arguments of the run")
-    args = parser.parse_args()
-    args.to.mkdir(parents=True, exist_ok=True)
-    for path in args.carried.iterdir() if args.carried else ():
-        shutil.copy(path, args.to)
-    print(f"{args.to} has", *sorted(path.name for path in args.to.iterdir()), flush=True)
-    environment = cuda_environment()
-    print({name: environment.get(name) for name in ("CUDA_PATH", "LD_LIBRARY_PATH")}, flush=True)
-    if args.run is None:
+    """Keep a folder; unpack, and become the run, once all are there."""
+    begun = time.monotonic()
+    folder = Path(__file__).resolve().parent
+    manifest = json.loads((folder / MANIFEST).read_text())
+    refuse_unfit(manifest["python"])
+    kept = Path(tempfile.gettempdir()) / f"gpu_archive_{manifest['id']}"
+    kept.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        shutil.copy(path, kept)
+    missing = [name for name in manifest["files"] if not (kept / name).exists()]
+    if missing:
+        print(f"kept in {kept}; the run starts with the folder that has {', '.join(missing)}")
         return
-    site = args.to / "site"
-    unpack(args.to, site)
-    paths = [str(REPOSITORY), str(site), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    environment["PYTHONUNBUFFERED"] = "1"
-    command = [sys.executable, "-m", "tvm_droplet_ms.bench.live.gpu", *args.run]
+    unpack(kept, kept / "site")
+    environment = cuda_environment()
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(kept / "site"), environment.get("PYTHONPATH", "")])
+    )
+    # The package that was carried, and not that of a folder that the run is started in.
+    environment |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+    secs = time.monotonic() - begun
+    print(f"unpacked revision {manifest['revision']} in {secs:.0f} s", flush=True)
+    print({name: environment.get(name) for name in ("CUDA_PATH", "LD_LIBRARY_PATH")}, flush=True)
+    command = [sys.executable, "-m", "tvm_droplet_ms.bench.live.gpu", *sys.argv[1:]]
     os.execve(sys.executable, command, environment)
 
 
-def unpack(folder: Path, site: Path) -> None:
-    """Unpack the pieces of a folder; ends the program in words if some are missing or broken."""
-    if not (folder / "manifest.json").exists():
-        sys.exit(f"{folder} has no manifest.json: carry the last folder of the archive")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    names = [folder / f"compiler.{number:02}" for number in range(manifest["pieces"])]
-    missing = [path.name for path in names if not path.exists()]
+def refuse_unfit(python: str) -> None:
+    """End the program in words if this Python is of another version, or lacks a module."""
+    own = ".".join(map(str, sys.version_info[:2]))
+    if own != python:
+        sys.exit(
+            f"the archive is for Python {python}, and {sys.executable} is Python {own}: pack with "
+            f"--python {own}"
+        )
+    missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        sys.exit(f"{folder} lacks {', '.join(missing)}: carry the first folder, then this one")
-    if (site / COMPILER).exists():
-        return
+        sys.exit(f"{sys.executable} lacks {', '.join(missing)}: use a Python that has them")
+
+
+def unpack(kept: Path, site: Path) -> None:
+    """Unpack a complete archive; ends the program in words if the library is broken."""
+    manifest = json.loads((kept / MANIFEST).read_text())
+    shutil.rmtree(site, ignore_errors=True)
+    with tarfile.open(kept / PACKAGES) as packages:
+        packages.extractall(site, filter="data")
+    pieces = [kept / name for name in manifest["pieces"]]
     with ThreadPoolExecutor() as threads:
-        parts = list(threads.map(lambda path: lzma.decompress(path.read_bytes()), names))
-    with tarfile.open(folder / "packages.tar.xz") as archive:
-        archive.extractall(site, filter="data")
+        parts = list(threads.map(lambda path: lzma.decompress(path.read_bytes()), pieces))
     library = b"".join(parts)
     if hashlib.sha256(library).hexdigest() != manifest["sha256"]:
-        sys.exit(f"the compiler library in {folder} is not the one that was packed")
+        sys.exit(f"the compiler library in {kept} is not the one that was packed: carry it again")
     (site / COMPILER).write_bytes(library)
 
 

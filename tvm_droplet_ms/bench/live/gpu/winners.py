@@ -3,19 +3,22 @@
 
 import argparse
 import json
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .first_kernel import run_built
 from .rows import Rows, card, last_words
-from .target import gpu_target
-from .workloads import WORKLOADS, make_module
+from .winner_runs import check_winner, time_winner
+from .workloads import WORKLOADS
 
 ROUNDS = 5
 LIBRARY = "library"
+CHECK_SECS, TIMING_SECS = 40.0, 20.0
+"""The most seconds of one winner's check, and of one timing."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,88 +29,82 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", default="device")
     parser.add_argument("--no-comparison", action="store_true")
     args = parser.parse_args(argv)
-    rows, target = Rows(args.out, card()), gpu_target(args.target)
-    built = {}
+    from tvm.target import Target
+
+    from ....measure import WorkerPool
+    from ....measure.build import prepare_to_build
+
+    rows = Rows(args.out, card())
+    pool = WorkerPool(1, prepare=partial(prepare_to_build, Target("cuda")))
+    right = {}
     for workload in WORKLOADS:
         for strategy in ("droplet", "evolutionary"):
             names = {"workload": workload, "strategy": strategy}
             folder = args.work / f"{workload}-{strategy}"
             if not (folder / "database_workload.json").exists():
                 continue
+            library = folder / "winner.so"
+            task = (folder, workload, args.target, library, not args.no_comparison)
             try:
-                module = _build_best(folder, workload, target)
-                values = run_built(workload, module, compares=not args.no_comparison)
+                values = pool.submit(CHECK_SECS, check_winner, *task, fresh=True).result()
                 rows.write("winner", **names, **values)
-                built[workload, strategy] = module
+                right[workload, strategy] = library
             except Exception as error:
                 rows.write("winner", **names, error=last_words(error))
-    _time(rows, built)
+    _time(rows, pool, right)
+    pool.close()
 
 
-def _build_best(folder: Path, workload: str, target: Any) -> Any:
-    from tvm.s_tir import meta_schedule as ms
-
-    from ....measure.build import build_scheduled
-
-    database = ms.database.JSONDatabase(
-        str(folder / "database_workload.json"), str(folder / "database_tuning_record.json")
-    )
-    schedule = database.query_schedule(make_module(workload), target, "main")
-    if schedule is None:
-        raise RuntimeError(f"the database in {folder} holds no schedule of {workload}")
-    return build_scheduled(schedule.mod, target)
-
-
-def _time(rows: Rows, built: dict[tuple[str, str], Any]) -> None:
-    import tvm
-
-    from .workloads import inputs, output_type
-
-    device = tvm.cuda(0)
-    library = _start_library()
-    evaluators = {}
-    for (workload, strategy), module in built.items():
-        arrays = [tvm.runtime.tensor(value, device) for value in inputs(workload)]
-        arrays.append(tvm.runtime.empty(_shape(workload), output_type(workload), device))
-        timer = module.time_evaluator("main", device, number=10, repeat=1, min_repeat_ms=50)
-        evaluators[workload, strategy] = (timer, arrays)
+def _time(rows: Rows, pool: Any, right: dict[tuple[str, str], Path]) -> None:
+    """Time the right ones and the library's in turns, each in a process of its own."""
+    library = _Library()
     for turn in range(ROUNDS):
-        for workload in dict.fromkeys(name for name, _ in evaluators):
-            for (name, strategy), (timer, arrays) in evaluators.items():
-                if name == workload:
-                    secs = float(timer(*arrays).mean)
-                    rows.write("again", workload=name, strategy=strategy, trial=turn, seconds=secs)
-            rows.write(
-                "again", workload=workload, strategy=LIBRARY, trial=turn, **_ask(library, workload)
-            )
-    library.kill()
-    library.wait()
+        for workload in dict.fromkeys(name for name, _ in right):
+            for (name, strategy), path in right.items():
+                if name != workload:
+                    continue
+                try:
+                    secs = pool.submit(TIMING_SECS, time_winner, name, path, fresh=True).result()
+                    found: dict[str, Any] = {"seconds": secs}
+                except Exception as error:
+                    found = {"error": last_words(error)}
+                rows.write("again", workload=name, strategy=strategy, trial=turn, **found)
+            found = library.ask(workload)
+            rows.write("again", workload=workload, strategy=LIBRARY, trial=turn, **found)
+    library.close()
 
 
-def _shape(workload: str) -> Sequence[int]:
-    """The shape of the output; the convolution keeps height and width."""
-    arguments = WORKLOADS[workload].arguments
-    if WORKLOADS[workload].function == "matmul":
-        return arguments[:2]
-    batch, height, width, _, outputs, *_ = arguments
-    return (batch, height, width, outputs)
+class _Library:
+    """The process that times PyTorch's libraries; see ``library.py``."""
 
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", f"{__package__}.library"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
 
-def _start_library() -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", f"{__package__}.library"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    def ask(self, workload: str) -> dict[str, Any]:
+        """The seconds of a workload, or the error."""
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None and answers is not None
+        if self._process.poll() is not None:
+            return {"error": "the library's process has ended"}
+        try:
+            questions.write(workload + "\n")
+            questions.flush()
+            if not select.select([answers], [], [], TIMING_SECS)[0]:
+                self.close()
+                return {"error": f"no answer in {TIMING_SECS:g} s"}
+            answer: dict[str, Any] = json.loads(answers.readline() or "{}")
+        except (OSError, ValueError) as error:
+            return {"error": last_words(error)}
+        return answer or {"error": "the library's process ended"}
 
-
-def _ask(library: "subprocess.Popen[str]", workload: str) -> dict[str, Any]:
-    assert library.stdin is not None and library.stdout is not None
-    try:
-        library.stdin.write(workload + "\n")
-        library.stdin.flush()
-        answer: dict[str, Any] = json.loads(library.stdout.readline() or "{}")
-    except (OSError, ValueError) as error:
-        return {"error": last_words(error)}
-    return answer or {"error": "the library's process ended"}
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
 
 
 if __name__ == "__main__":
