@@ -252,7 +252,7 @@ ENTRIES = [
         "onnx_asr/preprocessors/kaldi.onnx",
         "b7625994b8dd26cb",
         shapes={"waveforms": (1, 16000), "waveforms_lens": (1,)},
-        values={"waveforms_lens": 16000},
+        constants={"waveforms_lens": 16000},
     ),
     Entry(
         "onnx-asr/nemo128",

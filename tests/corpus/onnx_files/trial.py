@@ -57,7 +57,7 @@ def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
     try:
         result = tune(
             str(path),
-            shapes={name: shape for name, shape in entry.shapes.items()},
+            shapes={n: shape for n, shape in entry.shapes.items() if n not in entry.constants},
             inputs=_given(entry),
             time_budget_s=budget_s,
             trials=trials,

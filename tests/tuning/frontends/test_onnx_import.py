@@ -187,6 +187,15 @@ def test_a_constant_that_does_not_fit_is_named(constants, message):
         import_model(made, constants=constants)
 
 
+def test_a_scalar_fills_the_extent_that_the_shape_of_another_input_gives():
+    made = model([node("Mul", "x k")], [("x", FLOAT, ["n", 3]), ("k", FLOAT, ["n", 1])])
+    imported = import_model(made, shapes={"x": (2, 3)}, constants={"k": 5})
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_allclose(compiled(imported.mod, x)[0], 5 * x, rtol=1e-6)
+    with pytest.raises(ModelError, match=r"has \(n, 1\), so that a list of that shape"):
+        import_model(made, constants={"k": 5})
+
+
 def test_a_float16_model_is_computed_in_float32():
     weight = RANDOM.standard_normal((8, 4)).astype("float16")
     made = model([node("MatMul", "x w")], [("x", HALF, [2, 8])], ("y", HALF, None), w=weight)

@@ -86,10 +86,7 @@ def resolve_shapes(
     for declared in inputs:
         if declared.name in shapes:
             _check_fit(declared, shapes[declared.name], known)
-    for declared in inputs:
-        for extent, value in zip(declared.extents or (), shapes.get(declared.name, ())):
-            if isinstance(extent, str):
-                known.setdefault(extent, value)
+    known = named_extents(inputs, shapes, known)
     missing = [each for each in inputs if each.name not in shapes and not _is_known(each, known)]
     if missing:
         raise ModelError(_missing_sentence(missing, known))
@@ -99,6 +96,16 @@ def resolve_shapes(
         else [_value(extent, known) for extent in declared.extents or ()]
         for declared in inputs
     }
+
+
+def named_extents(inputs: Sequence[DeclaredInput], shapes: Shapes, dims: Dims) -> dict[str, int]:
+    """The extents by name: those of ``dims``, and those that the shapes of inputs give."""
+    known = dict(dims)
+    for declared in inputs:
+        for extent, value in zip(declared.extents or (), shapes.get(declared.name, ())):
+            if isinstance(extent, str):
+                known.setdefault(extent, value)
+    return known
 
 
 def _is_extent(value: Any) -> bool:

@@ -19,7 +19,7 @@ from ...model.onnx.binding import true_inputs
 from ...model.onnx.operators import more_operators
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ...session.errors import ModelError
-from .extents import resolve_shapes
+from .extents import check_dims, check_shapes, named_extents, resolve_shapes
 from .imported import ImportedModel, check_inputs
 from .onnx_difference import first_different_node
 from .onnx_inputs import declared_input, input_values
@@ -71,9 +71,11 @@ def import_onnx(
     Returns the model. ONNX Runtime is the reference where it is installed and can load the model.
     Raises ``ModelError`` if an extent is missing, or the frontend cannot import the model.
     """
-    values = input_values(model, constants or {}, dims or {})
-    inputs = [value for value in true_inputs(model) if value.name not in values]
-    bound = resolve_shapes([declared_input(value) for value in inputs], shapes or {}, dims or {})
+    others = [value for value in true_inputs(model) if value.name not in (constants or {})]
+    declared = [declared_input(value) for value in others]
+    named = named_extents(declared, check_shapes(shapes or {}), check_dims(dims or {}))
+    values = input_values(model, constants or {}, named)
+    bound = resolve_shapes(declared, shapes or {}, dims or {})
     # ONNX Runtime reads and optimizes a large model for seconds.
     with ThreadPoolExecutor(1) as thread:
         started = thread.submit(onnx_runtime, model, list(bound), values, threads, path)

@@ -44,9 +44,9 @@ def input_values(
 ) -> dict[str, np.ndarray]:
     """Bring values of inputs into the types and shapes that the model declares.
 
-    ``given``: values by the inputs' names. A scalar fills a shape. ``dims``: extents by the names
-    that the model gives them. Raises ``ModelError`` if an input is unknown, or a value does not
-    fit.
+    ``given``: values by the inputs' names. A scalar fills a shape that is known. ``dims``: extents
+    by the names that the model gives them. Raises ``ModelError`` if an input is unknown, or a value
+    does not fit.
     """
     import onnx
 
@@ -76,7 +76,7 @@ def input_values(
                 shown = ", ".join("?" if each is None else str(each) for each in known)
                 raise ModelError(
                     f"constants gives {name!r} a value of shape {array.shape}: the model has "
-                    f"({shown})"
+                    f"({shown}), so that a list of that shape is expected"
                 )
         values[name] = array
     return values
