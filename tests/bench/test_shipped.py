@@ -12,6 +12,7 @@ import pytest
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms.bench import library
+from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError
 from tvm_droplet_ms.bench.compare.runs import plan
 from tvm_droplet_ms.bench.definitions import definition_of, find_definition
@@ -138,3 +139,18 @@ def test_package_is_small():
     package = Path(library.__file__).parents[1]
     data = [path for path in package.rglob("*") if path.suffix in (".gz", ".json", ".model")]
     assert sum(path.stat().st_size for path in data) < 2_300_000
+
+
+@pytest.mark.parametrize("name", ["conv2d_nchw", "conv2d_bn_relu"])
+def test_a_search_stays_within_a_space_that_has_vectors_of_odd_lengths(name, tmp_path):
+    """A live search would split them, into modules that were never measured."""
+    (job,) = plan(
+        [FILES[name]],
+        ["droplet without prior"],
+        tmp_path,
+        trials=48,
+        seeds=1,
+        num_trials_per_iter=64,
+        noisy=False,
+    )
+    assert len(replay(FILES[name], job.settings).trials) == 48

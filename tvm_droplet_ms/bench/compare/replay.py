@@ -14,6 +14,7 @@ from tvm.target import Target
 
 from ...measure import fast_start
 from ...progress import quiet_tvm
+from ...search_strategy.screening.native_vectors import vectors_as_sampled
 from ..definitions import definition_of
 from ..space import Space
 from ..table import ReplayTable
@@ -36,7 +37,12 @@ def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> Ru
     strategy, cost_model = find_experiment(settings.strategy).make(learned, settings.trials)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
-    with tempfile.TemporaryDirectory() as work_dir, threadpoolctl.threadpool_limits(1), quiet_tvm():
+    with (
+        tempfile.TemporaryDirectory() as work_dir,
+        threadpoolctl.threadpool_limits(1),
+        quiet_tvm(),
+        vectors_as_sampled(),
+    ):
         ms.tune_tir(
             definition.mod,
             Target(dict(table.space.target)),

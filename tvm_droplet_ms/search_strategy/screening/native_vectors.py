@@ -7,7 +7,9 @@ than a register and whose length is no power of two: convolutions with 24 output
 thread).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 from typing import Any
 
@@ -25,6 +27,8 @@ FEWEST_LANES = 4
 as long; with fewer lanes nothing was gained."""
 
 _VECTORIZES = "RewriteParallelVectorizeUnroll"
+
+_LEAVES_VECTORS = ContextVar("_LEAVES_VECTORS", default=False)
 
 
 class NativeVectors:
@@ -73,13 +77,23 @@ def native_lanes(extent: int, itemsize: int) -> int:
     return min(power, REGISTER // itemsize)
 
 
+@contextmanager
+def vectors_as_sampled() -> Iterator[None]:
+    """Within it searches leave vectors alone, as spaces need that were measured with TVM's."""
+    token = _LEAVES_VECTORS.set(True)
+    try:
+        yield
+    finally:
+        _LEAVES_VECTORS.reset(token)
+
+
 def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
     """Postprocessors, with ``NativeVectors`` after the one that vectorizes.
 
-    ``postprocs``: those of a task. For another one than a CPU, the postprocessors stay as they are.
-    Returns the postprocessors to apply.
+    ``postprocs``: those of a task. For another one than a CPU, and within ``vectors_as_sampled``,
+    the postprocessors stay as they are. Returns the postprocessors to apply.
     """
-    if target.kind.name != "llvm":
+    if target.kind.name != "llvm" or _LEAVES_VECTORS.get():
         return list(postprocs)
     return list(
         chain.from_iterable(
