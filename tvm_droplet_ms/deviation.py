@@ -109,7 +109,9 @@ def moved_by_rounding(array: Array, generator: np.random.Generator, rounding: fl
         return array
     if rounding:
         signs = np.where(generator.random(array.shape) < 0.5, -rounding, rounding)
-        return np.asarray(array + array * signs.astype(array.dtype))
+        with np.errstate(invalid="ignore"):  # Infinity less infinity.
+            moved = array + array * signs.astype(array.dtype)
+        return np.where(np.isfinite(array), moved, array)
     towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
     # The neighbours of 0 are denormals.
     moved = np.nextafter(array, towards.astype(array.dtype))

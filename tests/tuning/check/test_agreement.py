@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every accepted model ends in an executable that agrees, and only the guilty are blamed."""
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -209,6 +210,24 @@ class TestPasses:
         with pytest.raises(ModelError, match=message):
             run(StopRequest())
         assert not self.notes
+
+    @pytest.mark.parametrize(("left", "is_asked"), [(60.0, True), (-3.0, False)])
+    def test_rounding_is_asked_for_after_ctrl_c_and_in_the_grace(self, monkeypatch, left, is_asked):
+        """Otherwise an executable that is right would be thrown away for one to be compiled."""
+
+        def ask(judgement, _kernels, compiled, _stop):
+            for number, inputs in enumerate(judgement._check.inputs):
+                judgement._check.excuse(number, [compiled(inputs)])
+            return True
+
+        monkeypatch.setattr(Judgement, "ask", ask)
+        stop = StopRequest(time.monotonic() + left)
+        if is_asked:
+            stop._asked.set()
+        made = self.agreement([adding("a", 1e-3)])(stop)
+        assert float(made.graph.attrs["error"]) == 1e-3
+        (note,) = self.notes
+        assert note.startswith("some outputs are ill-conditioned")
 
     def test_a_model_that_is_too_slow_without_schedules_is_refused_at_once(self, monkeypatch):
         monkeypatch.setattr(agreement, "naive_secs", lambda _: 60.0)

@@ -187,6 +187,15 @@ def test_a_constant_that_does_not_fit_is_named(constants, message):
         import_model(made, constants=constants)
 
 
+def test_axes_that_are_an_input_are_to_be_bound():
+    made = model([node("ReduceSum", "x axes")], [("x", FLOAT, [2, 3]), ("axes", INT, [1])])
+    with pytest.raises(ModelError, match=r"bind it with constants=\{'axes': value\}"):
+        import_model(made)
+    imported = import_model(made, constants={"axes": [1]})
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_allclose(compiled(imported.mod, x)[0], [[3], [3]])
+
+
 def test_a_scalar_fills_the_extent_that_the_shape_of_another_input_gives():
     made = model([node("Mul", "x k")], [("x", FLOAT, ["n", 3]), ("k", FLOAT, ["n", 1])])
     imported = import_model(made, shapes={"x": (2, 3)}, constants={"k": 5})

@@ -182,9 +182,14 @@ class Agreement:
         return Executable(graph, kernels, compiled, time.monotonic() - start)
 
     def _is_rounding(self, made: Executable, stop: StopRequest) -> bool:
-        """True if the import agrees, and a float64 run says that the difference is rounding."""
+        """True if the import agrees, and a float64 run says that the difference is rounding.
+
+        It is asked after Ctrl-C too, and where it ends within the grace: an executable that is
+        there is worth more than another one to compile.
+        """
         if naive_secs(made.kernels.tasks) > stop.left + GRACE_SECS:
             raise self._too_late(made.compiled)
+        stop = StopRequest(stop.deadline + GRACE_SECS - made.build_secs)
         if stop.is_due:
             return False
         with self._parts("check"):

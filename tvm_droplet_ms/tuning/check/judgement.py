@@ -126,7 +126,8 @@ def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
     """
 
     def moved(right: Any, first: Any, second: Any) -> Any:
-        difference = second.astype(np.float64) - first.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # Infinity less infinity.
+            difference = second.astype(np.float64) - first.astype(np.float64)
         return np.where(np.isfinite(difference), right + difference, right)
 
     return [moved(*triple) for triple in zip(expected, single, wide, strict=True)]

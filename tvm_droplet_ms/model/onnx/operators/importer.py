@@ -102,6 +102,10 @@ def derive_importer(base: Any) -> Any:
             except Exception as error:
                 if any(_is_open(self._nodes[name]) for name in node.input if name):
                     raise self._unknown(node, _line(error)) from error
+                # Of an operator whose axes, pads or the like are an input.
+                wants_constant = "constant" in _line(error).lower()
+                if wants_constant and deciding_inputs(self._main_graph, node.input):
+                    raise self._unknown(node, _line(error)) from error
                 raise WrongExtent(f"{shown} cannot be imported: {_line(error)}") from error
             self._nodes.update({name: value for name, value in zip(node.output, values) if name})
 
