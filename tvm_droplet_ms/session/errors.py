@@ -13,7 +13,7 @@ class TooLateError(ModelError):
 
 
 class LateKernelsError(TooLateError):
-    """Kernels whose code takes the compiler longer than there is time for.
+    """Kernels whose code the compiler refuses, or takes longer for than there is time.
 
     Parameters
     ----------

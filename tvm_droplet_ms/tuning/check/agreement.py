@@ -273,9 +273,9 @@ def _late_at(deadline: float) -> float:
 
 
 def _left(names: Sequence[str]) -> str:
-    """A sentence about kernels whose schedules took the compiler too long."""
+    """A sentence about kernels whose schedules could not be compiled."""
     others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
     return (
-        f"the first schedules of {', '.join(names[:NAMED])}{others} took the compiler too long for "
-        "the time, and were left"
+        "the compiler took too long for the first schedules of "
+        f"{', '.join(names[:NAMED])}{others}, or refused them: they were left"
     )

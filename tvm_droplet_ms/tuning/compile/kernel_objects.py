@@ -57,10 +57,10 @@ class KernelObjects:
 
         Returns the object file of each, by the name of its symbol. At ``late_at``, a moment of
         ``time.monotonic``, what is not compiled is given up (``LateKernelsError``), and before it a
-        function that takes a large share of the time until then. After the deadline nothing is
-        waited for (``TooLateError``), but what was begun goes on. Raises ``RuntimeError`` with the
-        function's name if the compiler ends or does not come to an end; errors of TVM are passed
-        on.
+        function that takes a large share of the time until then, or that the compiler refuses: LLVM
+        has no code for some schedules. After the deadline nothing is waited for (``TooLateError``),
+        but what was begun goes on. Without ``late_at`` raises ``RuntimeError`` with the function's
+        name if the compiler ends or does not come to an end; errors of TVM are passed on.
         """
         self.begin(functions, late_at)
         found: dict[str, Path] = {}
@@ -75,20 +75,20 @@ class KernelObjects:
                     message = _too_short(len(found), len(functions))
                     if late_at < self.deadline:
                         late += self._forget(lambda future: not future.done())
-                        late += self._forget(_is_timeout)
+                        late += self._forget(_has_failed)
                         if self._workers is not None:
                             self._workers.drop_tasks()
                         raise LateKernelsError(late, message) from None
                     raise TooLateError(message) from None
                 del self._running[key]
-                if not math.isinf(late_at) and _is_timeout(future):
+                if not math.isinf(late_at) and _has_failed(future):
                     late.append(name)
                     continue
                 _settle(name, future, function, self._target, path)
                 self._paths[key] = path
             found[name] = self._paths[key]
         if late:
-            late += self._forget(_is_timeout)
+            late += self._forget(_has_failed)
             raise LateKernelsError(late, _too_short(len(found), len(functions)))
         return found
 
@@ -138,9 +138,10 @@ def _too_short(count: int, total: int) -> str:
     )
 
 
-def _is_timeout(future: "Future[None]") -> bool:
+def _has_failed(future: "Future[None]") -> bool:
+    """True if the compiler took too long, ended, or refused the code."""
     failure = future.exception()
-    return isinstance(failure, TaskFailed) and failure.kind == "timeout"
+    return isinstance(failure, TaskFailed) and not failure.failure.is_machinery
 
 
 def _settle(
