@@ -3,8 +3,9 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -92,23 +93,6 @@ class PickContest:
         Returns the tasks that have been measured. What is built or timed at the end is dropped: an
         unscheduled kernel may take a minute.
         """
-        try:
-            for part in (self.builder, self.runner):
-                part.end_by(stop.deadline)
-            return self._measure(tasks, picks, secs, stop, build_secs)
-        finally:
-            for part in (self.builder, self.runner):
-                part.end_by(math.inf)
-
-    def _measure(
-        self,
-        tasks: Sequence[ExtractedTask],
-        picks: FirstPicks,
-        secs: Mapping[str, float],
-        stop: StopRequest,
-        build_secs: float,
-    ) -> int:
-        """The measuring of ``run``."""
         waiting = self._waiting(tasks, picks, secs)
         start, each, count = START_BUILDS * build_secs, TASK_BUILDS * build_secs, 0
         while waiting and not stop.is_asked:
@@ -118,13 +102,26 @@ class PickContest:
             began = self.clock()
             batch, waiting = waiting[:size], waiting[size:]
             finalists = self._finalists(batch, picks)
-            found = measure_finalists(finalists, self.target, self.builder, self.runner)
+            with self._ending_by(stop.deadline):
+                found = measure_finalists(finalists, self.target, self.builder, self.runner)
             for task, fastest in zip(batch, found, strict=True):
                 if fastest is not None:
                     self._keep(task, picks, fastest)
                     count += 1
             start, each = 0.0, (self.clock() - began) / len(batch)
         return count
+
+    @contextmanager
+    def _ending_by(self, moment: float) -> Iterator[None]:
+        """Within it, what is built or timed at a moment is dropped."""
+        parts = (self.builder, self.runner)
+        for part in parts:
+            part.end_by(moment)
+        try:
+            yield
+        finally:
+            for part in parts:
+                part.end_by(math.inf)
 
     def _waiting(
         self, tasks: Sequence[ExtractedTask], picks: FirstPicks, secs: Mapping[str, float]
