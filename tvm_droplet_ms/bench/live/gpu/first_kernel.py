@@ -5,18 +5,17 @@
 they do.
 """
 
-import argparse
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .part_options import part_parser
 from .rows import Rows, card, last_words
 from .target import gpu_target
 from .workloads import WORKLOADS, error_of, expected, inputs, make_module, output_type
@@ -30,11 +29,8 @@ CHOSEN = "compiler.json"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Try a compiler; a row for each way."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = part_parser(__doc__)
     parser.add_argument("compiler", choices=COMPILERS)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--target", default="device")
     parser.add_argument("--no-comparison", action="store_true")
     args = parser.parse_args(argv)
     rows = Rows(args.out, card())

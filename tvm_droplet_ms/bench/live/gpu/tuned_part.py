@@ -7,11 +7,11 @@ import random
 import shutil
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .part_options import part_parser
 from .rows import Rows, card, last_words
 from .target import gpu_target
 from .workloads import WORKLOADS, make_module
@@ -26,12 +26,9 @@ RANDOM_BATCH = 2 * (os.cpu_count() or 1)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Tune, and write a row for each trial."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = part_parser(__doc__)
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("strategy", choices=STRATEGIES)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--target", default="device")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)

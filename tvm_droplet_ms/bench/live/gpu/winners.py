@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best schedules of the GPU run: compared with NumPy, and timed again in turns."""
 
-import argparse
 import json
 import select
 import subprocess
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .part_options import part_parser
 from .rows import Rows, card, last_words
 from .winner_runs import check_winner, time_winner
 from .workloads import WORKLOADS
@@ -23,10 +23,7 @@ CHECK_SECS, TIMING_SECS = 40.0, 20.0
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Compare and time; a row for each winner and round."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--target", default="device")
+    parser = part_parser(__doc__)
     parser.add_argument("--no-comparison", action="store_true")
     args = parser.parse_args(argv)
     from tvm.target import Target
