@@ -26,7 +26,7 @@ from tvm_droplet_ms.measure import WarmBuilder
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
-SMALL_SEARCH = {"explore_trials": 2, "descent_batch_size": 2}
+SMALL_SEARCH = {"explore_trials": 2}
 
 
 @pytest.fixture(scope="module")

@@ -154,7 +154,7 @@ def test_check_outputs_rejects_wrong_kernel() -> None:
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the demo tune one small kernel in small batches."""
     kernel = kernels.Kernel("small", _matmul(), ((N, N), (N, N), (N, N)), 2 * N**3)
-    strategy = functools.partial(DropletStrategy, explore_trials=2, descent_batch_size=2)
+    strategy = functools.partial(DropletStrategy, explore_trials=2)
     monkeypatch.setattr(demo_run, "demo_kernels", lambda: [kernel])
     monkeypatch.setattr(demo_run, "DropletStrategy", strategy)
 

@@ -56,8 +56,8 @@ class FixedDraft:
 
 
 def make_droplet(**options) -> ms.SearchStrategy:
-    """DropletStrategy without a prior and a draft, with an early start of the descent."""
-    quick = {"explore_trials": 12, "descent_batch_size": 6, "prior": None, "draft": None}
+    """DropletStrategy without a prior and a draft, which spends its trials."""
+    quick = {"explore_trials": 12, "prior": None, "draft": None, "stop": None}
     if options.get("explorer") == "evolutionary":
         options["explorer"] = EvolutionaryExplorer(**SMALL_EVOLUTION)
     return DropletStrategy(**quick | options)

@@ -117,11 +117,10 @@ def test_clone(case, max_batches):
 
 
 def test_clone_keeps_the_configuration():
-    options = {"explore_trials": 4, "descent_batch_size": 3}
+    options = {"explore_trials": 5, "stop": 1.0}
     configured = make_context(make_droplet(**options).clone().clone())
     sizes = [len(batch) for batch in drive(configured, timed(bowl)).batches]
-    assert sizes[0] == 4
-    assert max(sizes[1:3]) == 3
+    assert sizes == [5], "the next trials are never expected to gain all of the time"
     assert sizes != [
         len(batch) for batch in drive(make_context(DROPLET.make()), timed(bowl)).batches
     ]
@@ -156,7 +155,7 @@ def test_global_function_makes_a_strategy_without_arguments():
 
 def test_global_function_makes_a_strategy_from_a_map_of_options():
     make = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")
-    options = {"explore_trials": 5, "descent_batch_size": 3, "explorer": "random", "prior": None}
+    options = {"explore_trials": 5, "explorer": "random", "prior": None, "stop": None}
     strategy = make(options)
     assert isinstance(strategy, ms.SearchStrategy)
     driven = drive(make_context(strategy), timed(bowl), max_trials=20)
@@ -164,7 +163,7 @@ def test_global_function_makes_a_strategy_from_a_map_of_options():
         driven.modules
         == drive(make_context(DropletStrategy(**options)), timed(bowl), max_trials=20).modules
     )
-    assert [len(batch) for batch in driven.batches][:2] == [5, 3]
+    assert [len(batch) for batch in driven.batches][:2] == [5, 4]
 
 
 @pytest.mark.parametrize(
@@ -173,8 +172,9 @@ def test_global_function_makes_a_strategy_from_a_map_of_options():
         ({"explorer": "greedy"}, "explorer is 'greedy', expected one of random, evol"),
         ({"explore_trials": 0}, "explore_trials is 0, expected an integer of at least 1"),
         ({"explore_trials": 2.5}, "explore_trials is 2.5, expected an integer of at least 1"),
-        ({"descent_batch_size": 0}, "descent_batch_size is 0, expected an integer of at least 1"),
-        ({"stop_when_converged": "no"}, "stop_when_converged is 'no', expected True or False"),
+        ({"stop": "no"}, "stop is 'no', expected \"auto\", a share from 0 to 1, or None"),
+        ({"stop": -0.1}, 'stop is -0.1, expected "auto"'),
+        ({"stop": True}, 'stop is True, expected "auto"'),
     ],
 )
 def test_option_out_of_range_is_rejected(options, message):

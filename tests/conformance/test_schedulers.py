@@ -123,12 +123,9 @@ def test_exhausted_task_leaves_its_trials_to_others(case, scheduler, tmp_path):
 
 
 def test_converged_task_leaves_its_trials_to_others(scheduler, tmp_path):
-    def make(stop):
-        return make_droplet(stop_when_converged=stop)
-
     tasks = [
-        make_context(make(True), matmul(16, 16, 16), task_name="task 1"),
-        make_context(make(False), matmul(32, 32, 64), task_name="task 2"),
+        make_context(make_droplet(stop="auto"), matmul(16, 16, 16), task_name="task 1"),
+        make_context(make_droplet(), matmul(32, 32, 64), task_name="task 2"),
     ]
     measured = tune(tasks, scheduler, tmp_path, max_trials=200)
     assert 12 < len(measured["task 1"]) < 120

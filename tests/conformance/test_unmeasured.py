@@ -42,24 +42,6 @@ def test_candidate_is_proposed_again():
     assert len([trial for trial in driven.trials if trial.secs]) == 25
 
 
-def test_search_does_not_converge_while_a_neighbour_is_unmeasured():
-    strategy = make_droplet(explorer="random", explore_trials=4, stop_when_converged=True)
-    driven = drive(make_context(strategy, space=tile_two), Once(), max_trials=200)
-    measured = {trial.decisions for trial in driven.trials if trial.secs}
-    best = min(measured, key=rugged)
-    assert len(driven.trials) < 200
-    assert set(adjacent(best)) <= measured
-
-
-def adjacent(decisions):
-    """Moves of one factor of 2 in one of two tiles; inner factors are at most 16."""
-    for which in range(2):
-        outer, inner = decisions[which]
-        for tile in ((outer * 2, inner // 2), (outer // 2, inner * 2)):
-            if tile[0] * tile[1] == outer * inner and tile[1] <= 16:
-                yield tuple(tile if at == which else decisions[at] for at in range(2))
-
-
 def test_candidate_does_not_count_as_explored(caplog):
     """The descent begins after 12 measurements, and not after 12 trials."""
     with follow(caplog) as followed:

@@ -16,17 +16,12 @@ GPU, CPU = "nvidia/nvidia-h100", {"kind": "llvm", "num-cores": 4}
 
 
 @pytest.mark.parametrize(
-    ("target", "threads", "largest", "sizes"),
-    [
-        (GPU, 6, 16, [8, 6, 6]),
-        (GPU, 6, 5, [8, 5, 5, 2]),
-        (GPU, 1, 16, [8, 4, 4, 4]),
-        (CPU, 6, 16, [8, 4, 4, 4]),
-    ],
+    ("target", "threads", "sizes"),
+    [(GPU, 6, [8, 6, 6]), (GPU, 1, [8, 4, 4, 4]), (CPU, 6, [8, 4, 4, 4])],
 )
-def test_each_thread_has_a_candidate_to_build(target, threads, largest, sizes):
+def test_each_thread_has_a_candidate_to_build(target, threads, sizes):
     """After eight that explore."""
-    strategy = DropletStrategy(prior=None, descent_batch_size=largest)
+    strategy = DropletStrategy(prior=None, stop=None)
     with fast_tune_contexts():
         context = ms.TuneContext(
             te.create_prim_func(te_workload.matmul(64, 64, 64)),

@@ -41,6 +41,21 @@ def minutes(text: str) -> float:
     return number
 
 
+def stop_gain(text: str) -> float | str | None:
+    """Parse "auto", "none" or a share from 0 to 1. For ``type=`` of an argument."""
+    if text in ("auto", "none"):
+        return text if text == "auto" else None
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not auto, none or a share from 0 to 1, such as 0.005"
+        )
+    return share
+
+
 def trials(text: str) -> int:
     """Parse a number of trials. For ``type=`` of an argument."""
     number = _integer(text, 0)

@@ -86,6 +86,7 @@ def tune_one(
             threads=options.threads,
             trials=DEFAULT_TRIALS if options.trials is None else options.trials,
             time_budget_s=60.0 * minutes_left,
+            stop=options.stop,
             patience=options.patience,
             target_latency_us=options.target_us,
             inputs=inputs,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..session.one_writer import LOCK, SecondWriterError, only_writer
-from .arguments import constant, dim, minutes, positive, seed, shape, trials
+from .arguments import constant, dim, minutes, positive, seed, shape, stop_gain, trials
 from .interruption import ending_at_once
 from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
@@ -85,6 +85,15 @@ def add_command(commands: Any) -> None:
         "--trials",
         type=trials,
         help="the most measurements (default: no limit; of a kernel 64, earlier ones included)",
+    )
+    tune.add_argument(
+        "--stop",
+        type=stop_gain,
+        default="auto",
+        metavar="SHARE",
+        help="end a kernel when its next 32 trials are expected to gain less than this share of "
+        "its time, such as 0.005; `none` for when its trials or the minutes are spent (default: "
+        "%(default)s)",
     )
     tune.add_argument("--patience", type=positive, help="end after so many trials without a gain")
     tune.add_argument(
@@ -216,6 +225,7 @@ def _tune_model(
             threads=options.threads,
             time_budget_s=60.0 * minutes_left,
             trials=trials_left(options.trials, spent_trials),
+            stop=options.stop,
             patience=options.patience,
             work_dir=options.work_dir,
             progress=None if options.quiet else "auto",

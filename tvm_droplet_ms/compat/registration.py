@@ -17,6 +17,7 @@ _GLOBAL_FUNCTIONS = {
     "tvm_droplet_ms.find_draft": "tvm_droplet_ms.draft.find",
     "tvm_droplet_ms.find_prior": "tvm_droplet_ms.cost_model.prior",
     "tvm_droplet_ms.known_schedules": "tvm_droplet_ms.tuning.experience.shipped_schedules",
+    "tvm_droplet_ms.roofline": "tvm_droplet_ms.session.roofline",
 }
 """The global functions of this package, and the modules that register them."""
 

@@ -21,13 +21,16 @@ class _PhaseHandler(logging.Handler):
         progress: SearchProgress | None = getattr(record, "progress", None)
         if progress is not None:
             self._task.phase = progress.phase
+            self._task.forecast = str(progress.forecast or "")
         if self._propagates and record.levelno >= self._shown_from and logger.parent is not None:
             logger.parent.callHandlers(record)
 
 
 @contextmanager
 def followed_phases(task: TaskState) -> Iterator[None]:
-    """Within it, a task has the phase that the search logs. What was shown is shown as before.
+    """Within it, a task has the phase and the forecast that the search logs.
+
+    What was shown is shown as before.
 
     ``task``: the only task that is tuned.
     """

@@ -44,6 +44,8 @@ class TaskState:
         What the first failure of each kind said.
     phase : str
         The phase of the search, where the strategy tells it.
+    forecast : str
+        What further trials are expected to gain, where the strategy tells it.
     """
 
     name: str
@@ -56,6 +58,7 @@ class TaskState:
     failures: Counter[str] = field(default_factory=Counter, init=False)
     messages: dict[str, str] = field(default_factory=dict, init=False)
     phase: str = field(default="", init=False)
+    forecast: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self.done, self.known_secs = self.known, self.best_secs

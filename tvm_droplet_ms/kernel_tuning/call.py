@@ -10,6 +10,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import SBlock
 from tvm.tirx import For, IntImm, PrimFunc
 
+from ..search_strategy.stopping import Stop, check_stop
 from .errors import KernelError
 
 _NAME = "main"
@@ -60,6 +61,7 @@ def check_limits(
     threads: int,
     trials: int,
     time_budget_s: float | None,
+    stop: Stop,
     patience: int | None,
     target_latency_us: float | None,
 ) -> None:
@@ -71,6 +73,10 @@ def check_limits(
         raise KernelError(f"threads is {threads!r}, expected an integer of at least 1")
     if trials < 0:
         raise KernelError(f"trials is {trials!r}, expected an integer of at least 0")
+    try:
+        check_stop(stop)
+    except ValueError as error:
+        raise KernelError(str(error)) from error
     if patience is not None and patience < 1:
         raise KernelError(f"patience is {patience!r}, expected None or an integer of at least 1")
     for argument, value in (

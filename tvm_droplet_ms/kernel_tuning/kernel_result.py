@@ -75,7 +75,10 @@ class KernelResult:
         Why schedules could not be checked or timed again, which is not their fault: such as a full
         disk, or a GPU that failed twice.
     why_ended : str
-        "trials", "time", "patience", "target", "interrupt", or "converged".
+        "trials", "time", "patience", "target", "interrupt", or "converged": the search expects too
+        little of further trials, or has measured all schedules.
+    forecast : str
+        What further trials are expected to gain; empty where the strategy does not say.
     work_dir : Path
         Directory of the database and the library. Another call with it goes on.
     """
@@ -101,6 +104,7 @@ class KernelResult:
     wrong: tuple[str, ...]
     unchecked: tuple[str, ...]
     why_ended: str
+    forecast: str
     work_dir: Path
     _file: LibraryFile = field(init=False, repr=False, compare=False)
 
@@ -191,6 +195,7 @@ class KernelResult:
             "wrong": list(self.wrong),
             "unchecked": list(self.unchecked),
             "why_ended": self.why_ended,
+            "forecast": self.forecast,
             "work_dir": str(self.work_dir),
             "library": str(self.library),
         }
@@ -204,6 +209,8 @@ class KernelResult:
             f"  {self.trials} schedules measured, {self.known_trials} known before; ended by "
             f"{self.why_ended}",
         ]
+        if self.forecast:
+            lines.append(f"  {self.forecast}")
         if self.is_untuned:
             lines.append("  no schedule is faster than the kernel without one, which this is")
         elif self.untuned is not None:

@@ -23,6 +23,7 @@ from tvm.tirx import PrimFunc
 from ..display.displays import Progress, message
 from ..measure.allocation import GivenArguments
 from ..search_strategy import DropletStrategy
+from ..search_strategy.stopping import Stop
 from ..session.cuda import device_name
 from ..session.errors import ModelError
 from ..session.one_writer import SecondWriterError, only_writer
@@ -55,6 +56,7 @@ def tune_kernel(
     threads: int = 1,
     trials: int = 64,
     time_budget_s: float | None = None,
+    stop: Stop = "auto",
     patience: int | None = None,
     target_latency_us: float | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
@@ -86,6 +88,9 @@ def tune_kernel(
     time_budget_s : float | None
         Seconds of wall clock to tune for; the batch that is being measured is finished, and the
         best schedules are checked. None for no limit.
+    stop : Literal["auto"] | float | None
+        The expected gain of the next 32 trials, as a share of the best time, below which the search
+        ends; see ``DropletStrategy``. None spends all trials.
     patience : int | None
         Trials without a gain after which to end. None for no limit.
     target_latency_us : float | None
@@ -98,7 +103,7 @@ def tune_kernel(
         Directory of the database and of the library, ``kernel.so``. Another call with the same
         directory goes on; one with another kernel is refused. None for a new temporary one.
     strategy : SearchStrategy | None
-        The search. None for ``DropletStrategy()``.
+        The search. None for ``DropletStrategy(stop=stop)``.
     space : SpaceGenerator | Callable[[Schedule], Any] | str
         The design space, as ``ms.tune_tir`` takes it.
     tracker, key : str | None
@@ -131,7 +136,7 @@ def tune_kernel(
         If this is not Linux.
     """
     started = time.monotonic()
-    check_limits(threads, trials, time_budget_s, patience, target_latency_us)
+    check_limits(threads, trials, time_budget_s, stop, patience, target_latency_us)
     module = module_of(mod)
     arguments = arguments_of(module)
     refuse_empty(module)
@@ -153,16 +158,16 @@ def tune_kernel(
         remove_left_checks(directory)
         for torn in mend_torn_end(directory):
             message(progress)(f"{name}: the torn last line of {torn} was cut off")
-        stop = StopRequest(math.inf if time_budget_s is None else started + time_budget_s)
+        request = StopRequest(math.inf if time_budget_s is None else started + time_budget_s)
         rules = StopRules(
-            lambda: "interrupt" if stop.is_asked else "time" if stop.is_due else "",
+            lambda: "interrupt" if request.is_asked else "time" if request.is_due else "",
             patience,
             None if target_latency_us is None else 1e-6 * target_latency_us,
         )
         run = KernelRun(module, known, directory, name, seed, fleet, allocate)
-        with stop.on_interrupt():
+        with request.on_interrupt():
             why_ended = run.tune(
-                trials, rules, strategy or DropletStrategy(), space, callbacks, progress
+                trials, rules, strategy or DropletStrategy(stop=stop), space, callbacks, progress
             )
             tolerances = [tolerance(one.numpy_dtype, summed(module)) for one in arguments]
             refuse_lost_fleet(fleet, directory, run.known + run.measured)
@@ -202,6 +207,7 @@ def tune_kernel(
             wrong=tuple(chosen.wrong),
             unchecked=tuple(chosen.unchecked),
             why_ended=why_ended,
+            forecast=run.forecast,
             work_dir=directory,
         )
         result.keep()

@@ -63,6 +63,7 @@ class KernelRun:
         self._fleet = fleet
         self._allocate = allocate
         self._database = _open(directory)
+        self.forecast = ""
         self.trials = 0
         self.measured = 0
         self.failures: Counter[str] = Counter()
@@ -141,6 +142,7 @@ class KernelRun:
         except ValueError as error:
             raise KernelError(f"{self._name} could not be tuned: {error}") from error
         finally:
+            self.forecast = task.forecast
             display.close()
             for part in measure.values():
                 part.close()

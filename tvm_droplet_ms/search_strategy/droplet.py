@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tvm_ffi import register_global_func
+from tvm_ffi import get_global_func, register_global_func
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
+from .batch_size import growing_batch, least_batch
 from .candidates import Replayer
 from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
@@ -32,6 +33,7 @@ from .published.strategy import DropletSearch as PublishedSearch
 from .screening.executed_work import WorkLimit
 from .screening.native_vectors import with_native_vectors
 from .search import DropletSearch
+from .stopping import Stop, StopRule, check_stop
 
 EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
     "random": RandomExplorer,
@@ -44,18 +46,9 @@ EXPLORE_TRIALS = 8
 explores for the paper's 300. Without exploration the descent has 0.030 less of the optimum after 16
 trials (0.004 to 0.057; ten spaces, 20 seeds, 2026-11-21, commit 44774d6)."""
 
-MIN_BATCH = 4
-"""The smallest batch of a surrogate descent, unless ``descent_batch_size`` is smaller. For a GPU it
-has a candidate for each thread of the context too: a compiler takes seconds for one, while others
-are compiled, and a run is short. With the seconds of an H200 (1.7 to build a batch, 0.44 to run a
-candidate) 64 trials in batches of 16 take 37 s instead of 52. They have 0.009 less of the optimum
-after 16 trials (-0.001 to 0.021) and 0.001 after 64 (-0.011 to 0.011; thirteen spaces, ten seeds,
-without prior and draft, 2026-11-26, commit 010a162)."""
-
-BATCH_SHARE = 8
-"""A batch of a surrogate descent has at most one candidate for this many measurements: the
-surrogate learns from each batch before it chooses the next. Large batches had 0.024 less of the
-optimum after 16 trials (0.012 to 0.037; as above)."""
+FIND_ROOFLINE = "tvm_droplet_ms.roofline"
+"""The global function that gives the roofline of a workload for a target in seconds, or None. This
+package registers it; where nothing does, the forecasts of a search do without."""
 
 
 @derived_object
@@ -73,14 +66,10 @@ class DropletStrategy(StrategyLifecycle):
     explore_trials : int | None
         The trials of a task to explore for before the descent, the records of its database
         included. At least 1. None for 8.
-    descent_batch_size : int
-        The most candidates of a descent's batch. A batch also has at most an eighth as many
-        candidates as were measured, and at least 4; for a GPU also at least as many as the context
-        has threads. At least 1.
-    stop_when_converged : bool
-        Whether to end the task at a local optimum: every neighbour of the best was tried, and the
-        surrogate expects no improvement elsewhere. Its trials are left to the scheduler's other
-        tasks. Otherwise the search goes on with the most promising points.
+    stop : Literal["auto"] | float | None
+        The gain of the next 32 trials, as a share of the best time, below which the task ends: the
+        search forecasts it from its measurements. Its trials are left to the scheduler's other
+        tasks. ``"auto"`` for 0.01. None spends all trials.
     explorer : str | Explorer
         ``"random"``, TVM's sampling of the design spaces, from which the prior picks;
         ``"evolutionary"``, TVM's evolutionary search; or an explorer object with options, such as
@@ -119,8 +108,7 @@ class DropletStrategy(StrategyLifecycle):
         self,
         *,
         explore_trials: int | None = None,
-        descent_batch_size: int = 16,
-        stop_when_converged: bool = False,
+        stop: Stop = "auto",
         explorer: str | Explorer = "random",
         prior: str | os.PathLike[str] | CostModel | None = "auto",
         draft: DraftLike = "auto",
@@ -130,16 +118,11 @@ class DropletStrategy(StrategyLifecycle):
         if explore_trials is None:
             explore_trials = EXPLORE_TRIALS
         check_at_least("explore_trials", explore_trials, 1)
-        check_at_least("descent_batch_size", descent_batch_size, 1)
-        if not isinstance(stop_when_converged, bool | int):
-            raise ValueError(
-                f"stop_when_converged is {stop_when_converged!r}, expected True or False"
-            )
+        check_stop(stop)
         check_prior(prior)
         check_draft(draft)
         self._explore_trials = int(explore_trials)
-        self._descent_batch_size = int(descent_batch_size)
-        self._stop_when_converged = bool(stop_when_converged)
+        self._stop: Stop = stop
         self._explorer = _make_explorer(explorer)
         self._prior = prior
         self._draft = draft
@@ -174,16 +157,17 @@ class DropletStrategy(StrategyLifecycle):
                 "%s: nothing to search: no design space samples a decision; each is measured once",
                 task.name,
             )
+        rule = StopRule(self._stop, _roofline(task))
         search = DropletSearch(
             name=task.name,
             history=context.history,
             context=context,
             budget=args.budget,
             exploration=self._explorer.begin(context),
-            descent=self._make_descent(context, args.budget, _least_batch(task)),
-            log=SearchLogger(task.name, context.history, replayer.dropped),
+            descent=self._make_descent(context, args.budget, least_batch(task), rule),
+            log=SearchLogger(task.name, context.history, replayer.dropped, rule),
             explore_trials=self._explore_trials,
-            stop_when_converged=self._stop_when_converged,
+            rule=rule,
         )
         return SearchRun(search)
 
@@ -197,14 +181,16 @@ class DropletStrategy(StrategyLifecycle):
         draft = find_draft(self._draft, task.target)
         return None if draft is None else draft.begin(spaces, replayer)
 
-    def _make_descent(self, search: SearchContext, budget: Budget, least: int) -> Descent:
+    def _make_descent(
+        self, search: SearchContext, budget: Budget, least: int, rule: StopRule
+    ) -> Descent:
         limit = largest_parallel_extent([schedule.trace for schedule in search.schedules])
         prober = Prober(search.replayer, limit)
         return SurrogateDescent(
             search,
             prober,
-            partial(_growing_batch, search.history, least, self._descent_batch_size, budget),
-            stop_when_converged=self._stop_when_converged,
+            partial(growing_batch, search.history, least, budget),
+            rule,
         )
 
     @staticmethod
@@ -240,8 +226,7 @@ class DropletStrategy(StrategyLifecycle):
         """A strategy of the same configuration, without state."""
         return DropletStrategy(
             explore_trials=self._explore_trials,
-            descent_batch_size=self._descent_batch_size,
-            stop_when_converged=self._stop_when_converged,
+            stop=self._stop,
             explorer=self._explorer,
             prior=self._prior,
             draft=self._draft,
@@ -252,14 +237,10 @@ class DropletStrategy(StrategyLifecycle):
 setattr(DropletStrategy, "published", DropletStrategy._cls.published)
 
 
-def _least_batch(task: Task) -> int:
-    """The smallest batch of a task's descent."""
-    return max(MIN_BATCH, task.num_threads if "gpu" in task.target.keys else 0)
-
-
-def _growing_batch(history: History, least: int, largest: int, budget: Budget) -> int:
-    """The batch size of a surrogate descent: it grows with the measurements."""
-    return min(max(least, len(history) // BATCH_SHARE), largest, budget.room)
+def _roofline(task: Task) -> float | None:
+    """The roofline of a task on this machine in seconds; None where it is not known."""
+    find = get_global_func(FIND_ROOFLINE, allow_missing=True)
+    return None if find is None else find(task.mod, task.target)
 
 
 def _make_explorer(explorer: str | Explorer) -> Explorer:

@@ -14,6 +14,7 @@ from .history import History
 from .logger import logger
 from .published.candidates import mean
 from .published.search import Phase
+from .stopping import Forecast, StopRule
 
 Event = Literal["phase", "batch", "step", "converged", "finished"]
 
@@ -40,6 +41,8 @@ class SearchProgress:
     dropped : Mapping[str, int]
         Proposals outside the space so far, by the postprocessor or the error that dropped them.
         Those that TVM's evolution drops while it explores are not among them: it does not tell.
+    forecast : Forecast | None
+        What further trials are expected to gain; None before the descent.
     """
 
     task: str
@@ -49,19 +52,23 @@ class SearchProgress:
     best_secs: float
     best_trace: Trace | None
     dropped: Mapping[str, int]
+    forecast: Forecast | None = None
 
 
 class SearchLogger:
     """Logs the state of a task's search, and the reasons of failures.
 
     ``task``: the task's name. ``dropped``: the number of dropped proposals, by what dropped them;
-    read at each entry. ``phase``: the phase of the search.
+    read at each entry. ``rule``: has the forecast. ``phase``: the phase of the search.
     """
 
-    def __init__(self, task: str, history: History, dropped: Mapping[str, int]) -> None:
+    def __init__(
+        self, task: str, history: History, dropped: Mapping[str, int], rule: StopRule
+    ) -> None:
         self._task = task
         self._history = history
         self._dropped = dropped
+        self._rule = rule
         self.phase: Phase = "explore"
         self._trials = 0
         self._failures: list[str] = []
@@ -130,6 +137,7 @@ class SearchLogger:
             best_secs=best_secs,
             best_trace=None if best is None else best.trace,
             dropped=dict(self._dropped),
+            forecast=self._rule.forecast,
         )
         logger.info(
             "%s: %s, trial %d, best %s: %s",

@@ -16,6 +16,7 @@ from .published.candidates import Measured, mean, valid_secs
 from .published.decisions import Sketch
 from .published.neighbourhood import Point
 from .published.search import Batch, Phase, Search
+from .stopping import StopRule
 
 _DRAWN_FROM_EMPTY = 8
 """Random traces of each design space that are drawn to tell why none is in the space."""
@@ -25,15 +26,14 @@ _DRAWN_FROM_EMPTY = 8
 class DropletSearch(Search):
     """The search of a task, which explores again at a local optimum, and tells the user.
 
-    It ends when the space is exhausted, or has converged and ``stop_when_converged`` is set.
-    ``stop_when_converged``: whether to end at a local optimum.
+    It ends when the space is exhausted, or ``rule`` says so.
     """
 
     exploration: Exploration
     descent: Descent
     context: SearchContext
     log: SearchLogger
-    stop_when_converged: bool
+    rule: StopRule
 
     def batches(self) -> Iterator[Batch]:
         """The batches to measure, one after the other."""
@@ -44,11 +44,10 @@ class DropletSearch(Search):
         yield from self._explore(missing, self.explore_trials)
         while self.history.best() is not None:
             self._log_descent()
-            converged = yield from self.descent.descend()
-            if converged:
-                self.log.log("converged", f"local optimum; {self.log.drops()}")
-                if self.stop_when_converged:
-                    return
+            is_over = yield from self.descent.descend()
+            if is_over:
+                self.log.log("converged", f"{self.rule.forecast}; {self.log.drops()}")
+                return
             size = self.descent.batch_size()
             found = yield from self._explore(size, size)
             if not found:
@@ -105,7 +104,11 @@ class DropletSearch(Search):
         """Log how the search ended, at the end of its run, and release what it holds."""
         draft = self.context.draft
         drafted = "" if draft is None else f"; {draft.summary()}"
-        self.log.log("finished", f"the run ends; {self.log.drops()}{drafted}")
+        ahead, best = "", self.history.best()
+        if best is not None:
+            self.rule.is_over(len(self.history), mean(best.secs))
+            ahead = f"; {self.rule.forecast}"
+        self.log.log("finished", f"the run ends{ahead}; {self.log.drops()}{drafted}")
         self.log.warn_if_all_failed()
         self.exploration.leave()
 

@@ -13,6 +13,8 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import tvm_ffi
+
 from ..host import blas_gflops, copy_bandwidth
 
 BLAS_SHARE = 0.94
@@ -162,3 +164,21 @@ def naive_secs(tasks: Iterable[Any]) -> float:
         except Exception:
             continue
     return total / NAIVE_RATE
+
+
+def host_bound(mod: Any, target: Any) -> float | None:
+    """The roofline of a task in seconds for a CPU target, as if it were this machine.
+
+    ``mod``: the workload. ``target``: its target; kernels run on as many threads as it has cores.
+    Returns None for another device, and where the work or the machine cannot be measured.
+    """
+    if target.kind.name != "llvm":
+        return None
+    try:
+        rates = measure_machine(int(target.attrs.get("num-cores", 1)))
+    except RuntimeError:  # The threads of NumPy's BLAS cannot be limited.
+        return None
+    return task_bound(mod, rates)
+
+
+tvm_ffi.register_global_func("tvm_droplet_ms.roofline", host_bound, override=True)

@@ -195,7 +195,13 @@ class KernelTuner:
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior(self._experience.prior, self._target)
         strategy = self._make_strategy(
-            tasks, self.database, self._target, kernels.picks, self._experience.known, prior=prior
+            tasks,
+            self.database,
+            self._target,
+            kernels.picks,
+            self._experience.known,
+            prior=prior,
+            stop=self.watch.stop,
         )
         self._start_measuring()
         self._timing.set_tasks([task.dispatched[0] for task in tasks])

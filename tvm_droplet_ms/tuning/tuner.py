@@ -14,6 +14,7 @@ import numpy as np
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
+from ..search_strategy.stopping import Stop, check_stop
 from ..session.errors import ModelError
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.stop import StopRequest
@@ -43,6 +44,7 @@ def tune(
     threads: int = 1,
     time_budget_s: float = 300.0,
     trials: int | None = None,
+    stop: Stop = "auto",
     patience: int | None = None,
     work_dir: str | os.PathLike[str] | None = None,
     exact: bool = True,
@@ -80,6 +82,10 @@ def tune(
     trials : int | None
         The most schedules to measure. None for no limit. 0 applies what `work_dir` knows, and what
         the pretrained cost model predicts.
+    stop : Literal["auto"] | float | None
+        The expected gain of a kernel's next 32 trials, as a share of its best time, below which the
+        others get its trials, and the run ends when no kernel is left; see ``DropletStrategy``.
+        None spends all of the time.
     patience : int | None
         Trials without a gain of any kernel after which to end. None for no limit.
     work_dir : str | os.PathLike[str] | None
@@ -124,7 +130,7 @@ def tune(
         If this is not Linux.
     """
     started = time.monotonic()
-    _check_numbers(threads, time_budget_s, trials, tolerance, patience)
+    _check_numbers(threads, time_budget_s, trials, tolerance, patience, stop)
     try:
         experience = Experience(prior, known)
     except ValueError as error:
@@ -148,9 +154,9 @@ def tune(
             with parts("check"):
                 set_own_threads(threads)
                 check = make_check(imported, cpu, tolerance, seed, inputs)
-            watch = Watch(directory, callbacks, progress, patience)
-            stop = StopRequest(started + time_budget_s)
-            with stop.on_interrupt():
+            watch = Watch(directory, callbacks, progress, patience, stop)
+            request = StopRequest(started + time_budget_s)
+            with request.on_interrupt():
                 tuning = ModelTuning(
                     imported,
                     cpu,
@@ -163,7 +169,7 @@ def tune(
                     experience,
                     watch=watch,
                 )
-                result = tuning.run(stop, trials)
+                result = tuning.run(request, trials)
             return replace(result, notes=(*notes, *result.notes))
     except SecondWriterError as error:
         raise ModelError(str(error)) from error
@@ -175,6 +181,7 @@ def _check_numbers(
     trials: int | None,
     tolerance: float | None,
     patience: int | None,
+    stop: Stop,
 ) -> None:
     if threads < 1:
         raise ModelError(f"threads={threads!r}: expected an int of at least 1")
@@ -184,5 +191,9 @@ def _check_numbers(
         raise ModelError(f"trials={trials!r}: expected None or an int of at least 0")
     if patience is not None and patience < 1:
         raise ModelError(f"patience={patience!r}: expected None or an int of at least 1")
+    try:
+        check_stop(stop)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
     if tolerance is not None and not (tolerance > 0 and math.isfinite(tolerance)):
         raise ModelError(f"tolerance={tolerance!r}: expected a positive number")

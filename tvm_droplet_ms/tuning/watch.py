@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
+from ..search_strategy.stopping import Stop
 from .schedules.application import best_records, count_trials
 
 
@@ -53,6 +54,7 @@ class Watch:
     - ``callbacks``: told each batch, after TVM's own.
     - ``progress`` (Callable[[str], None] | "auto" | None): see ``tune``.
     - ``patience``: trials without a gain of any kernel after which to end.
+    - ``stop``: when a kernel ends; as of ``DropletStrategy``.
     """
 
     def __init__(
@@ -61,7 +63,9 @@ class Watch:
         callbacks: Sequence[MeasureCallback] = (),
         progress: Callable[[str], None] | Literal["auto"] | None = None,
         patience: int | None = None,
+        stop: Stop = "auto",
     ) -> None:
+        self.stop = stop
         self._patience = Patience(patience)
         displays: list[Display] = [self._patience, run_display(work_dir, progress)]
         self._display = SeveralDisplays(displays)

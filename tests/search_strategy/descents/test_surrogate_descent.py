@@ -18,6 +18,7 @@ from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.history import History
 from tvm_droplet_ms.search_strategy.published.decisions import Prober, largest_parallel_extent
+from tvm_droplet_ms.search_strategy.stopping import StopRule
 
 
 class Search:
@@ -40,7 +41,7 @@ class Search:
             seed=1,
         )
         prober = Prober(self.replayer, largest_parallel_extent(self.traces))
-        self.descent = SurrogateDescent(search, prober, lambda: 4, stop_when_converged=True)
+        self.descent = SurrogateDescent(search, prober, lambda: 4, StopRule(None))
 
     def explore(self, count: int, cost=bowl) -> None:
         while len(self.history) < count:
@@ -64,9 +65,9 @@ def factors_moved(before, after) -> int:
 
 def test_descent_proposes_nothing_before_a_successful_measurement():
     search = Search()
-    assert search.descent.propose(4).batch == []
+    assert search.descent.propose(4) == []
     search.explore(3, cost=lambda _: 0.0)
-    assert search.descent.propose(4).batch == [], "all of them failed"
+    assert search.descent.propose(4) == [], "all of them failed"
 
 
 def test_proposals_are_new_distinct_and_as_many_as_asked():
@@ -74,7 +75,7 @@ def test_proposals_are_new_distinct_and_as_many_as_asked():
     search.explore(8)
     seen = {module for module, _, _ in search.history.measurements()}
     for count in (1, 5, 12):
-        batch = search.descent.propose(count).batch
+        batch = search.descent.propose(count)
         modules = [candidate.module for candidate in batch]
         assert len(set(modules)) == count
         assert not seen & set(modules)
@@ -87,33 +88,8 @@ def test_surrogate_beats_chance():
     search = Search()
     search.explore(24)
     costs = sorted(secs[0] for _, _, secs in search.history.measurements())
-    proposed = search.measure(search.descent.propose(8).batch)
+    proposed = search.measure(search.descent.propose(8))
     assert sum(cost < costs[12] for cost in proposed) >= 7
-
-
-def test_expected_improvement_falls_near_the_optimum():
-    search = Search()
-    search.explore(8)
-    first = search.descent.propose(4)
-    search.measure(first.batch)
-    for _ in range(30):
-        search.measure(search.descent.propose(8).batch)
-    last = search.descent.propose(8)
-    assert 0.0 < last.improvement < 0.1 * first.improvement
-
-
-def test_untried_neighbours_are_empty_once_all_were_measured():
-    search = Search()
-    search.explore(1)
-    (best,) = (trace for _, trace, _ in search.history.measurements())
-    measured = 0
-    while batch := search.descent.untried_neighbours(5):
-        assert len(batch) <= 5
-        measured += len(batch)
-        # Slower than the start, which so remains the best.
-        search.measure(batch, cost=lambda _: 1.0)
-    assert search.history.best().trace is best
-    assert measured > 5
 
 
 def test_proposal_that_is_not_measured_does_not_count_as_tried(monkeypatch):
@@ -125,16 +101,12 @@ def test_proposal_that_is_not_measured_does_not_count_as_tried(monkeypatch):
         search = Search()
         search.explore(1)
         for _ in range(discarded):
-            assert len(search.descent.propose(4).batch) == 4
-        while batch := search.descent.untried_neighbours(5):
+            assert len(search.descent.propose(4)) == 4
+        while batch := search.descent.propose(5):
             search.measure(batch, cost=lambda _: 1.0)
         return len(search.history)
 
     assert measured_around(3) == measured_around(0) > 5
-
-
-def test_expected_improvement_is_infinite_without_a_measurement():
-    assert Search().descent.propose(4).improvement == math.inf
 
 
 def test_point_that_a_postprocessor_rejects_is_not_tried_again():
@@ -162,7 +134,7 @@ def test_point_that_a_postprocessor_rejects_is_not_tried_again():
             search.measure([candidate])
     rejected.clear()
     for _ in range(6):
-        search.measure(search.descent.propose(4).batch)
+        search.measure(search.descent.propose(4))
     assert rejected
     assert len(set(rejected)) == len(rejected)
 
@@ -202,7 +174,7 @@ def test_adjacent_steps_change_one_factor(monkeypatch):
     monkeypatch.setattr(surrogate, "DRAFTED_POINTS", 0)
     search = Search()
     search.explore(8)
-    proposed = [decisions_of(found.schedule) for found in search.descent.propose(4).batch]
+    proposed = [decisions_of(found.schedule) for found in search.descent.propose(4)]
     measured = [
         decisions_of(search.replayer.restore(trace).schedule)
         for _, trace, _ in search.history.measurements()

@@ -74,7 +74,7 @@ def dense(n, weight=1):
 
 
 def strategy(**options):
-    quick = {"explore_trials": 2, "descent_batch_size": 2, "prior": None}
+    quick = {"explore_trials": 2, "prior": None, "stop": None}
     return DropletStrategy(**quick | options)
 
 

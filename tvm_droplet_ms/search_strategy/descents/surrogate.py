@@ -3,7 +3,6 @@
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -13,9 +12,10 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 from ..drafting.draft import Mask, possible_points
 from ..drafting.latent_draft import LatentDraft, Score
 from ..explorers.base import SearchContext
-from ..published.candidates import Candidate
+from ..published.candidates import Candidate, mean
 from ..published.decisions import Prober, SpacePoint
 from ..published.search import Batch
+from ..stopping import StopRule
 from ..surrogate.acquisition import by_expected_improvement
 from .belief import Belief
 from .local_moves import LocalMoves
@@ -51,24 +51,8 @@ MAX_FIT_POINTS = 256
 REPLAYS_PER_CANDIDATE = 16
 """Replays per wanted candidate after which a smaller batch will do."""
 
-CONVERGED = 1e-3
-"""The expected improvement of the best point, as a share of the best throughput, below which the
-descent counts as converged once every neighbour was tried."""
-
-_Order = Generator[tuple[int, float], bool, None]
-"""Yields the index of a point with its expected improvement; is sent whether it was taken."""
-
-
-@dataclass
-class Proposals:
-    """A batch of candidates.
-
-    ``improvement``: the largest expected improvement of a considered point, as a share of the best
-    throughput; infinite before anything was measured.
-    """
-
-    batch: list[Candidate] = field(default_factory=list)
-    improvement: float = 0.0
+_Order = Generator[int, bool, None]
+"""Yields the index of a point; is sent whether it was taken."""
 
 
 class SurrogateDescent:
@@ -86,8 +70,7 @@ class SurrogateDescent:
 
     - ``prober``: finds the neighbourhood of a point.
     - ``batch_size``: the most candidates of the next batch.
-    - ``stop_when_converged``: whether to end when no point promises an improvement and every
-      neighbour of the best was measured.
+    - ``rule``: ends the descent when it expects too little.
     """
 
     def __init__(
@@ -95,8 +78,7 @@ class SurrogateDescent:
         search: SearchContext,
         prober: Prober,
         batch_size: Callable[[], int],
-        *,
-        stop_when_converged: bool,
+        rule: StopRule,
     ) -> None:
         self.batch_size = batch_size
         self._replayer = search.replayer
@@ -104,7 +86,7 @@ class SurrogateDescent:
         self._spaces = search.spaces
         self._generator = search.generator
         self._prior = search.prior
-        self._stop_when_converged = stop_when_converged
+        self._rule = rule
         self._moves = LocalMoves(search.spaces, prober, search.generator)
         self._draft = LatentDraft(search.spaces, search.generator)
         self._mask = search.draft
@@ -114,17 +96,15 @@ class SurrogateDescent:
     def descend(self) -> Generator[Batch, None, bool]:
         """Propose batches until nothing new is found; see ``Descent``."""
         while True:
-            proposals = self.propose(self.batch_size())
-            batch = proposals.batch
-            if self._stop_when_converged and proposals.improvement < CONVERGED:
-                batch = self.untried_neighbours(self.batch_size())
-                if not batch:
-                    return True
+            best = self._history.best()
+            if best is not None and self._rule.is_over(len(self._history), mean(best.secs)):
+                return True
+            batch = self.propose(self.batch_size())
             if not batch:
                 return False
             yield batch
 
-    def propose(self, count: int) -> Proposals:
+    def propose(self, count: int) -> Batch:
         """Propose the points of largest expected improvement.
 
         ``count``: the most candidates to propose. Without candidates if every considered point was
@@ -134,33 +114,23 @@ class SurrogateDescent:
         with Profiler.timeit("Droplet/Propose"), threadpool_limits(1, user_api="blas"):
             secs = self._tried.seconds()
             if all(map(math.isinf, secs.values())):
-                return Proposals(improvement=math.inf)
+                return []
             with Profiler.timeit("Droplet/Model"):
                 belief = self._belief(secs)
             is_asked = self._prior is not None and len(secs) < ASK_UNTIL
             pool = self._asked_points(belief) if is_asked else self._considered(belief)
             if not pool:
-                return Proposals()
+                return []
             with Profiler.timeit("Droplet/Model"):
                 if is_asked:
                     belief = self._belief(secs)
                 order = by_expected_improvement(belief.predict(pool), belief.best_value)
             return self._take(pool, order, count)
 
-    def untried_neighbours(self, count: int) -> list[Candidate]:
-        """Adjacent neighbours of the best that were not measured; empty at a local optimum.
-
-        ``count``: the most to return.
-        """
-        secs = self._tried.seconds()
-        best = min(secs, key=secs.__getitem__)
-        pool = self._untried(self._moves.adjacent(best))
-        return self._take(pool, _in_order(len(pool)), count).batch
-
     def _belief(self, secs: Mapping[SpacePoint, float]) -> Belief:
         if self._prior is None:
             return Belief(self._spaces, self._values(secs))
-        means = {point: -mean for point, mean in self._prior.means.items()}
+        means = {point: -score for point, score in self._prior.means.items()}
         return Belief(self._spaces, self._values(secs), means)
 
     def _considered(self, belief: Belief) -> list[SpacePoint]:
@@ -247,25 +217,23 @@ class SurrogateDescent:
         values.update(dict.fromkeys(rejected[-len(values) :], 0.0))
         return values
 
-    def _take(self, pool: Sequence[SpacePoint], order: _Order, count: int) -> Proposals:
+    def _take(self, pool: Sequence[SpacePoint], order: _Order, count: int) -> Batch:
         """Take unmeasured candidates of the pool in an order that is told what was taken."""
-        proposals = Proposals()
+        batch: Batch = []
         modules: set[int] = set()
         replays = 0
         found = next(order, None)
-        while found is not None and len(proposals.batch) < count:
-            if proposals.batch and replays >= REPLAYS_PER_CANDIDATE * count:
+        while found is not None and len(batch) < count:
+            if batch and replays >= REPLAYS_PER_CANDIDATE * count:
                 break
-            index, improvement = found
-            proposals.improvement = max(proposals.improvement, improvement)
-            candidate = self._realise(pool[index])
+            candidate = self._realise(pool[found])
             replays += 1
             is_new = candidate is not None and candidate.module not in modules
             if candidate is not None and is_new:
                 modules.add(candidate.module)
-                proposals.batch.append(candidate)
+                batch.append(candidate)
             found = _send(order, is_new)
-        return proposals
+        return batch
 
     def _realise(self, point: SpacePoint) -> Candidate | None:
         """The candidate of a point; None if it is rejected, or was measured."""
@@ -284,13 +252,7 @@ def _fit_points(secs: Mapping[SpacePoint, float]) -> Mapping[SpacePoint, float]:
     return {point: sec for point, sec in secs.items() if point in kept}
 
 
-def _in_order(count: int) -> _Order:
-    """All indices, with no expectation of any."""
-    for index in range(count):
-        yield index, math.inf
-
-
-def _send(order: _Order, taken: bool) -> tuple[int, float] | None:
+def _send(order: _Order, taken: bool) -> int | None:
     try:
         return order.send(taken)
     except StopIteration:

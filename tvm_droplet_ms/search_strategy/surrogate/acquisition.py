@@ -21,9 +21,7 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -
     return np.asarray(deviation * (normal * special.ndtr(normal) + density))
 
 
-def by_expected_improvement(
-    prediction: Prediction, best: float
-) -> Generator[tuple[int, float], bool, None]:
+def by_expected_improvement(prediction: Prediction, best: float) -> Generator[int, bool, None]:
     """Choose points one by one, each as if those before had come out as predicted.
 
     That is the Kriging believer of Ginsbourger et al. ("Kriging Is Well-Suited to Parallelize
@@ -38,8 +36,8 @@ def by_expected_improvement(
 
     Yields
     ------
-    chosen : tuple[int, float]
-        The index of a point, and its expected improvement.
+    chosen : int
+        The index of a point.
 
     Receives
     --------
@@ -52,6 +50,6 @@ def by_expected_improvement(
         improvement = np.where(left, improvement, -1.0)
         chosen = int(np.argmax(improvement))
         left[chosen] = False
-        if (yield chosen, float(improvement[chosen])):
+        if (yield chosen):
             best = min(best, float(prediction.mean[chosen]))
             prediction.believe(chosen)

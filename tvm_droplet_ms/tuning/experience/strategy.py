@@ -30,7 +30,7 @@ def model_strategy(
     """Make the strategy that each task of a model gets a clone of.
 
     A task's first batch has its best predicted schedules, the decisions of the nearest tuned tasks
-    and a few random schedules. A task ends at a local optimum, and leaves its time to the others.
+    and a few random schedules. A task of which little more is expected leaves its time to others.
 
     - ``tasks``: all tasks of the model.
     - ``database``: the database that the run measures into.
@@ -43,7 +43,7 @@ def model_strategy(
     mods = [task.dispatched[0] for task in tasks]
     seeds = TaskSeeds(mods, database, target, picks, find_schedules(known))
     explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN))
-    defaults: dict[str, Any] = {"explorer": explorer, "stop_when_converged": True}
+    defaults: dict[str, Any] = {"explorer": explorer}
     # What a draft is worth in a model, where each kernel gets few trials, has not been measured.
     defaults["draft"] = None
     return DropletStrategy(**defaults | options)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forecast of ``search_strategy/stopping.py``: the runs that it is fitted to, and the fit.
+
+``python training/forecast.py run`` tunes ten layers with several seeds and adds a line to
+``docs/data/forecast_runs.jsonl`` for each run; runs that have a line are left out, so that it goes
+on where it was stopped. ``python training/forecast.py fit`` prints the constants, how often the
+interval holds, and what ``stop=`` spends and keeps, each layer predicted from the nine others. Run
+the first on an idle machine.
+"""
+
+import argparse
+import json
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from tvm_droplet_ms.search_strategy.stopping import (
+    AHEAD,
+    LEAST_ROOM,
+    MOST_ROOM,
+    USUAL_ROOM,
+)
+
+DATA = Path(__file__).resolve().parent.parent / "docs" / "data" / "forecast_runs.jsonl"
+LAYERS = (
+    *("conv2d", "dense", "softmax", "conv2d_nchw", "conv2d_1x1", "conv2d_7x7", "batch_matmul"),
+    *("depthwise_56", "conv2d_c9", "matmul_1024"),
+)
+TRIALS = 128
+"""The trials that ``stop=`` is held to; each run has ``AHEAD`` more."""
+
+STOPS = (0.005, 0.007, 0.008, 0.01, 0.015, 0.02)
+
+
+def main() -> None:
+    """Tune, or fit."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("command", choices=["run", "fit"])
+    parser.add_argument("--seeds", type=int, default=4)
+    arguments = parser.parse_args()
+    if arguments.command == "fit":
+        report([json.loads(line) for line in DATA.read_text().splitlines()])
+        return
+    done = {(line["layer"], line["seed"]) for line in map(json.loads, DATA.open())}
+    for seed in range(arguments.seeds):
+        for layer in LAYERS:
+            if (layer, seed) not in done:
+                with DATA.open("a") as out:
+                    out.write(json.dumps(tune(layer, seed)) + "\n")
+                print(layer, seed)
+
+
+def tune(layer: str, seed: int) -> dict[str, Any]:
+    """One run: the time of each trial in microseconds, 0 for a failure, and the roofline."""
+    from tvm.s_tir import meta_schedule as ms
+    from tvm_droplet_ms import DropletStrategy
+    from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, make_module
+    from tvm_droplet_ms.bench.live.tuning import TrialLog
+    from tvm_droplet_ms.host import host_target
+    from tvm_droplet_ms.measure import fast_measure
+    from tvm_droplet_ms.session.roofline import measure_machine, task_bound
+
+    mod, target, log = make_module(ALL_LAYERS[layer]), host_target(), TrialLog()
+    bound = task_bound(mod, measure_machine())
+    assert bound is not None
+    measure = fast_measure(target)
+    with tempfile.TemporaryDirectory() as work_dir:
+        ms.tune_tir(
+            mod,
+            target,
+            work_dir,
+            TRIALS + AHEAD,
+            strategy=DropletStrategy(stop=None),
+            cost_model="none",
+            seed=seed,
+            measure_callbacks=[*ms.MeasureCallback.create("default"), log.callback()],
+            **measure,
+        )
+    for part in measure.values():
+        part.close()
+    times = [round(1e6 * (trial.secs or 0.0), 3) for trial in log.trials]
+    return {"layer": layer, "seed": seed, "bound": round(1e6 * bound, 3), "times": times}
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known before a batch, and what the next trials gained."""
+
+    run: int
+    layer: str
+    trials: int
+    room: float
+    gain: float
+
+
+def states(runs: list[dict[str, Any]]) -> Iterator[State]:
+    """The states of all runs after 8 trials, and after every fourth from there on."""
+    for number, run in enumerate(runs):
+        best = np.minimum.accumulate([time or math.inf for time in run["times"]])
+        for trials in range(8, len(best) - AHEAD + 1, 4):
+            now, later = best[trials - 1], best[trials + AHEAD - 1]
+            yield State(number, run["layer"], trials, 1 - run["bound"] / now, 1 - later / now)
+
+
+def columns(found: list[State]) -> np.ndarray:
+    """The columns of the fit: a constant, and the logarithms of the trials and of the room."""
+    room = np.clip([state.room for state in found], LEAST_ROOM, MOST_ROOM) / USUAL_ROOM
+    trials = np.array([state.trials for state in found]) / 32
+    return np.column_stack([np.ones(len(found)), -np.log(trials), np.log(room)])
+
+
+def fit(at: np.ndarray, gains: np.ndarray) -> np.ndarray:
+    """Coefficients of a log-linear mean, by Poisson's quasi-likelihood."""
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        logarithm = np.clip(at @ weights, -12, 3)
+        means = np.exp(logarithm)
+        return float((means - gains * logarithm).mean()), at.T @ (means - gains) / len(gains)
+
+    return np.asarray(optimize.minimize(loss, np.zeros(at.shape[1]), jac=True).x)
+
+
+def deviance(means: np.ndarray, gains: np.ndarray) -> float:
+    """Poisson's deviance of predicted means."""
+    logs = np.where(gains > 0, gains * np.log(np.maximum(gains, 1e-12) / means), 0.0)
+    return float(2 * (logs - gains + means).mean())
+
+
+def held_out(at: np.ndarray, gains: np.ndarray, layers: np.ndarray) -> np.ndarray:
+    """The forecast of each state, fitted to the other layers."""
+    means = np.zeros(len(gains))
+    for layer in set(layers):
+        means[layers == layer] = np.exp(
+            at[layers == layer] @ fit(at[layers != layer], gains[layers != layer])
+        )
+    return means
+
+
+def report(runs: list[dict[str, Any]]) -> None:
+    """Print the constants, and how good they are on layers that they were not fitted to."""
+    found = list(states(runs))
+    at, gains = columns(found), np.array([state.gain for state in found])
+    layers = np.array([state.layer for state in found])
+    constant, by_trials, by_room = fit(at, gains)
+    means = held_out(at, gains, layers)
+    high = float(np.quantile(gains / means, 0.8))
+    print(f"{len(runs)} runs, {len(found)} states")
+    print(
+        f"GAIN {math.exp(constant):.3f}, BY_TRIALS {by_trials:.2f}, BY_ROOM {by_room:.2f}, "
+        f"HIGH {high:.2f}"
+    )
+    flat = deviance(held_out(at[:, :1], gains, layers), gains)
+    for name, used in (("trials", [0, 1]), ("room", [0, 2]), ("trials and room", [0, 1, 2])):
+        share = deviance(held_out(at[:, used], gains, layers), gains) / flat
+        print(f"deviance with {name}: {share:.2f} of a constant's")
+    trials = np.array([state.trials for state in found])
+    for low, up in ((8, 16), (16, 32), (32, 64), (64, 129)):
+        part = (trials >= low) & (trials < up)
+        print(
+            f"{low} to {up - 1} trials: forecast {means[part].mean():.2%}, gained "
+            f"{gains[part].mean():.2%}, within 80%: {(gains <= high * means)[part].mean():.0%}"
+        )
+    held = {(state.run, state.trials): mean for state, mean in zip(found, means, strict=True)}
+    for stop in STOPS:
+        kept, spent = [], []
+        for number, run in enumerate(runs):
+            best = np.minimum.accumulate([time or math.inf for time in run["times"]])
+            most = min(TRIALS, len(best))
+            end = next((t for t in range(8, most, 4) if held.get((number, t), 1) < stop), most)
+            kept.append(best[most - 1] / best[end - 1])
+            spent.append(end / TRIALS)
+        speed = math.exp(np.log(kept).mean())
+        print(
+            f"stop={stop}: {speed:.1%} of the speed, worst {min(kept):.1%}, "
+            f"{np.mean(spent):.0%} of the trials"
+        )
+
+
+if __name__ == "__main__":
+    main()
