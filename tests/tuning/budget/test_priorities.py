@@ -110,17 +110,6 @@ def test_task_without_progress_rests_until_all_do():
     assert not priorities.rests(0)
 
 
-def test_run_ends_when_all_tasks_rest_if_it_should():
-    priorities = Priorities([Stake(1, 1.0), Stake(1, 1.0)], stop_when_converged=True)
-    for _ in range(1 + NEAR_PATIENCE):
-        priorities.tell(0, 1.01, 1.0)
-    assert priorities.next() == 1
-    for _ in range(1 + NEAR_PATIENCE):
-        assert priorities.next() == 1
-        priorities.tell(1, 1.02, 1.0)
-    assert priorities.next() is None
-
-
 def test_failing_task_is_tried_again_but_gives_way():
     priorities = visited(math.inf, 1.5)
     assert priorities.next() == 0

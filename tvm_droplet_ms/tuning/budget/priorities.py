@@ -115,18 +115,17 @@ class _Progress:
 class Priorities:
     """Chooses the task of each batch.
 
-    ``stop_when_converged``: whether to end when every task rests. Otherwise the resting tasks go on
-    by the same rule. Raises ``ValueError`` if a weight or a roofline is not positive and finite.
+    Where all tasks rest, they go on by the same rule. Raises ``ValueError`` if a weight or a
+    roofline is not positive and finite.
     """
 
-    def __init__(self, stakes: Sequence[Stake], *, stop_when_converged: bool = False) -> None:
+    def __init__(self, stakes: Sequence[Stake]) -> None:
         for task, stake in enumerate(stakes):
             if not (0 < stake.weight < math.inf and 0 < stake.bound_secs < math.inf):
                 raise ValueError(
                     f"the stake of task {task} is {stake}, expected positive finite numbers"
                 )
         self._tasks = [_Progress(stake) for stake in stakes]
-        self._stop_when_converged = stop_when_converged
 
     def know(self, task: int, best_secs: float) -> None:
         """Take over the best time of an earlier run: the task then counts as visited.
@@ -171,9 +170,7 @@ class Priorities:
         new = [task for task in open_tasks if self._is_new(self._tasks[task])]
         if new:
             return max(new, key=lambda task: (self._tasks[task].stake.secs, -task))
-        active = [task for task in open_tasks if not self._tasks[task].rests]
-        if not active and not self._stop_when_converged:
-            active = open_tasks
+        active = [task for task in open_tasks if not self._tasks[task].rests] or open_tasks
         return max(active, key=lambda task: (self.rate(task), -task), default=None)
 
     def cost(self, task: int) -> float:

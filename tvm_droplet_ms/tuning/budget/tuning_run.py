@@ -82,7 +82,6 @@ def tune_tasks_by_clock(
     num_trials_per_iter: int = 8,
     space: SpaceGenerator | str = "post-order-apply",
     rates: MachineRates | None = None,
-    stop_when_converged: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
     make_priorities: Callable[..., Priorities] = Priorities,
@@ -104,8 +103,6 @@ def tune_tasks_by_clock(
     - ``num_trials_per_iter``: the most trials of a batch.
     - ``space``: the design space, as ``TuneContext`` takes it.
     - ``rates``: the machine's rates. Defaults to those measured on this machine.
-    - ``stop_when_converged``: whether to end before the deadline once every task is near its
-      roofline or has made no progress for long.
     - ``should_stop``: asked before each batch; once it says True, the run ends.
     - ``clock``: tells the time in seconds.
     - ``make_priorities``: makes the rule that chooses the task of each batch; called as
@@ -124,8 +121,7 @@ def tune_tasks_by_clock(
     if not tasks or max_trials == 0:
         return TuningRun((), "trials" if tasks else "converged")
     priorities = make_priorities(
-        [Stake(float(task.weight), bound) for task, bound in zip(tasks, bounds, strict=True)],
-        stop_when_converged=stop_when_converged,
+        [Stake(float(task.weight), bound) for task, bound in zip(tasks, bounds, strict=True)]
     )
     _know_records(priorities, tasks, database)
     timing = TuningClock(
