@@ -123,7 +123,7 @@ def test_no_vector_is_made_of_elements_and_padding():
 
 
 def test_what_is_not_understood_is_accepted():
-    """A softmax: TVM offers no more threads than a block may have, and copies nothing."""
+    """A softmax: TVM offers no more threads than a block may have, and shares little memory."""
     counts = accepted_schedules(ALL_LAYERS["softmax"], A100, 8)
     assert counts["unknown"] == counts["drawn"] == counts["accepted"] == 32
 
