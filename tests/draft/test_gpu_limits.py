@@ -29,6 +29,12 @@ A100 = Target("nvidia/nvidia-a100")
 MATMUL = Layer("a matrix product", "matmul", (128, 128, 128))
 HALVES = Layer("one on tensor cores", "matmul", (512, 512, 512, "float16", "float32"))
 
+PADDED = Layer(
+    "147 products a sum, padded to 160",
+    "conv2d_nhwc",
+    (1, 32, 32, 3, 64, 7, 2, 3, 1, 1, "float16", "float16"),
+)
+
 
 @pytest.fixture(autouse=True)
 def _fast():
@@ -109,10 +115,17 @@ def test_tensor_cores():
     assert counts["right"] >= 0.95 * counts["drafted"]
 
 
-def test_what_is_not_understood_is_left_to_tvm():
-    counts = accepted_schedules(ALL_LAYERS["softmax"], A100, 4)
-    assert counts["unknown"] > 0
-    assert counts["accepted"] > 0
+def test_no_vector_is_made_of_elements_and_padding():
+    """TVM loads such elements one by one, and refuses no strided ones."""
+    counts = accepted_schedules(PADDED, A100, 16)
+    assert counts["missed"] == 0
+    assert 0 < counts["right"] == counts["accepted"]
+
+
+def test_what_is_not_understood_is_accepted():
+    """A softmax: TVM offers no more threads than a block may have, and shares little memory."""
+    counts = accepted_schedules(ALL_LAYERS["softmax"], A100, 8)
+    assert counts["unknown"] == counts["drawn"] == counts["accepted"] == 32
 
 
 def task_limits(layer: Layer, target: Target) -> TaskLimits:

@@ -49,6 +49,12 @@ def layer_norm(dtype: str) -> Sequence[Any]:
     return [data, scale, shift, topi.nn.layer_norm(data, scale, shift, axis=[1])]
 
 
+def rms_norm(dtype: str) -> Sequence[Any]:
+    data = te.placeholder((512, 4096), name="X", dtype=dtype)
+    scale = te.placeholder((4096,), name="G", dtype=dtype)
+    return [data, scale, topi.nn.rms_norm(data, scale, axis=[1])]
+
+
 def layer(name: str, *shape: int) -> Callable[[str], Sequence[Any]]:
     """A workload of TVM's, whose last arguments are the types of what it reads and sums."""
     function = getattr(te_workload, name)
@@ -63,6 +69,7 @@ WORKLOADS: Mapping[str, Callable[[str], Sequence[Any]]] = {
     "depthwise": layer("depthwise_conv2d_nhwc", 1, 112, 112, 32, 3, 1, 1, 1, 1),
     "softmax": softmax,
     "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
 }
 
 

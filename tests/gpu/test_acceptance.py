@@ -35,6 +35,17 @@ def test_most_proposals_are_accepted(workload, dtype, target, trials):
     assert found.share >= LEAST, found.refused
 
 
+@pytest.mark.parametrize(
+    ("workload", "dtype", "target"),
+    [("softmax", "float16", V100), ("layer_norm", "float32", H100), ("rms_norm", "float16", A100)],
+)
+def test_proposals_that_the_draft_does_not_understand_are_accepted(workload, dtype, target):
+    found = search(workload, dtype, target, 40)
+    assert found.reasons.total() == found.sketches and not found.masked
+    assert found.accepted >= 40
+    assert found.share >= LEAST, found.refused
+
+
 def test_what_the_draft_does_not_understand_is_named(capsys):
     main(["--workloads", "softmax", "--types", "float16", "--targets", A100, "--trials", "4"])
     *_, row = capsys.readouterr().out.splitlines()

@@ -4,7 +4,8 @@
 A copy into or out of shared memory is vectorized by the number of lanes that its trace samples
 (``RewriteCooperativeFetch``). An index with a stride becomes a vector of 32-bit integers, which
 may have no more bytes than the elements (``CheckBufferIndicesVectorizable``): eight strided
-elements are refused, and eight contiguous ones are not.
+elements are refused, and eight contiguous ones are not. Nor are those of which the last ones are
+padding: a condition that differs between lanes leaves no vector (``vectorize_loop.cc``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,15 +100,29 @@ def _bytes(value: Any) -> int:
 def _is_strided(block: Any, axis: Any, lanes: int) -> bool:
     """True if some access moves by more than one element at each step along an axis."""
     length = integer(axis.dom.extent)
-    bases = range(0, length - lanes + 1, lanes)[:_MOST_BASES]
+    bases = range(0, length - lanes + 1, lanes)
+    # Padding is at the end of an axis.
+    if _has_uneven_condition(block, axis.var, bases[-_MOST_BASES:], lanes):
+        return False
     for access in _accesses(block):
         scope = str(_buffer(access).scope())
         if scope.startswith("shared"):
             continue  # The rows of a copy are contiguous.
-        strides = {_stride(access, axis.var, base, lanes) for base in bases}
+        strides = {_stride(access, axis.var, base, lanes) for base in bases[:_MOST_BASES]}
         if len(strides) == 1 and not strides & {None, 0, 1}:
             return True
     return False
+
+
+def _has_uneven_condition(block: Any, variable: Any, bases: range, lanes: int) -> bool:
+    """True if some comparison holds for a part of the lanes of a vector."""
+    comparisons: list[Any] = []
+    structural_walk(block.body, (_COMPARISONS, comparisons.append))
+    return any(
+        len({_evaluate(comparison, variable, base + lane) for lane in range(lanes)}) > 1
+        for comparison in comparisons
+        for base in bases
+    )
 
 
 def _stride(access: Any, variable: Any, base: int, lanes: int) -> int | None:
@@ -143,6 +158,8 @@ def _evaluate(expr: Any, variable: Any, value: int) -> int | None:
     return int(operation(first, second))
 
 
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
 _OPERATIONS: Mapping[str, Any] = {
     "Add": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,
@@ -151,4 +168,8 @@ _OPERATIONS: Mapping[str, Any] = {
     "FloorMod": lambda a, b: a % b if b else 0,
     "Min": min,
     "Max": max,
+    "LT": lambda a, b: a < b,
+    "LE": lambda a, b: a <= b,
+    "GT": lambda a, b: a > b,
+    "GE": lambda a, b: a >= b,
 }
