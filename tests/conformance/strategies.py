@@ -57,7 +57,7 @@ class FixedDraft:
 
 def make_droplet(**options) -> ms.SearchStrategy:
     """DropletStrategy without a prior and a draft, which spends its trials."""
-    quick = {"explore_trials": 12, "prior": None, "draft": None, "stop": None}
+    quick = {"explore_trials": 12, "prior": None, "draft": None, "stop": None, "explorer": "random"}
     if options.get("explorer") == "evolutionary":
         options["explorer"] = EvolutionaryExplorer(**SMALL_EVOLUTION)
     return DropletStrategy(**quick | options)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .droplet import DropletStrategy
-    from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SeededExplorer
+    from .explorers import (
+        EvolutionaryExplorer,
+        Explorer,
+        KnownExplorer,
+        RandomExplorer,
+        SeededExplorer,
+    )
     from .log import SearchProgress
 else:
 
@@ -23,6 +29,7 @@ __all__ = [
     "DropletStrategy",
     "EvolutionaryExplorer",
     "Explorer",
+    "KnownExplorer",
     "RandomExplorer",
     "SearchProgress",
     "SeededExplorer",
@@ -32,6 +39,7 @@ _MODULES = {
     "DropletStrategy": "droplet",
     "EvolutionaryExplorer": "explorers",
     "Explorer": "explorers",
+    "KnownExplorer": "explorers",
     "RandomExplorer": "explorers",
     "SearchProgress": "log",
     "SeededExplorer": "explorers",

@@ -21,7 +21,13 @@ from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
 from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
 from .drafting.launch_mask import LaunchMask
-from .explorers import EvolutionaryExplorer, Explorer, RandomExplorer, SearchContext
+from .explorers import (
+    EvolutionaryExplorer,
+    Explorer,
+    KnownExplorer,
+    RandomExplorer,
+    SearchContext,
+)
 from .history import History
 from .log import SearchLogger
 from .logger import logger
@@ -36,6 +42,7 @@ from .search import DropletSearch
 from .stopping import Stop, StopRule, check_stop
 
 EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
+    "known": KnownExplorer,
     "random": RandomExplorer,
     "evolutionary": EvolutionaryExplorer,
 }
@@ -71,6 +78,7 @@ class DropletStrategy(StrategyLifecycle):
         search forecasts it from its measurements. Its trials are left to the scheduler's other
         tasks. ``"auto"`` for 0.01. None spends all trials.
     explorer : str | Explorer
+        ``"known"``, the best schedules of the nearest kernels that the package knows, and then
         ``"random"``, TVM's sampling of the design spaces, from which the prior picks;
         ``"evolutionary"``, TVM's evolutionary search; or an explorer object with options, such as
         ``RandomExplorer(pool_size=1024)`` or ``tvm_droplet_ms.autotvm.AnnealingExplorer()``.
@@ -109,7 +117,7 @@ class DropletStrategy(StrategyLifecycle):
         *,
         explore_trials: int | None = None,
         stop: Stop = "auto",
-        explorer: str | Explorer = "random",
+        explorer: str | Explorer = "known",
         prior: str | os.PathLike[str] | CostModel | None = "auto",
         draft: DraftLike = "auto",
     ) -> None:

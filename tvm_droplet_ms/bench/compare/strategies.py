@@ -41,7 +41,8 @@ def _prior(learned: Learned) -> TransferModel | None:
 def _droplet(learned: Learned, trials: int) -> Search:
     """``DropletStrategy`` with what was learned; what the package ships has seen the spaces."""
     draft = SymbolDraft.from_file(learned["draft"]) if "draft" in learned else None
-    return DropletStrategy(prior=_prior(learned), draft=draft), "random"
+    strategy = DropletStrategy(prior=_prior(learned), draft=draft, explorer="random", stop=None)
+    return strategy, "random"
 
 
 def _as_published(learned: Learned, trials: int) -> Search:

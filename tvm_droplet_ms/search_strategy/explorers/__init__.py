@@ -3,6 +3,7 @@
 
 from .base import Exploration, Explorer, SearchContext
 from .evolutionary import EvolutionaryExplorer
+from .known import KnownExplorer
 from .random_sampling import RandomExplorer
 from .seeded import SeededExplorer
 
@@ -10,6 +11,7 @@ __all__ = [
     "EvolutionaryExplorer",
     "Exploration",
     "Explorer",
+    "KnownExplorer",
     "RandomExplorer",
     "SearchContext",
     "SeededExplorer",

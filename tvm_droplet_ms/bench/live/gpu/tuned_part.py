@@ -86,7 +86,8 @@ def _strategy(name: str) -> Any:
     from .... import DropletStrategy
 
     # The shipped prior and the shipped formulas are for CPUs; "auto" is what a user gets.
-    return DropletStrategy(explore_trials=ENDLESS) if name == "random" else DropletStrategy()
+    options: dict[str, Any] = {"explore_trials": ENDLESS, "explorer": "random"}
+    return DropletStrategy(stop=None, **(options if name == "random" else {}))
 
 
 def _writer(rows: Rows, begun: float) -> Any:

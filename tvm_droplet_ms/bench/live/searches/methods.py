@@ -36,7 +36,7 @@ def _droplet(**options: Any) -> Callable[..., Any]:
         from ....draft import SymbolDraft
 
         given = {"draft": SymbolDraft.from_file(draft)} if draft else {}
-        return DropletStrategy(**{**prior, **given, **options})
+        return DropletStrategy(**{"stop": None, **prior, **given, **options})
 
     return make
 
@@ -70,10 +70,11 @@ METHODS: Mapping[str, Method] = {
     "evolutionary with early model": Method(_evolutionary, _early_xgb),
     "evolutionary with prior": Method(_evolutionary, _pretrained, ("prior",)),
     "droplet": Method(_droplet(), _default_xgb, ("prior", "draft")),
+    "droplet without known": Method(_droplet(explorer="random"), _default_xgb, ("prior", "draft")),
     "droplet without draft": Method(_droplet(draft=None), _default_xgb, ("prior",)),
     "droplet without prior": Method(_droplet(prior=None), _default_xgb, ("draft",)),
     "droplet without either": Method(_droplet(prior=None, draft=None), _default_xgb),
     "droplet as published": Method(_published, _default_xgb),
 }
 """``evolutionary`` is TVM's search with its defaults: its XGBoost model predicts at random until it
-has 100 samples. ``droplet`` is ``DropletStrategy()`` with its defaults."""
+has 100 samples. ``droplet`` is ``DropletStrategy()`` with its defaults, but spends its trials."""

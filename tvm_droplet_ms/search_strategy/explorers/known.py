@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explores what is known of other kernels first."""
+
+from ..known.known_schedules import KnownLike, find_schedules
+from ..known.tuned_task import nearest_points
+from ..published.decisions import SpacePoint
+from .base import Explorer, SearchContext
+from .seeded import SeededExplorer
+
+NEAREST = 3
+"""The known schedules that a task begins with. With those that the package ships, eight layers are
+1.08 times as fast after 8 trials (1.03 to 1.14), 1.05 after 16 (1.02 to 1.09) and 1.03 after 32
+(1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/live_known.csv``)."""
+
+
+class KnownExplorer(SeededExplorer):
+    """Explores the best schedules of the nearest known kernels first, refitted to the task.
+
+    A kernel is near that makes the same kinds of decisions over loops of about the same extents.
+
+    Parameters
+    ----------
+    known : str | os.PathLike[str] | None
+        "auto" for the schedules that come with the package, the path of a file that
+        ``python -m tvm_droplet_ms.tuning.experience.shipped_schedules`` wrote, or None for nothing.
+    explorer : Explorer | None
+        The explorer that fills the batch and goes on. None for ``RandomExplorer()``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, or it holds something else.
+    """
+
+    def __init__(self, known: KnownLike = "auto", explorer: Explorer | None = None) -> None:
+        if known != "auto":  # What the package ships is read when it is needed.
+            find_schedules(known)
+        self.known = known
+        super().__init__(self._nearest, explorer)
+
+    def _nearest(self, search: SearchContext) -> list[SpacePoint]:
+        """The nearest known schedules, refitted."""
+        return nearest_points(find_schedules(self.known), search.spaces, NEAREST)
+
+    def clone(self) -> "KnownExplorer":
+        """An explorer of the same configuration."""
+        return KnownExplorer(self.known, self.explorer.clone())
