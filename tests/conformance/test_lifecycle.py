@@ -169,7 +169,7 @@ def test_global_function_makes_a_strategy_from_a_map_of_options():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"explorer": "greedy"}, "explorer is 'greedy', expected one of random, evol"),
+        ({"explorer": "greedy"}, "explorer is 'greedy', expected one of known, random, evol"),
         ({"explore_trials": 0}, "explore_trials is 0, expected an integer of at least 1"),
         ({"explore_trials": 2.5}, "explore_trials is 2.5, expected an integer of at least 1"),
         ({"stop": "no"}, "stop is 'no', expected \"auto\", a share from 0 to 1, or None"),
