@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.space_generator import SpaceGenerator
 from tvm.target import Target
 
 from ..compat import fast_tune_contexts
-from ..compat.design_space import sound_space
+from ..search_strategy.byte_products.dot_space import sound_space
 from ..display import ProgressCallback, RunState, TaskState, run_display
 from ..display.displays import Progress
 from ..display.phases import followed_phases

@@ -14,6 +14,8 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
+from .byte_products.dot_intrinsics import register_dots
+from .byte_products.dot_space import sound_schedules
 from .candidates import Replayer
 from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
@@ -127,6 +129,7 @@ class DropletStrategy(StrategyLifecycle):
     ) -> None:
         """Constructor"""
         super().__init__()
+        register_dots()  # Records that name them may be read before the search begins.
         if explore_trials is None:
             explore_trials = EXPLORE_TRIALS
         check_at_least("explore_trials", explore_trials, 1)
@@ -149,9 +152,10 @@ class DropletStrategy(StrategyLifecycle):
         self._explorer.initialize_with_tune_context(context)
 
     def _begin(self, task: Task, args: PreTuningArgs) -> SearchRun:
-        traces = [schedule.trace for schedule in args.design_spaces]
+        schedules = sound_schedules(args.design_spaces, task.mod, task.target, task.seed)
+        traces = [schedule.trace for schedule in schedules]
         generator = random.Random(task.seed)
-        limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
+        limit = WorkLimit(task.mod, (schedule.mod for schedule in schedules))
         postprocs = with_native_vectors(task.postprocs, task.target)
         spaces = DesignSpaces(traces)
         mask = LaunchMask(spaces)
@@ -161,7 +165,7 @@ class DropletStrategy(StrategyLifecycle):
         context = SearchContext(
             replayer=replayer,
             history=_load_history(task, args, replayer),
-            schedules=list(args.design_spaces),
+            schedules=list(schedules),
             spaces=spaces,
             generator=generator,
             prior=self._make_prior(task),
