@@ -10,10 +10,10 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
-from tvm_droplet_ms.search_strategy.byte_products.dot_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.kernel_tuning import tune_kernel
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.kernel_tuning.check import verification
+from tvm_droplet_ms.search_strategy.byte_products.dot_space import FROM_TARGET, sound_space
 
 VNNI = Target({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
 

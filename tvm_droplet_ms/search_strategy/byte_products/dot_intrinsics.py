@@ -7,8 +7,9 @@ and as many of the lane's own. All are exact for all values:
 - VNNI's ``vpdpbusd`` multiplies four unsigned bytes with four signed ones, and does not saturate.
   A signed byte plus 128 is unsigned, and an unsigned one minus 128 is signed; what that adds is
   subtracted, by a second dot product.
-- ``vpmaddwd`` multiplies two words each, which bytes of either sign are widened to. (``vpmaddubsw``,
-  of which TVM's ``dot_16x4_avx512`` consists, saturates: 2 * 255 * 127 is no signed word.)
+- ``vpmaddwd`` multiplies two words each, which bytes of either sign are widened to.
+  ``vpmaddubsw``, of which TVM's ``dot_16x4_avx512`` consists, saturates: 2 * 255 * 127 is no
+  signed word.
 """
 
 from dataclasses import dataclass

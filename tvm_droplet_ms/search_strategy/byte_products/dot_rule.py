@@ -24,9 +24,10 @@ FEWEST_USES = 16
 _SPARE_REGISTERS = 4
 _MOST_SPACES = 3
 _MOST_UNROLLED = 8
-_NOT_VECTORIZED = "pragma_unroll_explicit"
-"""``RewriteParallelVectorizeUnroll`` vectorizes no loop with an annotation. TVM cannot lower an
-intrinsic inside a vectorized loop. The loop is unrolled anyway, as this one asks for."""
+_FINISHED = "pragma_unroll_explicit"
+"""``RewriteParallelVectorizeUnroll`` leaves loops alone that have an annotation, and loops outside
+of them. It would vectorize the loop around an intrinsic, which TVM cannot lower, and cannot make a
+loop parallel around a sum whose first values are set apart. This annotation changes nothing."""
 
 _PACKED_ONCE = "meta_schedule.layout_rewrite_preproc"
 
@@ -35,14 +36,15 @@ _PACKED_ONCE = "meta_schedule.layout_rewrite_preproc"
 class DotProducts(PyScheduleRule):
     """Schedules blocks that add products of bytes; others are left to the other rules.
 
-    ``unit``: what the CPU has.
+    ``unit``: what the CPU has. ``is_parallel``: whether several threads share a kernel.
     """
 
-    def __init__(self, unit: DotUnit) -> None:
+    def __init__(self, unit: DotUnit, is_parallel: bool) -> None:
         """Constructor"""
         super().__init__()
         register_dots()
         self._unit = unit
+        self._is_parallel = is_parallel
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         pass
@@ -65,13 +67,13 @@ class DotProducts(PyScheduleRule):
         spaces = []
         for length in tile_lengths(rows, vectors, registers):
             space = sch.copy()
-            _tile(space, block, found, last, length, registers // length)
+            _tile(space, block, found, last, length, registers // length, self._is_parallel)
             spaces.append(space)
         return spaces
 
     def clone(self) -> ScheduleRule:
         """A rule for the same CPU."""
-        return DotProducts(self._unit)
+        return DotProducts(self._unit, self._is_parallel)
 
 
 def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
@@ -156,6 +158,7 @@ def _tile(
     last: SBlockRV | None,
     length: int,
     most_rows: int,
+    is_parallel: bool,
 ) -> None:
     node = schedule.get(block)
     row_axis = _row_axis(node, found)
@@ -192,7 +195,12 @@ def _tile(
     schedule.reorder(*outer, *middle, *sums, *unrolled, *tile)
     for loop in (*unrolled, *tile):
         schedule.unroll(loop)
-    schedule.annotate(tile[-1], _NOT_VECTORIZED, 1)
+    first = outer[0]
+    if is_parallel:
+        first = schedule.fuse(*outer)
+        schedule.parallel(first)
+    for loop in (first, tile[-1]):
+        schedule.annotate(loop, _FINISHED, 1)
     if last is not None:
         schedule.reverse_compute_at(last, middle[-1], preserve_unit_loops=True)
     zeros = schedule.decompose_reduction(dot, sums[0])

@@ -63,7 +63,7 @@ def _space_of_bytes(target: Target) -> PostOrderApply:
     if unit is not None:
         # Behind the rules that inline, before those that would tile the same blocks.
         place = next(n for n, rule in enumerate(rules) if isinstance(rule, AddRFactor))
-        rules.insert(place, DotProducts(unit))
+        rules.insert(place, DotProducts(unit, int(target.attrs.get("num-cores", 1)) > 1))
     return PostOrderApply(
         sch_rules=rules, postprocs=Postproc.create("llvm"), mutator_probs=Mutator.create("llvm")
     )
