@@ -117,6 +117,11 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
     schedule.transform_block_layout(copy, index_map)
     if is_constant:
         schedule.annotate(copy, _PACKED_ONCE, True)
+    elif lane > step:
+        # LLVM makes shuffles of a loop over lanes that stores what lies apart.
+        inner = schedule.get_loops(copy)[-1]
+        schedule.unroll(inner)
+        schedule.annotate(inner, _FINISHED, 1)
 
 
 def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
