@@ -114,10 +114,12 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
     place = next(n for n, source in enumerate(reads) if source.same_as(found.weights))
     copy = schedule.cache_read(block, place, "global")
     schedule.transform_layout(copy, ("write", 0), index_map)
-    schedule.transform_block_layout(copy, index_map)
     if is_constant:
+        # What takes these copies out wants them in the order of the source.
         schedule.annotate(copy, _PACKED_ONCE, True)
-    elif lane > step:
+        return
+    schedule.transform_block_layout(copy, index_map)
+    if lane > step:
         # LLVM makes shuffles of a loop over lanes that stores what lies apart.
         inner = schedule.get_loops(copy)[-1]
         schedule.unroll(inner)
