@@ -4,15 +4,19 @@
 import numpy as np
 
 from tvm import te
+from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.space_generator import ScheduleFn
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.kernel_tuning import tune_kernel
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.kernel_tuning.check import verification
+from tvm_droplet_ms.measure import fast_measure
+from tvm_droplet_ms.search_strategy.byte_products.dot_intrinsics import dot_unit
 from tvm_droplet_ms.search_strategy.byte_products.dot_space import (
     FROM_TARGET,
     sound_schedules,
@@ -84,3 +88,29 @@ def test_a_product_of_bytes_is_tuned_here(tmp_path, monkeypatch):
     b = generator.integers(-128, 128, (64, 64)).astype("int8")
     found = result(a, b, np.zeros((32, 64), "int32"))[2]
     np.testing.assert_array_equal(found, a.astype("int32") @ b.T.astype("int32"))
+
+
+def test_tune_tir_measures_intrinsics_that_compile(tmp_path):
+    """The strategy alone, with TVM's own space and postprocessors."""
+    mod, target = (
+        bytes_product(),
+        Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 1}),
+    )
+    measure = fast_measure(target, process_wide=False)
+    try:
+        with fast_tune_contexts():
+            database = ms.tune_tir(
+                mod,
+                target,
+                str(tmp_path),
+                max_trials_global=2,
+                strategy=DropletStrategy(prior=None, draft=None),
+                cost_model="none",
+                **measure,
+            )
+    finally:
+        for part in measure.values():
+            part.close()
+    records = database.get_all_tuning_records()
+    assert records and all(float(record.run_secs[0]) < 1 for record in records)
+    assert dot_unit(target) is None or all("dot_" in str(record.trace) for record in records)
