@@ -37,6 +37,14 @@ def packed_dense(rows, columns, depth, shape, where, types=("uint8", "int8")):
     return module_of(te.create_prim_func([a, w, c]))
 
 
+def gram(rows, depth):
+    """A product of a matrix with itself."""
+    a = te.placeholder((rows, depth), "int8", name="a")
+    k = te.reduce_axis((0, depth), "k")
+    c = te.compute((rows, rows), lambda i, j: _sum(a[i, k], a[j, k], k), name="c")
+    return module_of(te.create_prim_func([a, c]))
+
+
 def requantized(rows, columns, depth):
     """A product, a bias, and rounding to bytes."""
     a = te.placeholder((rows, depth), "uint8", name="a")

@@ -2,7 +2,7 @@
 """Blocks of products of bytes are found, and weights that are not packed are told apart."""
 
 import pytest
-from byte_kernels import batch_matmul, convolution, dense, packed_dense
+from byte_kernels import batch_matmul, convolution, dense, gram, packed_dense
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.testing import te_workload
@@ -83,8 +83,9 @@ def test_weights_that_are_packed_otherwise_are_packed_again_or_left(shape, where
         ),
         (convolution(8, 3, 16), "c"),
         (convolution(8, 16, 16), "pad"),
+        (gram(32, 16), "c"),
     ],
-    ids=["floats", "short", "depthwise", "three channels", "no sum"],
+    ids=["floats", "short", "depthwise", "three channels", "no sum", "one matrix"],
 )
 def test_other_blocks_are_left(module, name):
     assert found_in(module, name) is None

@@ -82,6 +82,8 @@ def _factors(block: Any) -> tuple[Any, Any] | None:
         return None
     if not all(_is_plain(load.source) and str(load.source.dtype) in BYTES for load in loads):
         return None
+    if loads[0].source.same_as(loads[1].source):
+        return None  # A copy that is packed would take the place of both.
     return loads[0], loads[1]
 
 
