@@ -28,6 +28,7 @@ from tvm.s_tir.meta_schedule.schedule_rule import (
 from tvm.target import Target
 from tvm.tirx.script.parser import entry
 
+from ..search_strategy.byte_products.dot_intrinsics import register_dots
 from .intrinsic_modules import modules_of
 from .patch import Attribute, Patch, lock
 
@@ -101,6 +102,8 @@ def fast_tune_contexts() -> Iterator[None]:
     a rule from the names of intrinsics. TVM's own code that needs more (``default_build``, the
     GPU schedules of dlight) imports ``tvm.s_tir.tensor_intrin`` itself.
 
+    The intrinsics of this package's own rule for products of bytes are registered too.
+
     The context replaces attributes of TVM's classes. The exit of the last one restores them;
     registered intrinsics stay registered. Contexts nest, and threads may hold one each.
 
@@ -115,6 +118,7 @@ def fast_tune_contexts() -> Iterator[None]:
     process that has made no ``TuneContext``. After this context, so do the calls listed above
     until TVM's own ``TuneContext``, or that import, has registered all intrinsics.
     """
+    register_dots()
     with _quick_parsing, _own_intrinsics:
         yield
 
@@ -131,6 +135,7 @@ def fast_start() -> None:
     """
     with lock:
         if not _process_wide.is_set():
+            register_dots()
             _process_wide.set()
             _quick_parsing.__enter__()
             _own_intrinsics.__enter__()

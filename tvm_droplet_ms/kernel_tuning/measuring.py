@@ -20,7 +20,6 @@ from tvm.s_tir.meta_schedule.space_generator import SpaceGenerator
 from tvm.target import Target
 
 from ..compat import fast_tune_contexts
-from ..compat.design_space import sound_space
 from ..display import ProgressCallback, RunState, TaskState, run_display
 from ..display.displays import Progress
 from ..display.phases import followed_phases
@@ -28,6 +27,7 @@ from ..display.state import shortened
 from ..measure import fast_measure
 from ..measure.allocation import GivenArguments
 from ..progress import quiet_tvm
+from ..search_strategy.byte_products.dot_space import sound_space
 from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ..session.database import open_database

@@ -15,6 +15,8 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
 from .batch_size import growing_batch, least_batch
+from .byte_products.dot_intrinsics import register_dots
+from .byte_products.dot_space import sound_schedules
 from .candidates import Replayer
 from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
@@ -123,6 +125,7 @@ class DropletStrategy(StrategyLifecycle):
     ) -> None:
         """Constructor"""
         super().__init__()
+        register_dots()  # Records that name them may be read before the search begins.
         if explore_trials is None:
             explore_trials = EXPLORE_TRIALS
         check_at_least("explore_trials", explore_trials, 1)
@@ -140,9 +143,10 @@ class DropletStrategy(StrategyLifecycle):
         self._explorer.initialize_with_tune_context(context)
 
     def _begin(self, task: Task, args: PreTuningArgs) -> SearchRun:
-        traces = [schedule.trace for schedule in args.design_spaces]
+        schedules = sound_schedules(args.design_spaces, task.mod, task.target, task.seed)
+        traces = [schedule.trace for schedule in schedules]
         generator = random.Random(task.seed)
-        limit = WorkLimit(task.mod, (schedule.mod for schedule in args.design_spaces))
+        limit = WorkLimit(task.mod, (schedule.mod for schedule in schedules))
         postprocs = with_native_vectors(task.postprocs, task.target)
         spaces = DesignSpaces(traces)
         mask = LaunchMask(spaces)
@@ -152,7 +156,7 @@ class DropletStrategy(StrategyLifecycle):
         context = SearchContext(
             replayer=replayer,
             history=_load_history(task, args, replayer),
-            schedules=list(args.design_spaces),
+            schedules=list(schedules),
             spaces=spaces,
             generator=generator,
             prior=self._make_prior(task),

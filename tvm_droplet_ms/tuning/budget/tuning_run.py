@@ -22,8 +22,8 @@ from tvm.s_tir.meta_schedule.tune import tune_tasks
 from tvm.s_tir.meta_schedule.utils import fork_seed
 
 from ...compat import fast_tune_contexts
-from ...compat.design_space import sound_space
 from ...cost_model.training_data import target_text
+from ...search_strategy.byte_products.dot_space import sound_space
 from ...search_strategy.logger import logger
 from ...session.roofline import MachineRates, measure_machine, task_bound
 from ..picks.first_picks import is_scheduled, why_not_tunable

@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule import SpaceGenerator, TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.target import Target
 
-from ...compat.design_space import sound_space
+from ...search_strategy.byte_products.dot_space import sound_space
 from ...search_strategy.candidates import Replayer
 from ...search_strategy.design_spaces import DesignSpaces
 from ...search_strategy.explorers.random_sampling import RandomExploration

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that the rule schedules compute what NumPy does."""
+
+import random
+
+import numpy as np
+import pytest
+from byte_kernels import (
+    batch_matmul,
+    convolution,
+    convolved,
+    dense,
+    packed_dense,
+    requantized,
+    values,
+)
+
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+from tvm.target import Target
+from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.search_strategy.byte_products.dot_intrinsics import dot_unit
+from tvm_droplet_ms.search_strategy.byte_products.dot_rule import tile_lengths
+from tvm_droplet_ms.search_strategy.byte_products.dot_space import FROM_TARGET, sound_space
+from tvm_droplet_ms.search_strategy.candidates import Replayer
+
+HOST = Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 1})
+TWO = Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 2})
+PLAIN = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
+HAS_DOTS = dot_unit(HOST) is not None
+pytestmark = pytest.mark.skipif(not HAS_DOTS, reason="this CPU has no AVX2")
+
+
+def scheduled(module, target=HOST, seed=1):
+    """A random schedule of each design space, as a search would measure it."""
+    with fast_tune_contexts():
+        space = sound_space(FROM_TARGET, module, target)
+        context = TuneContext(module, target=target, space_generator=space, rand_state=seed)
+        spaces = context.generate_design_space()
+    postprocs = context.space_generator.postprocs
+    replayer = Replayer(module, postprocs, random.Random(seed))
+    candidates = [replayer.replay(space.trace) for space in spaces]
+    found = [each.schedule.mod for each in candidates if each is not None]
+    assert found and all("pmadd" in str(mod) or "vpdpbusd" in str(mod) for mod in found)
+    return found
+
+
+def run(module, arrays, target=HOST):
+    function = module["main"]
+    out = function.params[len(arrays)]
+    result = tvm.runtime.empty([int(n) for n in out.shape], str(out.dtype))
+    tvm.tirx.build(module, target=target)["main"](*map(tvm.runtime.tensor, arrays), result)
+    return result.numpy()
+
+
+def check(module, shapes, types, expected, target=HOST):
+    generator = np.random.default_rng(0)
+    arrays = [values(generator, *each) for each in zip(shapes, types, strict=True)]
+    for found in scheduled(module, target)[:2]:
+        np.testing.assert_array_equal(run(found, arrays, target), expected(*arrays))
+
+
+def product(a, w):
+    return a.astype("int64") @ w.astype("int64")
+
+
+@pytest.mark.parametrize("target", [HOST, TWO, PLAIN], ids=["host", "two threads", "avx2"])
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8")], ids=["u8s8", "s8s8"])
+def test_dense(target, types):
+    module = dense(48, 64, 64, types)
+    check(module, [(48, 64), (64, 64)], types, lambda a, w: product(a, w.T), target)
+
+
+def test_batch_matmul():
+    shapes = [(2, 32, 32), (2, 32, 16)]
+    check(batch_matmul(2, 32, 16, 32), shapes, ("uint8", "int8"), product)
+
+
+@pytest.mark.parametrize(
+    ("groups", "stride", "target"), [(1, 1, HOST), (2, 2, HOST), (1, 1, PLAIN)]
+)
+def test_convolution(groups, stride, target):
+    module = convolution(14, 32, 32, groups, stride)
+    shapes = [(1, 14, 14, 32), (3, 3, 32 // groups, 32)]
+    check(module, shapes, ("uint8", "int8"), lambda a, w: convolved(a, w, groups, stride), target)
+
+
+def test_what_follows_is_computed_for_each_tile():
+    generator = np.random.default_rng(0)
+    a, w = (values(generator, (32, 64), "uint8"), values(generator, (64, 64), "int8"))
+    bias = generator.integers(-(1 << 14), 1 << 14, 64).astype("int32")
+    expected = np.clip(np.round((product(a, w.T) + bias) / 128), 0, 255).astype("uint8")
+    for found in scheduled(requantized(32, 64, 64)):
+        np.testing.assert_array_equal(run(found, [a, w, bias]), expected)
+
+
+def test_packed_weights_are_read_as_they_are():
+    unit = dot_unit(HOST)
+    lanes, depth = unit.lanes[0], unit.depth
+
+    def where(j, k):
+        return j // lanes, k // depth, j % lanes, k % depth
+
+    module = packed_dense(32, 64, 32, (64 // lanes, 32 // depth, lanes, depth), where)
+    generator = np.random.default_rng(0)
+    a, w = (values(generator, (32, 32), "uint8"), values(generator, (64, 32), "int8"))
+    packed = w.reshape(64 // lanes, lanes, 32 // depth, depth).transpose(0, 2, 1, 3)
+    for found in scheduled(module):
+        assert "w_global" not in str(found)
+        out = run(found, [a, np.ascontiguousarray(packed)])
+        np.testing.assert_array_equal(out, product(a, w.T))
+
+
+def test_constant_weights_are_packed_once():
+    """The copy is marked as TVM marks those of ``RewriteLayout``, and is left out of the kernel."""
+    unit = dot_unit(HOST)
+    lanes, depth = unit.lanes[0], unit.depth
+    generator = np.random.default_rng(0)
+    a, w = (values(generator, (8, 32), "uint8"), values(generator, (64, 32), "int8"))
+    packed = w.reshape(64 // lanes, lanes, 32 // depth, depth).transpose(0, 2, 1, 3)
+    found = scheduled(dense(8, 64, 32, free=True))[0]
+    kernel = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(found)
+    assert [int(n) for n in kernel["main"].params[1].shape] == list(packed.shape)
+    out = run(kernel, [a, np.ascontiguousarray(packed)])
+    np.testing.assert_array_equal(out, product(a, w.T))
+
+
+def test_weights_that_are_used_few_times_are_not_packed_in_each_run():
+    with fast_tune_contexts():
+        module = dense(4, 64, 64)
+        space = sound_space(FROM_TARGET, module, HOST)
+        context = TuneContext(module, target=HOST, space_generator=space)
+        assert not any("tensorize" in str(s.trace) for s in context.generate_design_space())
+
+
+def test_lengths_of_tiles():
+    for rows, vectors, registers in [(512, 32, 28), (7, 4, 28), (1, 64, 28), (13, 3, 12)]:
+        lengths = tile_lengths(rows, vectors, registers)
+        assert lengths and all(vectors % n == 0 and n <= registers for n in lengths)
+    assert tile_lengths(512, 32, 28)[0] == 4
+    assert tile_lengths(1, 64, 28)[0] == 16  # No rows to share a load: the more vectors the better.
+
+
+def test_a_replayed_trace_is_the_same_kernel():
+    """Records are replayed by another process, which has registered the intrinsics too."""
+    module = dense(48, 64, 64)
+    with fast_tune_contexts():
+        space = sound_space(FROM_TARGET, module, HOST)
+        context = TuneContext(module, target=HOST, space_generator=space)
+        first = context.generate_design_space()[0]
+    again = Schedule(module)
+    tvm.s_tir.Trace.apply_json_to_schedule(first.trace.as_json(), again)
+    tvm.ir.assert_structural_equal(first.mod, again.mod)

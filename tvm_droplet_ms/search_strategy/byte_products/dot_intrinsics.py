@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensor intrinsics for dot products of bytes.
+
+One of them adds, to each of some lanes of 32 bits, the products of a few bytes that all lanes share
+and as many of the lane's own. All are exact for all values:
+
+- VNNI's ``vpdpbusd`` multiplies four unsigned bytes with four signed ones, and does not saturate.
+  A signed byte plus 128 is unsigned, and an unsigned one minus 128 is signed; what that adds is
+  subtracted, by a second dot product.
+- ``vpmaddwd`` multiplies two words each, which bytes of either sign are widened to.
+  ``vpmaddubsw``, of which TVM's ``dot_16x4_avx512`` consists, saturates: 2 * 255 * 127 is no
+  signed word.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script.ir_builder import IRBuilder
+from tvm.target import Target
+from tvm.target.codegen import target_has_features
+from tvm.tirx.script import builder as T
+
+BYTES = ("int8", "uint8")
+"""The types of the operands."""
+
+_VNNI_DEPTH, _WORDS_DEPTH = 4, 2
+_SIGNS = -0x7F7F7F80
+"""Four bytes of 128: by exclusive or, they make signed bytes of unsigned ones minus 128, and
+unsigned bytes of signed ones plus 128."""
+
+_WORD_PRODUCTS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+
+
+@dataclass(frozen=True)
+class Dot:
+    """An intrinsic.
+
+    - ``lanes``: the sums that it adds to.
+    - ``depth``: the products that it adds to each; 4 with VNNI, or else 2.
+    - ``shared``, ``own``: the types of the bytes that all lanes share, and of those that they do
+      not.
+    """
+
+    lanes: int
+    depth: int
+    shared: str
+    own: str
+
+    @property
+    def name(self) -> str:
+        """The name under which it is registered."""
+        return f"tvm_droplet_ms.dot_{self.lanes}x{self.depth}_{self.shared}_{self.own}"
+
+
+@dataclass(frozen=True)
+class DotUnit:
+    """What a CPU has for dot products of bytes.
+
+    - ``lanes``: of its vectors, the longest first.
+    - ``depth``: see ``Dot``.
+    - ``registers``: the number of its vector registers.
+    """
+
+    lanes: tuple[int, ...]
+    depth: int
+    registers: int
+
+
+def dot_unit(target: Target) -> DotUnit | None:
+    """The instructions of a target; None for others than x86 CPUs with AVX2."""
+
+    def has(*features: str) -> bool:
+        return bool(target_has_features(list(features), target))
+
+    if target.kind.name != "llvm" or not has("avx2"):
+        return None
+    if has("avx512vnni", "avx512vl"):
+        return DotUnit((16, 8, 4), _VNNI_DEPTH, 32)
+    if has("avxvnni"):
+        return DotUnit((8, 4), _VNNI_DEPTH, 16)
+    if has("avx512bw", "avx512vl"):
+        return DotUnit((16, 8, 4), _WORDS_DEPTH, 32)
+    return DotUnit((8, 4), _WORDS_DEPTH, 16)
+
+
+@cache
+def register_dots() -> None:
+    """Register all intrinsics, so that records replay that another machine has written."""
+    for lanes, depth, shared, own in product(
+        _WORD_PRODUCTS, (_VNNI_DEPTH, _WORDS_DEPTH), BYTES, BYTES
+    ):
+        dot = Dot(lanes, depth, shared, own)
+        if TensorIntrin.get(dot.name, allow_missing=True) is None:
+            TensorIntrin.register(dot.name, _description(dot), _implementation(dot))
+
+
+def _description(dot: Dot) -> tirx.PrimFunc:
+    with IRBuilder() as builder:
+        with T.prim_func(s_tir=True):
+            shared, own, sums = _arguments(dot)
+            with T.sblock("root"):
+                _regions(dot, shared, own, sums)
+                with T.grid(dot.lanes, dot.depth) as (i, k), T.sblock("update"):
+                    lane, step = T.axis.remap("SR", [i, k])
+                    one, other = (
+                        value.astype("int32") for value in (shared[step], own[lane, step])
+                    )
+                    T.buffer_store(sums, sums[lane] + one * other, [lane])
+        return builder.get()
+
+
+def _implementation(dot: Dot) -> tirx.PrimFunc:
+    add = _add_bytes if dot.depth == _VNNI_DEPTH else _add_words
+    with IRBuilder() as builder:
+        with T.prim_func(s_tir=True):
+            shared, own, sums = _arguments(dot)
+            with T.sblock("root"):
+                _regions(dot, shared, own, sums)
+                total = add(
+                    dot,
+                    shared.vload([0], f"{dot.shared}x{dot.depth}"),
+                    own.vload([0, 0], f"{dot.own}x{dot.lanes * dot.depth}"),
+                    sums.vload([0], f"int32x{dot.lanes}"),
+                )
+                T.buffer_store(sums, total, [tirx.Ramp(0, 1, dot.lanes)])
+        return builder.get()
+
+
+def _arguments(dot: Dot) -> tuple[Any, Any, Any]:
+    shapes = ((dot.depth,), dot.shared), ((dot.lanes, dot.depth), dot.own), ((dot.lanes,), "int32")
+    return tuple(
+        T.arg(name, T.Buffer(shape, dtype, offset_factor=1))
+        for name, (shape, dtype) in zip("ABC", shapes, strict=True)
+    )
+
+
+def _regions(dot: Dot, shared: Any, own: Any, sums: Any) -> None:
+    T.reads(sums[0 : dot.lanes], shared[0 : dot.depth], own[0 : dot.lanes, 0 : dot.depth])
+    T.writes(sums[0 : dot.lanes])
+
+
+def _add_bytes(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
+    """VNNI's instruction."""
+    words = f"int32x{dot.lanes}"
+    shared = tirx.Broadcast(tirx.reinterpret("int32", shared), dot.lanes)
+    own = tirx.reinterpret(words, own)
+    signs, nothing = (
+        tirx.Broadcast(tirx.const(value, "int32"), dot.lanes) for value in (_SIGNS, 0)
+    )
+
+    def added(total: Any, unsigned: Any, signed: Any) -> Any:
+        # LLVM 22 takes vectors of bytes, where earlier ones took those of words.
+        operands = [tirx.reinterpret(f"int8x{4 * dot.lanes}", one) for one in (unsigned, signed)]
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * dot.lanes}"
+        return tirx.call_llvm_pure_intrin(words, name, total, *operands)
+
+    if (dot.shared, dot.own) == ("uint8", "int8"):
+        return added(sums, shared, own)
+    if (dot.shared, dot.own) == ("int8", "uint8"):
+        return added(sums, own, shared)
+    if dot.own == "int8":
+        # The signs of what is shared are not changed: LLVM 22 does not end there for Zen 4.
+        return added(sums, own ^ signs, shared) - added(nothing, signs, shared)
+    return added(sums, shared, own ^ signs) - added(nothing, shared, signs)
+
+
+def _add_words(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
+    """``vpmaddwd`` and an addition."""
+    words = f"int16x{2 * dot.lanes}"
+    pair = tirx.reinterpret("int32", tirx.Cast("int16x2", shared))
+    shared = tirx.reinterpret(words, tirx.Broadcast(pair, dot.lanes))
+    name = f"llvm.x86.{_WORD_PRODUCTS[dot.lanes]}"
+    return sums + tirx.call_llvm_pure_intrin(
+        f"int32x{dot.lanes}", name, shared, tirx.Cast(words, own)
+    )

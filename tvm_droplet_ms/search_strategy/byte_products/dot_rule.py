@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The design spaces of products of bytes on x86 CPUs: a schedule rule for MetaSchedule.
+
+A tile of rows and vectors is added up in registers by tensor intrinsics, and what follows is
+computed for each tile. Weights that are not packed are packed first: once, when a model is
+compiled, where they are constant, and otherwise in each run.
+"""
+
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import IndexMap, IterVar
+
+from .dot_intrinsics import DotUnit, register_dots
+from .find_dot import FoundDot, find_dot
+
+FEWEST_USES = 16
+"""Weights that are used fewer times are not packed in each run."""
+
+_SPARE_REGISTERS = 4
+_MOST_SPACES = 3
+_MOST_UNROLLED = 8
+_FINISHED = "pragma_unroll_explicit"
+"""``RewriteParallelVectorizeUnroll`` leaves loops alone that have an annotation, and loops outside
+of them. It would vectorize the loop around an intrinsic, which TVM cannot lower, and cannot make a
+loop parallel around a sum whose first values are set apart. This annotation changes nothing."""
+
+_PACKED_ONCE = "meta_schedule.layout_rewrite_preproc"
+
+
+@derived_object
+class DotProducts(PyScheduleRule):
+    """Schedules blocks that add products of bytes; others are left to the other rules.
+
+    ``unit``: what the CPU has. ``is_parallel``: whether several threads share a kernel.
+    """
+
+    def __init__(self, unit: DotUnit, is_parallel: bool) -> None:
+        """Constructor"""
+        super().__init__()
+        register_dots()
+        self._unit = unit
+        self._is_parallel = is_parallel
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        pass
+
+    def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
+        """The design spaces: one for each length of the tiles in vectors."""
+        node = sch.get(block)
+        found = find_dot(node, self._unit)
+        if found is None or len(sch.get_loops(block)) != len(node.iter_vars):
+            return [sch]
+        if found.packed_axes is not None:
+            is_constant = _is_layout_free(sch, found.weights)
+            if not is_constant and found.uses < FEWEST_USES:
+                return [sch]
+            _pack(sch, block, found, is_constant)
+        last = _inlined_consumers(sch, block)
+        rows = _extent_of_rows(node, found)
+        vectors = int(node.iter_vars[found.lane].dom.extent) // found.dot.lanes
+        registers = self._unit.registers - _SPARE_REGISTERS
+        spaces = []
+        for length in tile_lengths(rows, vectors, registers):
+            space = sch.copy()
+            _tile(space, block, found, last, length, registers // length, self._is_parallel)
+            spaces.append(space)
+        return spaces
+
+    def clone(self) -> ScheduleRule:
+        """A rule for the same CPU."""
+        return DotProducts(self._unit, self._is_parallel)
+
+
+def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
+    """The lengths of tiles, in vectors, that load least for each instruction.
+
+    A tile of some rows and vectors has one load for each of both, and an accumulator for each pair.
+    ``rows``, ``vectors``: of the whole. ``registers``: the most accumulators.
+    """
+
+    def loads(length: int) -> float:
+        most = max(tall for tall in range(1, registers // length + 1) if rows % tall == 0)
+        return 1 / length + 1 / most
+
+    lengths = [length for length in range(1, min(vectors, registers) + 1) if vectors % length == 0]
+    return sorted(lengths, key=loads)[:_MOST_SPACES]
+
+
+def _is_layout_free(schedule: Schedule, weights: Any) -> bool:
+    function = schedule.mod["main"]
+    free = (function.attrs or {}).get("layout_free_buffers", ())
+    return any(function.params[int(number)].same_as(weights) for number in free)
+
+
+def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: bool) -> None:
+    """Make a copy of the weights in which a vector's bytes lie side by side."""
+    assert found.packed_axes is not None
+    lane, step = found.packed_axes
+    lanes, depth = found.dot.lanes, found.dot.depth
+
+    def order(*indices: Any) -> list[Any]:
+        others = [index for axis, index in enumerate(indices) if axis not in (lane, step)]
+        outer = [indices[lane] // lanes, *others, indices[step] // depth]
+        return [*outer, indices[lane] % lanes, indices[step] % depth]
+
+    dtype = str(schedule.get(block).iter_vars[0].var.ty)
+    index_map = IndexMap.from_func(order, ndim=len(found.weights.shape), index_dtype=dtype)
+    reads = [region.source for region in schedule.get(block).reads]
+    place = next(n for n, source in enumerate(reads) if source.same_as(found.weights))
+    copy = schedule.cache_read(block, place, "global")
+    schedule.transform_layout(copy, ("write", 0), index_map)
+    if is_constant:
+        # What takes these copies out wants them in the order of the source.
+        schedule.annotate(copy, _PACKED_ONCE, True)
+        return
+    schedule.transform_block_layout(copy, index_map)
+    if lane > step:
+        # LLVM makes shuffles of a loop over lanes that stores what lies apart.
+        inner = schedule.get_loops(copy)[-1]
+        schedule.unroll(inner)
+        schedule.annotate(inner, _FINISHED, 1)
+
+
+def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
+    """Inline what follows into the last block; None, and nothing inlined, if it has other axes."""
+    own = [axis for axis in schedule.get(block).iter_vars if axis.iter_type == IterVar.DataPar]
+    shape = [int(axis.dom.extent) for axis in own]
+    chain: list[SBlockRV] = []
+    while consumers := schedule.get_consumers(chain[-1] if chain else block):
+        axes = schedule.get(consumers[0]).iter_vars
+        if len(consumers) > 1 or any(axis.iter_type != IterVar.DataPar for axis in axes):
+            return None
+        if [int(axis.dom.extent) for axis in axes] != shape:
+            return None
+        chain.append(consumers[0])
+    for producer in chain[:-1]:
+        schedule.compute_inline(producer)
+    return chain[-1] if chain else None
+
+
+def _row_axis(node: Any, found: FoundDot) -> int | None:
+    """The axis that a tile's rows go along: the last one of several elements."""
+    rows = [
+        number
+        for number, axis in enumerate(node.iter_vars)
+        if number != found.lane and axis.iter_type == IterVar.DataPar and int(axis.dom.extent) > 1
+    ]
+    return rows[-1] if rows else None
+
+
+def _extent_of_rows(node: Any, found: FoundDot) -> int:
+    axis = _row_axis(node, found)
+    return 1 if axis is None else int(node.iter_vars[axis].dom.extent)
+
+
+def _tile(
+    schedule: Schedule,
+    block: SBlockRV,
+    found: FoundDot,
+    last: SBlockRV | None,
+    length: int,
+    most_rows: int,
+    is_parallel: bool,
+) -> None:
+    node = schedule.get(block)
+    row_axis = _row_axis(node, found)
+    loops = list(schedule.get_loops(block))
+    loops[found.lane], lanes = schedule.split(loops[found.lane], [None, found.dot.lanes])
+    loops[found.step], products = schedule.split(loops[found.step], [None, found.dot.depth])
+    schedule.reorder(*loops, lanes, products)
+    dot = schedule.blockize(lanes)
+    outer: list[LoopRV] = []
+    middle: list[LoopRV] = []
+    sums: list[LoopRV] = []
+    unrolled: list[LoopRV] = []
+    tile: list[LoopRV] = []
+    for number, axis in enumerate(node.iter_vars):
+        if number == found.step:
+            continue
+        if axis.iter_type != IterVar.DataPar:
+            sums.append(loops[number])
+        elif number == found.lane:
+            vectors, inner = schedule.split(loops[number], [None, length])
+            parts = _perfect_tile(schedule, vectors, 2)
+            tile.append(inner)
+        elif number == row_axis:
+            *parts, inner = _perfect_tile(schedule, loops[number], 3, most_rows)
+            tile.insert(0, inner)
+        else:
+            parts = _perfect_tile(schedule, loops[number], 2)
+        if axis.iter_type == IterVar.DataPar:
+            outer.append(parts[0])
+            middle.append(parts[1])
+    steps, inner = _perfect_tile(schedule, loops[found.step], 2, _MOST_UNROLLED)
+    sums.append(steps)
+    unrolled.append(inner)
+    schedule.reorder(*outer, *middle, *sums, *unrolled, *tile)
+    for loop in (*unrolled, *tile):
+        schedule.unroll(loop)
+    first = outer[0]
+    if is_parallel:
+        first = schedule.fuse(*outer)
+        schedule.parallel(first)
+    for loop in (first, tile[-1]):
+        schedule.annotate(loop, _FINISHED, 1)
+    if last is not None:
+        schedule.reverse_compute_at(last, middle[-1], preserve_unit_loops=True)
+    zeros = schedule.decompose_reduction(dot, sums[0])
+    schedule.vectorize(schedule.get_loops(schedule.get_child_blocks(zeros)[0])[-1])
+    schedule.tensorize(dot, found.dot.name)
+
+
+def _perfect_tile(schedule: Schedule, loop: LoopRV, parts: int, most: int = 64) -> list[LoopRV]:
+    factors = schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=most)
+    return list(schedule.split(loop, factors))
