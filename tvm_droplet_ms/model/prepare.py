@@ -10,7 +10,7 @@ from .folding.constants import place_constants
 from .folding.dropout import drop_dropouts
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
-from .integers.products import compute_in_integers
+from .integers.integer_products import compute_in_integers
 from .layout.channel_padding import pad_channels
 from .layout.channel_shuffle import shuffle_innermost
 from .layout.layout import convert_layout

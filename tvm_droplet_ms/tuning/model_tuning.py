@@ -224,6 +224,11 @@ class ModelTuning:
                     f"{self._check.reference.name} by {deviation:.1e} of its scale, where the "
                     f"same model gave the right ones before it was written: please report the model"
                 )
+            for output, (off, size) in self._check.off_by_steps(last).items():
+                self._note(
+                    f"output {output} is quantized: {off} of {size} elements differ from those of "
+                    f"{self._check.reference.name}, by a step"
+                )
             rows = kernel_rows(
                 kernels,
                 last.kernel_secs(inputs, min(5, runs)),

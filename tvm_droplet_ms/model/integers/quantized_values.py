@@ -15,6 +15,9 @@ from ..folding.numpy_movement import tensor_operands
 Array = np.ndarray[Any, Any]
 
 BYTES = ("uint8", "int8")
+SHIFT = 128
+"""What a signed byte is moved by to become an unsigned one."""
+
 _MOVES = ("relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze")
 
 
@@ -101,7 +104,9 @@ def quantized_constant(bindings: Bindings, expr: Expr) -> QuantizedConstant | No
         return None if array is None else QuantizedConstant(array, np.ones((), np.float32))
     if name == "relax.astype":
         return quantized_constant(bindings, value.args[0])
-    inner = quantized_constant(bindings, value.args[0]) if name in ("relax.multiply", *_MOVES) else None
+    inner = (
+        quantized_constant(bindings, value.args[0]) if name in ("relax.multiply", *_MOVES) else None
+    )
     shape = static_shape(value) if inner is not None else None
     if inner is None or shape is None:
         return None

@@ -7,10 +7,7 @@ from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, operator_name, static_shape
 from ..rewriting import Emit
-from .quantized_values import Quantized, known_number, quantized
-
-SHIFT = 128
-"""What a signed byte is moved by to become an unsigned one."""
+from .quantized_values import SHIFT, Quantized, known_number, quantized
 
 _RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
 
