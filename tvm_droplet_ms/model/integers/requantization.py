@@ -26,20 +26,32 @@ def unsigned(bindings: Bindings, tensor: Quantized, emit: Emit) -> Quantized:
         zero: int | Expr = tensor.zero + SHIFT
     else:
         zero = emit(relax.op.add(tensor.zero, relax.const(SHIFT, "int32")))
-    narrowed = bindings.value_of(tensor.data)
-    if operator_name(narrowed) == "relax.astype":
-        # What was an unsigned byte is one.
-        shifted = quantized(bindings, narrowed.args[0])
-        if shifted is not None and _is_signed_form(shifted):
-            return Quantized(shifted.data, zero, tensor.scale)
+    source = _unsigned_source(bindings, tensor.data)
+    if source is not None:
+        return Quantized(source, zero, tensor.scale)
     wide = emit(relax.op.astype(tensor.data, "int32"))
     wide = emit(relax.op.add(wide, relax.const(SHIFT, "int32")))
     return Quantized(emit(relax.op.astype(wide, "uint8")), zero, tensor.scale)
 
 
-def _is_signed_form(tensor: Quantized) -> bool:
+def _unsigned_source(bindings: Bindings, data: Expr) -> Expr | None:
+    """The unsigned bytes that signed ones were made of by ``_signed``, or None."""
+    narrowed = bindings.call_of(data, "relax.astype")
+    if narrowed is None or str(narrowed.ty.dtype) != "int8":
+        return None
+    tensor = quantized(bindings, narrowed.args[0])
+    if tensor is None or tensor.scale is not None or str(tensor.data.ty.dtype) != "uint8":
+        return None
     is_shifted = isinstance(tensor.zero, int) and tensor.zero == SHIFT
-    return is_shifted and tensor.scale is None and str(tensor.data.ty.dtype) == "uint8"
+    return tensor.data if is_shifted else None
+
+
+def _wide(data: Expr, zero: int, emit: Emit) -> Expr:
+    """The numbers, in float32, that unscaled bytes stand for."""
+    wide = emit(relax.op.astype(data, "int32"))
+    if zero:
+        wide = emit(relax.op.subtract(wide, relax.const(zero, "int32")))
+    return relax.op.astype(wide, "float32")
 
 
 class Requantization:
@@ -55,7 +67,17 @@ class Requantization:
             return self._moved(value, emit)
         if name == "relax.astype" and str(value.ty.dtype) in _RANGES:
             return self._rounded(value, emit)
+        if name == "relax.astype" and str(value.ty.dtype) == "float32":
+            return self._widened(value, emit)
         return None
+
+    def _widened(self, value: Expr, emit: Emit) -> Expr | None:
+        """Numbers of the unsigned bytes that signed ones are made of."""
+        tensor = quantized(self._bindings, value)
+        if tensor is None or not isinstance(tensor.zero, int):
+            return None
+        source = _unsigned_source(self._bindings, tensor.data)
+        return None if source is None else _wide(source, tensor.zero + SHIFT, emit)
 
     def _moved(self, value: Expr, emit: Emit) -> Expr | None:
         """Move bytes, and dequantise then."""
@@ -67,10 +89,7 @@ class Requantization:
             return None
         tensor = unsigned(self._bindings, tensor, emit)
         moved = emit(relax.Call(value.op, [tensor.data, *value.args[1:]], value.attrs))
-        wide = emit(relax.op.astype(moved, "int32"))
-        if tensor.zero:
-            wide = emit(relax.op.subtract(wide, relax.const(tensor.zero, "int32")))
-        single = relax.op.astype(wide, "float32")
+        single = _wide(moved, tensor.zero, emit)
         if tensor.scale is None:
             return single
         return relax.op.multiply(emit(single), relax.const(tensor.scale, "float32"))
