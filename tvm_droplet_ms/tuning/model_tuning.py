@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 import tvm
 from tvm.ir import IRModule
 from tvm.ir.transform import Pass
@@ -224,10 +226,11 @@ class ModelTuning:
                     f"{self._check.reference.name} by {deviation:.1e} of its scale, where the "
                     f"same model gave the right ones before it was written: please report the model"
                 )
-            for output, (off, size) in self._check.off_by_steps(last).items():
+            for output, steps in self._check.steps_off(last).items():
                 self._note(
-                    f"output {output} is quantized: {off} of {size} elements differ from those of "
-                    f"{self._check.reference.name}, by a step"
+                    f"output {output} is quantized: {np.count_nonzero(steps)} of {steps.size} "
+                    f"elements differ from those of {self._check.reference.name}, by at most "
+                    f"{int(steps.max(initial=0))} steps"
                 )
             rows = kernel_rows(
                 kernels,

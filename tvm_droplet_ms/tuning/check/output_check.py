@@ -87,20 +87,16 @@ class OutputCheck:
         """True if the deviation is within the tolerance; see ``deviation``."""
         return self.deviation(run, sets) <= self.tolerance
 
-    def off_by_steps(
-        self, run: Callable[[Sequence[np.ndarray]], Arrays]
-    ) -> dict[int, tuple[int, int]]:
-        """The elements of each quantised output that are off by half a step or more, and all."""
-        found: dict[int, tuple[int, int]] = {}
-        for inputs, expected in zip(self.inputs, self.expected, strict=True):
-            triples = zip(run(inputs), expected, self._steps, strict=True)
-            for number, (array, right, step) in enumerate(triples):
-                if not step:
-                    continue
-                off, size = found.get(number, (0, 0))
-                apart = np.abs(array.astype(np.float64) - right.astype(np.float64)) > step / 2
-                found[number] = (off + int(np.count_nonzero(apart)), size + right.size)
-        return found
+    def steps_off(self, run: Callable[[Sequence[np.ndarray]], Arrays]) -> dict[int, "np.ndarray"]:
+        """The quantised outputs, by number: how many steps each element is off, in all sets."""
+        numbers = [number for number, step in enumerate(self._steps) if step]
+        found: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
+        for inputs, expected in zip(self.inputs, self.expected, strict=True) if numbers else ():
+            outputs = run(inputs)
+            for number in numbers:
+                apart = outputs[number].astype(np.float64) - expected[number].astype(np.float64)
+                found[number].append(np.rint(np.abs(apart) / self._steps[number]).reshape(-1))
+        return {number: np.concatenate(each) for number, each in found.items()}
 
     def excuse(self, number: int, others: Sequence[Arrays]) -> None:
         """Take how other runs of the same function on a set of inputs differ for rounding.
