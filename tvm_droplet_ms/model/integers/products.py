@@ -116,6 +116,8 @@ def product_of(bindings: Bindings, value: Expr) -> Product | None:
     data, weight = quantized(bindings, value.args[0]), quantized_constant(bindings, value.args[1])
     if data is None or weight is None or not _is_plain(name, value):
         return None
+    if isinstance(data.zero, int) and abs(data.zero) > _BYTE:
+        return None
     axis = 0 if name in CONVOLUTIONS else 1
     if name == "relax.matmul" and weight.values.ndim != 2:
         return None
@@ -129,9 +131,12 @@ def product_of(bindings: Bindings, value: Expr) -> Product | None:
         return None
     shift = np.where((low < -SHIFT) | (high >= SHIFT), low + SHIFT, 0)
     magnitude = np.abs(rows - shift[:, None]).sum(axis=1) + np.abs(shift) * rows.shape[1]
-    if 2 * _BYTE * int(magnitude.max()) > _LARGEST:
+    # The sums of the bytes, and those of a zero point that is moved by 128.
+    if 3 * _BYTE * int(magnitude.max()) > _LARGEST:
         return None
     scale = scales[:, 0] if data.scale is None else scales[:, 0] * data.scale
+    if not (np.isfinite(scale) & (np.abs(scale) >= np.finfo(np.float32).tiny)).all():
+        return None
     is_scaled = bool((scale != 1).any())
     if is_scaled and str(value.ty.dtype) == "int32":
         return None

@@ -88,8 +88,11 @@ def quantized(bindings: Bindings, expr: Expr) -> Quantized | None:
         return Quantized(inner.data, inner.zero, scale)
     if number is not None and isinstance(inner.zero, int):
         return Quantized(inner.data, inner.zero + int(number))
-    is_scalar = static_shape(value.args[1]) == () and isinstance(inner.zero, int)
-    return Quantized(inner.data, value.args[1]) if is_scalar and inner.zero == 0 else None
+    # A zero point that is known at run time alone is a byte too.
+    zero = bindings.call_of(value.args[1], "relax.astype")
+    is_byte = zero is not None and _type(zero.args[0]) in BYTES and static_shape(zero) == ()
+    is_plain = isinstance(inner.zero, int) and inner.zero == 0
+    return Quantized(inner.data, value.args[1]) if is_byte and is_plain else None
 
 
 def quantized_constant(bindings: Bindings, expr: Expr) -> QuantizedConstant | None:

@@ -5,7 +5,7 @@ import numpy as np
 
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, operator_name, static_shape
+from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
 from ..rewriting import Emit
 from .quantized_values import SHIFT, Quantized, known_number, quantized
 
@@ -84,6 +84,8 @@ class Requantization:
         tensor = quantized(self._bindings, value.args[0])
         if tensor is None or not isinstance(tensor.zero, int):
             return None
+        if array_of(self._bindings.value_of(tensor.data)) is not None:
+            return None
         # A maximum is that of the bytes where the scale is positive.
         if tensor.scale is not None and not tensor.scale > 0:
             return None
@@ -108,6 +110,8 @@ class Requantization:
             if number is None or static_shape(added) != static_shape(added.args[0]):
                 return None
             rounded, zero = added.args[0], int(number)
+            if zero != number or not low <= zero <= high:
+                return None
         rounding = self._bindings.call_of(rounded, "relax.round")
         if rounding is None:
             return None

@@ -92,8 +92,8 @@ def import_onnx(
     if counts.dequantized:
         notes += (
             f"{counts.dequantized} of {counts.in_integers + counts.dequantized} quantized "
-            "convolutions and matrix products are computed in float32: they have several groups, "
-            "no constant signed bytes for weights, or several scales for an activation",
+            "convolutions and matrix products are not computed in 8 bits: they have several "
+            "groups, weights that are no constant bytes, or an activation of several scales",
         )
     original = None
     if reference is None:
