@@ -18,6 +18,10 @@ BYTES = ("uint8", "int8")
 SHIFT = 128
 """What a signed byte is moved by to become an unsigned one."""
 
+_DEEPEST = 6
+"""Scales and zero points are constants, or a few operations on some. Without a limit, each look at
+one would go through the whole graph behind a scale that is known at run time alone."""
+
 _MOVES = ("relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze")
 
 
@@ -42,17 +46,25 @@ class QuantizedConstant:
     scale: Array
 
 
-def known(bindings: Bindings, expr: Expr) -> Array | None:
-    """Return the values of a tensor that is computed from constants. None if it is not."""
+def known(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Array | None:
+    """Return the values of a tensor that is computed from constants. None if it is not.
+
+    ``depth``: the most operations, one after the other, that are looked through.
+    """
     value = bindings.value_of(expr)
     array = array_of(value)
     shape = static_shape(value) if array is None and operator_name(value) else None
-    if array is not None or shape is None:
+    if array is not None or shape is None or not depth:
         return array
-    operands = [each for each in tensor_operands(value) if not isinstance(each, relax.ShapeExpr)]
-    arrays = [known(bindings, each) for each in operands]
-    found = [each for each in arrays if each is not None]
-    return evaluate(value, found, shape) if found and len(found) == len(arrays) else None
+    arrays = []
+    for operand in tensor_operands(value):
+        if isinstance(operand, relax.ShapeExpr):
+            continue
+        found = known(bindings, operand, depth - 1)
+        if found is None:
+            return None
+        arrays.append(found)
+    return evaluate(value, arrays, shape) if arrays else None
 
 
 def known_number(bindings: Bindings, expr: Expr) -> Any:
