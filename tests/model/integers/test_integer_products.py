@@ -150,3 +150,16 @@ def test_what_is_not_understood_stays_dequantized_and_is_said():
     assert products(made) == (1, 2)
     imported = import_onnx(made)
     assert [note for note in imported.notes if note.startswith("2 of 3 quantized")]
+
+
+def test_a_scale_that_is_known_at_run_time_alone_is_not_looked_through():
+    """Behind it lie 60 sums of a tensor with itself: 2 ** 60 ways to its source."""
+    builder = Builder(6)
+    data = "x"
+    for _ in range(60):
+        data = builder.add("Add", data, data)
+    builder.add("DynamicQuantizeLinear", data)
+    builder.nodes[-1].output.extend(["scale", "zero"])
+    weight, _, point = builder.bytes_of_weight(8, 5)
+    data = builder.add("MatMulInteger", builder.nodes[-1].output[0], weight, "zero", point)
+    assert products(builder.model([value("x", [3, 8])], data, TensorProto.INT32)) == (1, 0)
