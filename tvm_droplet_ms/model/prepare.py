@@ -10,6 +10,7 @@ from .folding.constants import place_constants
 from .folding.dropout import drop_dropouts
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
+from .integers.integer_products import compute_in_integers
 from .layout.channel_padding import pad_channels
 from .layout.channel_shuffle import shuffle_innermost
 from .layout.layout import convert_layout
@@ -40,6 +41,8 @@ def prepare_graph() -> tvm.transform.Pass:
             canonicalize(),
             relax.transform.DeadCodeElimination(),
             concatenate_stacks(),
+            compute_in_integers(),
+            relax.transform.DeadCodeElimination(),
             fold_constants(),
             canonicalize(),
             fold_pads(),

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 import tvm
 from tvm.ir import IRModule
 from tvm.ir.transform import Pass
@@ -223,6 +225,12 @@ class ModelTuning:
                     f"the outputs of {self._directory / EXECUTABLE} differ from "
                     f"{self._check.reference.name} by {deviation:.1e} of its scale, where the "
                     f"same model gave the right ones before it was written: please report the model"
+                )
+            for output, steps in self._check.steps_off(last).items():
+                self._note(
+                    f"output {output} is quantized: {np.count_nonzero(steps)} of {steps.size} "
+                    f"elements differ from those of {self._check.reference.name}, by at most "
+                    f"{int(steps.max(initial=0))} steps"
                 )
             rows = kernel_rows(
                 kernels,

@@ -63,7 +63,7 @@ def transposed(matrix: Array) -> Array:
     return result
 
 
-def _evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> Array | None:
+def evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> Array | None:
     """Evaluate a call of known arguments. None if this file does not know how."""
     name = operator_name(call)
     if name in RESHAPES:
@@ -123,7 +123,7 @@ def _rewrite(bindings: Bindings) -> Rewrite:
         known = [a for a in arrays if a is not None]
         if len(known) < len(arrays):
             return None
-        result = _evaluate(value, known, shape)
+        result = evaluate(value, known, shape)
         if result is None or result.shape != shape or str(result.dtype) != str(value.ty.dtype):
             return None
         return constant(result)

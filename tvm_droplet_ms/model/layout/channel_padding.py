@@ -30,7 +30,10 @@ weights or cutting off the added channels takes as long as what is saved."""
 _CONVOLUTION, _MATMUL = "relax.nn.conv2d", "relax.matmul"
 _UNARY = {
     f"relax.{name}"
-    for name in ("nn.relu", "nn.leakyrelu", "nn.silu", "nn.gelu", "sigmoid", "tanh", "clip")
+    for name in (
+        *("nn.relu", "nn.leakyrelu", "nn.silu", "nn.gelu", "sigmoid", "tanh", "clip"),
+        *("astype", "round"),
+    )
 }
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum")}
 _POOLS = {f"relax.nn.{name}" for name in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposes back to NCHW or NCW, moved behind elementwise operations, splits, concatenations."""
+"""Transposes back to NCHW or NCW, moved behind elementwise operations, pads, splits and such."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name
 from ..rewriting import Emit, binding_pass
 from .transposes import NAME, axes_of
 
-SPLIT = "relax.split"
+PAD, SPLIT = "relax.nn.pad", "relax.split"
 CHANNELS_FIRST = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
 CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
 """The axes of the transposes between layouts, by the number of axes."""
@@ -34,7 +34,7 @@ class _Sinking:
         self._passes_on = {
             var
             for var, value in bindings.values.items()
-            if operator_name(value) in {*ELEMENTWISE, "relax.concat", SPLIT, NAME}
+            if operator_name(value) in {*ELEMENTWISE, "relax.concat", PAD, SPLIT, NAME}
         }
         self._splits: dict[Var, Var] = {}
 
@@ -98,6 +98,13 @@ class _Sinking:
             if operands is None:
                 return None
             moved = relax.Call(value.op, operands, value.attrs)
+        elif name == PAD:
+            source = self._source(value.args[0])
+            if source is None:
+                return None
+            attrs, axes = value.attrs, CHANNELS_LAST[value.ty.ndim]
+            widths = [int(attrs.pad_width[2 * axis + end]) for axis in axes for end in (0, 1)]
+            moved = relax.op.nn.pad(source, widths, attrs.pad_mode, float(attrs.pad_value))
         elif name == "relax.concat" and isinstance(value.args[0], relax.Tuple):
             rank = value.ty.ndim
             operands = self._operands(list(value.args[0].fields), rank)
@@ -113,9 +120,9 @@ def sink_transposes() -> tvm.transform.Pass:
     """Make a pass that moves transposes from NHWC to NCHW behind the operations that follow them.
 
     Behind an operation for which ``ConvertLayout`` has no rule, it goes on in NCHW up to the next
-    convolution. If there are only elementwise operations, splits and concatenations up to there, as
-    behind a leaky ReLU or a channel shuffle, they give the same in NHWC, and the transpose then
-    meets the one in front of the convolution
+    convolution. If there are only elementwise operations, pads, splits and concatenations up to
+    there, as behind a leaky ReLU or a channel shuffle, they give the same in NHWC, and the
+    transpose then meets the one in front of the convolution
     (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`). Returns the pass. A
     transpose stays where anything else uses it too.
     """

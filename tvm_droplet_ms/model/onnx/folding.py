@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .branches import rename, take_branch
-from .evaluation import evaluate_node
+from .evaluation import evaluate_node, is_quantized_weight
 from .opset import OLDEST_SCAN
 from .order import reads, subgraphs
 from .static_types import StaticTypes
@@ -204,6 +204,8 @@ class _Folding:
             return {node.output[0]: self._extents(node, extents)}
         names = [name for name in node.input if name]
         if any(name not in self._constants for name in names):
+            return None
+        if names and is_quantized_weight(node, self._array(names[0])):
             return None
         if node.op_type != "Constant" and self._grows(node, names):
             return None

@@ -85,14 +85,14 @@ def output_bounds(mod: IRModule) -> tuple[Bound | None, ...]:
             expr = values[expr]
         return expr
 
-    return tuple(_bound(leaf, value_of) for leaf in _leaves(function.body.body, value_of))
+    return tuple(_bound(leaf, value_of) for leaf in leaves(function.body.body, value_of))
 
 
-def _leaves(expr: Any, value_of: Callable[[Any], Any]) -> list[Any]:
+def leaves(expr: Any, value_of: Callable[[Any], Any]) -> list[Any]:
     """The tensors of a result, in the order in which they come out of the model."""
     value = value_of(expr)
     if isinstance(value, relax.Tuple):
-        return [leaf for each in value.fields for leaf in _leaves(each, value_of)]
+        return [leaf for each in value.fields for leaf in leaves(each, value_of)]
     kind = getattr(value, "ty", None)
     if isinstance(kind, relax.TupleType):
         return [leaf for n in range(len(kind.fields)) for leaf in _leaves_of(value, n, kind)]

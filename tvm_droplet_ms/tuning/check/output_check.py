@@ -18,6 +18,7 @@ from ..compile.compiled_model import CompiledModel
 from ..compile.lowering import build, lower
 from ..frontends.imported import Arrays, ImportedModel, InputSpec, Reference, run_reference
 from .output_bounds import Bound, output_bounds
+from .quantized_steps import output_steps
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,9 @@ sigmoid of -12 is 3e-8 from the true one, half of a unit at 1, and 5e-3 of its v
 
 _UNIT = ROUNDINGS * float(np.finfo(np.float32).eps)
 
+ONE_STEP = 1.01
+"""The steps of a quantised output that an element may be off by: one, and its rounding."""
+
 FAINT = 1e-30
 """The least of the largest output: with a smaller one, nothing was checked."""
 
@@ -61,6 +65,7 @@ class OutputCheck:
     expected: tuple[Arrays, ...]
     tolerance: float
     bounds: tuple[Bound | None, ...] = ()
+    steps: tuple[float | None, ...] = ()
     _noise: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False, compare=False)
 
     def deviation(
@@ -81,6 +86,17 @@ class OutputCheck:
     ) -> bool:
         """True if the deviation is within the tolerance; see ``deviation``."""
         return self.deviation(run, sets) <= self.tolerance
+
+    def steps_off(self, run: Callable[[Sequence[np.ndarray]], Arrays]) -> dict[int, "np.ndarray"]:
+        """The quantised outputs, by number: how many steps each element is off, in all sets."""
+        numbers = [number for number, step in enumerate(self._steps) if step]
+        found: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
+        for inputs, expected in zip(self.inputs, self.expected, strict=True) if numbers else ():
+            outputs = run(inputs)
+            for number in numbers:
+                apart = outputs[number].astype(np.float64) - expected[number].astype(np.float64)
+                found[number].append(np.rint(np.abs(apart) / self._steps[number]).reshape(-1))
+        return {number: np.concatenate(each) for number, each in found.items()}
 
     def excuse(self, number: int, others: Sequence[Arrays]) -> None:
         """Take how other runs of the same function on a set of inputs differ for rounding.
@@ -126,13 +142,21 @@ class OutputCheck:
     def _bounds(self) -> Sequence[Bound | None]:
         return self.bounds or (None,) * len(self.expected[0])
 
+    @property
+    def _steps(self) -> Sequence[float]:
+        """The step of each output, 0 where it has none."""
+        return [step or 0.0 for step in self.steps or (None,) * len(self.expected[0])]
+
     @cached_property
     def _scales(self) -> list[list[np.ndarray]]:
         """The scale of each element, at least that of the rounding at the output's bound."""
         return [
             [
-                np.maximum(element_scales(array), _UNIT * _floor(bound, array) / self.tolerance)
-                for array, bound in zip(arrays, self._bounds, strict=True)
+                np.maximum(
+                    element_scales(array),
+                    np.maximum(_UNIT * _floor(bound, array), ONE_STEP * step) / self.tolerance,
+                )
+                for array, bound, step in zip(arrays, self._bounds, self._steps, strict=True)
             ]
             for arrays in self.expected
         ]
@@ -230,6 +254,7 @@ def make_check(
         tuple(run_reference(reference, arrays) for arrays in inputs),
         tolerance,
         output_bounds(imported.mod),
+        output_steps(imported.mod),
     )
 
 

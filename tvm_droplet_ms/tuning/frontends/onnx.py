@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tvm.ir import IRModule
 
 from ...compat.quiet import without_lines
+from ...model.integers.integer_products import compute_in_integers
+from ...model.integers.products import count_products
 from ...model.onnx.binding import true_inputs
 from ...model.onnx.operators import more_operators
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
@@ -86,6 +88,13 @@ def import_onnx(
         mod = _from_onnx(simplified.model)
         reference, problem = started.result()
     notes = simplified.notes
+    counts = count_products(compute_in_integers()(mod))
+    if counts.dequantized:
+        notes += (
+            f"{counts.dequantized} of {counts.in_integers + counts.dequantized} quantized "
+            "convolutions and matrix products are not computed in 8 bits: they have several "
+            "groups, weights that are no constant bytes, or an activation of several scales",
+        )
     original = None
     if reference is None:
         try:

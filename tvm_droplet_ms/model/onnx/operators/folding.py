@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from ..evaluation import evaluate_node
+from ..evaluation import evaluate_node, is_quantized_weight
 
 Array = np.ndarray[Any, Any]
 
@@ -54,6 +54,8 @@ class Folder:
         if any(_is_large(value) for value in inputs):
             return None
         arrays = [as_array(value) for value in inputs]
+        if arrays[0] is not None and is_quantized_weight(node, arrays[0]):
+            return None
         if any(a is None and b is not None for a, b in zip(arrays, inputs, strict=True)):
             return None
         if sum(array.size for array in arrays if array is not None) > _MOST_INPUT:

@@ -17,6 +17,7 @@ import numpy as np
 from .graph import OnnxGraph, attributes_of, is_standard
 from .one_hot import explicit_one_hot
 from .pads import explicit_auto_pad, fold_pad
+from .quantized import expand_quantized
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -107,6 +108,7 @@ def prepare_onnx(
     - ``Clip`` between constants becomes ``Max`` and ``Min``.
     - ``ConstantOfShape`` of a constant shape becomes a ``Constant``, each one of its own.
     - ``OneHot`` of constant depth becomes comparisons.
+    - Quantised operators of ONNX Runtime become ONNX's between dequantisation and quantisation.
     - A scalar that ONNX Runtime takes for a list of axes becomes one.
     - ``Pad`` with zeros goes into the padding of the convolutions and pools behind it, and
       SAME_UPPER and SAME_LOWER of a convolution become explicit padding.
@@ -126,7 +128,8 @@ def prepare_onnx(
     for node in copy.graph.node:
         if is_standard(node, "Pad") and not any(graph.is_used(name) for name in node.output):
             continue
-        known = REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        is_onnx = node.domain in ("", "ai.onnx")
+        known = REWRITES.get(node.op_type) if is_onnx else expand_quantized
         new = None if known is None else known(graph, node)
         nodes.extend([node] if new is None else new)
     del copy.graph.node[:]

@@ -2,8 +2,9 @@
 """Converters for operators on quantised tensors: elementwise, and products of what they stand for.
 
 TVM's ``quantize`` and ``dequantize`` become functions that the passes of the graph do not look
-into, and its products of bytes are slow. Here a byte becomes a number by one subtraction, and the
-sums are exact: in float32 where they stay below 2 ** 24, and else in int32.
+into. Here a byte becomes a number by one subtraction, and the sums are exact: in float32 where they
+stay below 2 ** 24, and else in int32. The graph's products of such numbers are computed in bytes
+then (:mod:`~tvm_droplet_ms.model.integers`).
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,6 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from ..folding import as_array
 from ..operands import dtype_of, shape_of
 from ..refusal import UnsupportedNode
 
@@ -110,26 +110,9 @@ class ConvInteger(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        w, w_zero = inputs[1], _along_channels(bb, inputs[1], inputs[3])
         data = _shifted(bb, inputs[0], inputs[2])
-        weight = _shifted(bb, w, w_zero)
-        channels = shape_of(w)[1]
-        size = _exact_channels(w, inputs[3])
-        if size < channels and (size == 0 or attr.get("group", 1) > 1):
-            return _conv(bb, data, weight, attr, params)
-        data, weight = (bb.emit(relax.op.astype(each, "float32")) for each in (data, weight))
-        if size >= channels:
-            return relax.op.astype(_conv(bb, data, weight, attr, params), "int32")
-        total = None
-        for start in range(0, channels, size):
-            end = min(start + size, channels)
-            first, second = (
-                bb.emit(relax.op.strided_slice(each, [1], [start], [end]))
-                for each in (data, weight)
-            )
-            part = bb.emit(relax.op.astype(_conv(bb, first, second, attr, params), "int32"))
-            total = part if total is None else bb.emit(relax.op.add(total, part))
-        return total
+        weight = _shifted(bb, inputs[1], _along_channels(bb, inputs[1], inputs[3]))
+        return _conv(bb, data, weight, attr, params)
 
 
 class QLinearConv(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -233,16 +216,3 @@ def _along_channels(bb: Any, w: Any, zero: Any) -> Any:
     if zero is None or len(shape_of(zero)) != 1 or shape_of(zero) == [1]:
         return zero
     return bb.emit(relax.op.reshape(zero, [-1] + [1] * (w.ty.ndim - 1)))
-
-
-def _exact_channels(w: Any, zero: Any) -> int:
-    """The number of input channels that float32 sums exactly in a convolution."""
-    shape = shape_of(w)
-    values, shift = as_array(w), np.zeros(1, np.int64) if zero is None else as_array(zero)
-    if values is None or shift is None:
-        return _EXACT // (int(np.prod(shape[2:])) * 255 * 255 + 1)
-    shift = shift.astype(np.int64).reshape([-1] + [1] * (len(shape) - 1))
-    sums = np.abs(values.astype(np.int64) - shift).reshape(*shape[:2], -1).sum(axis=-1)
-    if int(sums.sum(axis=1).max(initial=0)) * 255 < _EXACT:
-        return shape[1]
-    return (_EXACT - 1) // (int(sums.max()) * 255)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pass that computes products of dequantised tensors in integers."""
+
+import numpy as np
+
+import tvm
+from tvm import relax
+
+from ..bindings import Bindings, Expr, Var, constant
+from ..rewriting import Emit, Rewrite, binding_pass
+from .products import Product, product_of
+from .quantized_values import Quantized
+from .requantization import Requantization, unsigned
+
+
+def compute_in_integers() -> tvm.transform.Pass:
+    """Make a pass that computes products of dequantised tensors in integers.
+
+    A convolution or matrix product of ``(x - zero) * scale``, where x are bytes, with constant
+    weights that are signed bytes times a scale becomes the product of the bytes in int32, less
+    ``zero`` times the sums of the weights, which is exact, and then times both scales in float32.
+    Padding is with the zero point. Signed bytes are moved by 128 where they are made. What follows
+    stays as it is: a bias, an activation, the rounding to bytes are elementwise, and are fused.
+
+    Reshapes, transposes and maxima of pools are of bytes where they were of what is dequantised,
+    and what is quantised as it was dequantised is left out. Products of several groups or of two
+    activations, and weights that are no signed bytes, stay as they are: dequantised. Returns the
+    pass. It is for a graph in ONNX's layout whose constants are not folded yet.
+    """
+    return binding_pass("ComputeInIntegers", _rewrite, ["relax.astype"])
+
+
+def _rewrite(bindings: Bindings) -> Rewrite:
+    requantization = Requantization(bindings)
+
+    def rewrite(var: Var, value: Expr, emit: Emit) -> Expr | None:
+        product = product_of(bindings, value)
+        if product is not None:
+            return _in_integers(bindings, product, emit)
+        return requantization.rewrite(var, value, emit)
+
+    return rewrite
+
+
+def _in_integers(bindings: Bindings, product: Product, emit: Emit) -> Expr:
+    data = unsigned(bindings, product.data, emit)
+    # Bytes are padded with their zero point, where that is a known byte.
+    pads = not (isinstance(data.zero, int) and 0 < data.zero < 256)
+    source = data.data if pads else _padded(product, data, emit)
+    sums = product.sums_inside() if pads and product.is_padded else product.sums()
+    total = emit(product.of(source, product.weight, pads=pads))
+    if product.shift.any():
+        summed = _summed(product, source, pads, emit)
+        shift = constant(product.along_outputs(product.shift).astype(np.int32))
+        total = emit(relax.op.add(total, emit(relax.op.multiply(summed, shift))))
+    if not isinstance(data.zero, int):
+        shift = emit(relax.op.multiply(constant(sums.astype(np.int32)), data.zero))
+        total = emit(relax.op.subtract(total, shift))
+    elif data.zero:
+        total = emit(relax.op.add(total, constant((-data.zero * sums).astype(np.int32))))
+    if str(product.call.ty.dtype) == "int32":
+        return total
+    if product.scale is None:
+        return relax.op.astype(total, "float32")
+    scale = product.along_outputs(product.scale.astype(np.float32))
+    return relax.op.multiply(emit(relax.op.astype(total, "float32")), constant(scale))
+
+
+def _summed(product: Product, source: Expr, pads: bool, emit: Emit) -> Expr:
+    """The sum of the bytes that each element of a product reads."""
+    wide = emit(relax.op.astype(source, "int32"))
+    axis = 1 if product.is_convolution else -1
+    summed = emit(relax.op.sum(wide, [axis], keepdims=True))
+    if not product.is_convolution:
+        return summed
+    ones = np.ones((1, 1, *product.weight.shape[2:]), np.int32)
+    return emit(product.of(summed, ones, pads=pads))
+
+
+def _padded(product: Product, data: Quantized, emit: Emit) -> Expr:
+    """The bytes with the padding of a convolution, of the zero point."""
+    if not product.is_padded:
+        return data.data
+    widths = [0, 0, 0, 0, *(width for pair in product.pairs for width in pair)]
+    return emit(relax.op.nn.pad(data.data, widths, "constant", data.zero))

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions and matrix products of dequantised tensors with dequantised constants."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+from tvm.ir import IRModule
+
+from ..bindings import Bindings, Expr, constant, operator_name, static_shape
+from .quantized_values import SHIFT, Quantized, quantized, quantized_constant
+
+Array = np.ndarray[Any, Any]
+
+CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d")
+PRODUCTS = (*CONVOLUTIONS, "relax.matmul")
+
+_BYTE, _LARGEST = 255, 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of bytes with constant integers.
+
+    ``weight``: the integers, less ``shift``: they are of int8 then. ``output_axis``: the axis of
+    the weight with the outputs. ``shift``: of each output. ``scale``: of each output; None for what
+    is not scaled.
+    """
+
+    call: relax.Call
+    data: Quantized
+    weight: Array
+    output_axis: int
+    shift: Array
+    scale: Array | None
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether it is no matrix product."""
+        return operator_name(self.call) in CONVOLUTIONS
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The padding before and after each spatial axis."""
+        padding = [int(extent) for extent in self.call.attrs.padding] if self.is_convolution else []
+        half = len(padding) // 2
+        return list(zip(padding[:half], padding[half:], strict=True))
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether it is a convolution with padding."""
+        return any(map(any, self.pairs))
+
+    def sums(self) -> Array:
+        """The sum of the integers of each output."""
+        axes = tuple(n for n in range(self.weight.ndim) if n != self.output_axis)
+        sums = self.weight.sum(axis=axes, dtype=np.int64)
+        return self.along_outputs(sums + self.shift * (self.weight.size // len(sums)))
+
+    def sums_inside(self) -> Array:
+        """The sum of the integers that each element of a convolution reads no padding with."""
+        attrs = self.call.attrs
+        shape, outputs = static_shape(self.data.data), static_shape(self.call)
+        assert shape is not None and outputs is not None
+        ones = np.pad(np.ones(shape[2:], np.int64), self.pairs)
+        weight = self.weight.reshape(*self.weight.shape[:2], -1)
+        by_place = weight.sum(axis=1, dtype=np.int64)
+        by_place += self.shift[:, None] * weight.shape[1]
+        sums = np.zeros((1, *outputs[1:]), np.int64)
+        for number, place in enumerate(np.ndindex(*self.weight.shape[2:])):
+            windows = []
+            for index, dilation, stride, extent in zip(
+                place, attrs.dilation, attrs.strides, outputs[2:], strict=True
+            ):
+                first = index * int(dilation)
+                windows.append(slice(first, first + (extent - 1) * int(stride) + 1, int(stride)))
+            sums += self.along_outputs(by_place[:, number]) * ones[tuple(windows)]
+        return sums
+
+    def along_outputs(self, values: Array) -> Array:
+        """A number for each output, in a shape that broadcasts with the product."""
+        rank = len(self.call.ty.shape)
+        behind = rank - 2 if self.is_convolution else 0
+        return values.reshape([1] * (rank - 1 - behind) + [-1] + [1] * behind)
+
+    def of(self, data: Expr, weight: Array, *, pads: bool) -> Expr:
+        """The product of other integers, in int32; padded with zeros, or not at all."""
+        if not self.is_convolution:
+            return relax.op.matmul(data, constant(weight), out_dtype="int32")
+        attrs = self.call.attrs
+        is_2d = operator_name(self.call) == "relax.nn.conv2d"
+        return (relax.op.nn.conv2d if is_2d else relax.op.nn.conv1d)(
+            data,
+            constant(weight),
+            strides=attrs.strides,
+            padding=attrs.padding if pads else [0] * len(attrs.padding),
+            dilation=attrs.dilation,
+            data_layout=attrs.data_layout,
+            kernel_layout=attrs.kernel_layout,
+            out_layout=attrs.out_layout,
+            out_dtype="int32",
+        )
+
+
+def product_of(bindings: Bindings, value: Expr) -> Product | None:
+    """Return the product of bytes that a value stands for. None if it stands for none.
+
+    The left operand is dequantised by one scale, and the right one is a constant of integers that
+    lie within 256 of each other, of one scale or one for each output. Sums must fit into int32.
+    """
+    name = operator_name(value)
+    if name not in PRODUCTS or str(value.ty.dtype) not in ("int32", "float32"):
+        return None
+    data, weight = quantized(bindings, value.args[0]), quantized_constant(bindings, value.args[1])
+    if data is None or weight is None or not _is_plain(name, value):
+        return None
+    if isinstance(data.zero, int) and abs(data.zero) > _BYTE:
+        return None
+    axis = 0 if name in CONVOLUTIONS else 1
+    if name == "relax.matmul" and weight.values.ndim != 2:
+        return None
+    rows, scales = (
+        np.moveaxis(np.broadcast_to(each, weight.values.shape), axis, 0)
+        for each in (weight.values, weight.scale)
+    )
+    rows, scales = (each.reshape(len(rows), -1) for each in (rows, scales))
+    low, high = rows.min(axis=1).astype(np.int64), rows.max(axis=1).astype(np.int64)
+    if (scales != scales[:, :1]).any() or (high - low > _BYTE).any():
+        return None
+    shift = np.where((low < -SHIFT) | (high >= SHIFT), low + SHIFT, 0)
+    magnitude = np.abs(rows - shift[:, None]).sum(axis=1) + np.abs(shift) * rows.shape[1]
+    # The sums of the bytes, and those of a zero point that is moved by 128.
+    if 3 * _BYTE * int(magnitude.max()) > _LARGEST:
+        return None
+    scale = scales[:, 0] if data.scale is None else scales[:, 0] * data.scale
+    if not (np.isfinite(scale) & (np.abs(scale) >= np.finfo(np.float32).tiny)).all():
+        return None
+    is_scaled = bool((scale != 1).any())
+    if is_scaled and str(value.ty.dtype) == "int32":
+        return None
+    along = [-1 if n == axis else 1 for n in range(weight.values.ndim)]
+    signed = (weight.values - shift.reshape(along)).astype(np.int8)
+    return Product(value, data, signed, axis, shift, scale if is_scaled else None)
+
+
+def _is_plain(name: str, value: Expr) -> bool:
+    """True if a product has operands of known extents in ONNX's layout, and one group."""
+    shapes = [static_shape(each) for each in (value, *value.args)]
+    if None in shapes or any(0 in shape for shape in shapes if shape):
+        return False
+    if name == "relax.matmul":
+        return all(len(shape or ()) >= 2 for shape in shapes)
+    attrs = value.attrs
+    layouts = {str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)}
+    return int(attrs.groups) == 1 and layouts <= {"NCHW", "OIHW", "NCW", "OIW"}
+
+
+@dataclass(frozen=True)
+class ProductCounts:
+    """The products of a quantised model: those in integers, and those that stay dequantised."""
+
+    in_integers: int
+    dequantized: int
+
+
+def count_products(mod: IRModule) -> ProductCounts:
+    """Count the products of quantised tensors in the function ``main`` of a prepared module.
+
+    ``mod``: a module that ``compute_in_integers`` was run on. A product that stays dequantised has
+    an operand, at least, that is dequantised and not constant.
+    """
+    in_integers = dequantized = 0
+    for block in mod["main"].body.blocks:
+        bindings = Bindings(block, {})
+        for value in bindings.values.values():
+            if operator_name(value) not in PRODUCTS:
+                continue
+            if str(value.args[0].ty.dtype) == "uint8":
+                in_integers += 1
+            elif any(quantized(bindings, each) is not None for each in value.args):
+                dequantized += 1
+    return ProductCounts(in_integers, dequantized)

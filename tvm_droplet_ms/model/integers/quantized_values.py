@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of a Relax function that stand for quantised numbers: ``(byte - zero) * scale``."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+
+from ..bindings import Bindings, Expr, array_of, operator_name, static_shape
+from ..folding.numpy_folding import evaluate
+from ..folding.numpy_movement import tensor_operands
+
+Array = np.ndarray[Any, Any]
+
+BYTES = ("uint8", "int8")
+SHIFT = 128
+"""What a signed byte is moved by to become an unsigned one."""
+
+_DEEPEST = 6
+"""Scales and zero points are constants, or a few operations on some. Without a limit, each look at
+one would go through the whole graph behind a scale that is known at run time alone."""
+
+_MOVES = ("relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze")
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A tensor of bytes and what it stands for, ``(data - zero) * scale``.
+
+    ``zero``: a number, or a scalar of int32 that is known at run time alone. ``scale``: None for
+    what is not scaled.
+    """
+
+    data: Expr
+    zero: int | Expr = 0
+    scale: np.float32 | None = None
+
+
+@dataclass(frozen=True)
+class QuantizedConstant:
+    """A constant tensor ``values * scale``. ``values``: integers. ``scale``: broadcasts with it."""
+
+    values: Array
+    scale: Array
+
+
+def known(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Array | None:
+    """Return the values of a tensor that is computed from constants. None if it is not.
+
+    ``depth``: the most operations, one after the other, that are looked through.
+    """
+    value = bindings.value_of(expr)
+    array = array_of(value)
+    shape = static_shape(value) if array is None and operator_name(value) else None
+    if array is not None or shape is None or not depth:
+        return array
+    arrays = []
+    for operand in tensor_operands(value):
+        if isinstance(operand, relax.ShapeExpr):
+            continue
+        found = known(bindings, operand, depth - 1)
+        if found is None:
+            return None
+        arrays.append(found)
+    return evaluate(value, arrays, shape) if arrays else None
+
+
+def known_number(bindings: Bindings, expr: Expr) -> Any:
+    """Return the one number of a tensor that is computed from constants, or None."""
+    array = known(bindings, expr)
+    return array.reshape(-1)[0] if array is not None and array.size == 1 else None
+
+
+def quantized(bindings: Bindings, expr: Expr) -> Quantized | None:
+    """Return the bytes that a tensor of int32 or float32 stands for.
+
+    None if it is no tensor of bytes dequantised by one scale and one zero point.
+    """
+    value = bindings.value_of(expr)
+    name, dtype = operator_name(value), _type(value)
+    if name == "relax.astype" and dtype in ("int32", "float32"):
+        source = value.args[0]
+        if _type(source) in BYTES:
+            return Quantized(source)
+        return quantized(bindings, source) if _type(source) == "int32" else None
+    is_step = name == "relax.multiply" and dtype == "float32"
+    is_shift = name == "relax.subtract" and dtype == "int32"
+    if not (is_step or is_shift) or static_shape(value) != static_shape(value.args[0]):
+        return None
+    inner = quantized(bindings, value.args[0])
+    number = known_number(bindings, value.args[1])
+    if inner is None:
+        return None
+    if is_step:
+        if number is None:
+            return None
+        scale = number if inner.scale is None else inner.scale * number
+        return Quantized(inner.data, inner.zero, scale)
+    if number is not None and isinstance(inner.zero, int):
+        return Quantized(inner.data, inner.zero + int(number))
+    # A zero point that is known at run time alone is a byte too.
+    zero = bindings.call_of(value.args[1], "relax.astype")
+    is_byte = zero is not None and _type(zero.args[0]) in BYTES and static_shape(zero) == ()
+    is_plain = isinstance(inner.zero, int) and inner.zero == 0
+    return Quantized(inner.data, value.args[1]) if is_byte and is_plain else None
+
+
+def quantized_constant(bindings: Bindings, expr: Expr) -> QuantizedConstant | None:
+    """Return the integers that a constant tensor of int32 or float32 is made of, and their scale.
+
+    None if it is not made of integers.
+    """
+    value = bindings.value_of(expr)
+    name = operator_name(value)
+    if _type(value).startswith(("int", "uint")):
+        array = known(bindings, value)
+        return None if array is None else QuantizedConstant(array, np.ones((), np.float32))
+    if name == "relax.astype":
+        return quantized_constant(bindings, value.args[0])
+    inner = (
+        quantized_constant(bindings, value.args[0]) if name in ("relax.multiply", *_MOVES) else None
+    )
+    shape = static_shape(value) if inner is not None else None
+    if inner is None or shape is None:
+        return None
+    if name == "relax.multiply":
+        scale = known(bindings, value.args[1])
+        has_shape = scale is not None and inner.values.shape == shape
+        return QuantizedConstant(inner.values, inner.scale * scale) if has_shape else None
+    scales = np.broadcast_to(inner.scale, inner.values.shape)
+    values, scale = (evaluate(value, [each], shape) for each in (inner.values, scales))
+    return None if values is None or scale is None else QuantizedConstant(values, scale)
+
+
+def _type(expr: Expr) -> str:
+    """The type of the elements of a tensor; empty for anything else."""
+    return str(getattr(getattr(expr, "ty", None), "dtype", ""))

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes in place of what they are dequantised to: in what moves elements, and in roundings."""
+
+import numpy as np
+
+from tvm import relax
+
+from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
+from ..rewriting import Emit
+from .quantized_values import SHIFT, Quantized, known_number, quantized
+
+_RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+
+_MOVES = {
+    f"relax.{name}"
+    for name in ("reshape", "permute_dims", "expand_dims", "squeeze", "flatten", "strided_slice")
+}
+_MOVES.add("relax.nn.max_pool2d")
+
+
+def unsigned(bindings: Bindings, tensor: Quantized, emit: Emit) -> Quantized:
+    """Return the same numbers of unsigned bytes."""
+    if str(tensor.data.ty.dtype) == "uint8":
+        return tensor
+    if isinstance(tensor.zero, int):
+        zero: int | Expr = tensor.zero + SHIFT
+    else:
+        zero = emit(relax.op.add(tensor.zero, relax.const(SHIFT, "int32")))
+    source = _unsigned_source(bindings, tensor.data)
+    if source is not None:
+        return Quantized(source, zero, tensor.scale)
+    wide = emit(relax.op.astype(tensor.data, "int32"))
+    wide = emit(relax.op.add(wide, relax.const(SHIFT, "int32")))
+    return Quantized(emit(relax.op.astype(wide, "uint8")), zero, tensor.scale)
+
+
+def _unsigned_source(bindings: Bindings, data: Expr) -> Expr | None:
+    """The unsigned bytes that signed ones were made of by ``_signed``, or None."""
+    narrowed = bindings.call_of(data, "relax.astype")
+    if narrowed is None or str(narrowed.ty.dtype) != "int8":
+        return None
+    tensor = quantized(bindings, narrowed.args[0])
+    if tensor is None or tensor.scale is not None or str(tensor.data.ty.dtype) != "uint8":
+        return None
+    is_shifted = isinstance(tensor.zero, int) and tensor.zero == SHIFT
+    return tensor.data if is_shifted else None
+
+
+def _wide(data: Expr, zero: int, emit: Emit) -> Expr:
+    """The numbers, in float32, that unscaled bytes stand for."""
+    wide = emit(relax.op.astype(data, "int32"))
+    if zero:
+        wide = emit(relax.op.subtract(wide, relax.const(zero, "int32")))
+    return relax.op.astype(wide, "float32")
+
+
+class Requantization:
+    """The rewrites of one block that keep bytes bytes."""
+
+    def __init__(self, bindings: Bindings) -> None:
+        self._bindings = bindings
+
+    def rewrite(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+        """Return the same value by way of bytes. None where it stays as it is."""
+        name = operator_name(value)
+        if name in _MOVES and str(value.ty.dtype) == "float32":
+            return self._moved(value, emit)
+        if name == "relax.astype" and str(value.ty.dtype) in _RANGES:
+            return self._rounded(value, emit)
+        if name == "relax.astype" and str(value.ty.dtype) == "float32":
+            return self._widened(value, emit)
+        return None
+
+    def _widened(self, value: Expr, emit: Emit) -> Expr | None:
+        """Numbers of the unsigned bytes that signed ones are made of."""
+        tensor = quantized(self._bindings, value)
+        if tensor is None or not isinstance(tensor.zero, int):
+            return None
+        source = _unsigned_source(self._bindings, tensor.data)
+        return None if source is None else _wide(source, tensor.zero + SHIFT, emit)
+
+    def _moved(self, value: Expr, emit: Emit) -> Expr | None:
+        """Move bytes, and dequantise then."""
+        tensor = quantized(self._bindings, value.args[0])
+        if tensor is None or not isinstance(tensor.zero, int):
+            return None
+        if array_of(self._bindings.value_of(tensor.data)) is not None:
+            return None
+        # A maximum is that of the bytes where the scale is positive.
+        if tensor.scale is not None and not tensor.scale > 0:
+            return None
+        tensor = unsigned(self._bindings, tensor, emit)
+        moved = emit(relax.Call(value.op, [tensor.data, *value.args[1:]], value.attrs))
+        single = _wide(moved, tensor.zero, emit)
+        if tensor.scale is None:
+            return single
+        return relax.op.multiply(emit(single), relax.const(tensor.scale, "float32"))
+
+    def _rounded(self, value: Expr, emit: Emit) -> Expr | None:
+        """Round to bytes: what was dequantised from the same ones is them."""
+        dtype = str(value.ty.dtype)
+        low, high = _RANGES[dtype]
+        clip = self._bindings.call_of(value.args[0], "relax.clip")
+        if clip is None or [float(each.value) for each in clip.args[1:]] != [low, high]:
+            return None
+        rounded, zero = clip.args[0], 0
+        added = self._bindings.call_of(rounded, "relax.add")
+        if added is not None:
+            number = known_number(self._bindings, added.args[1])
+            if number is None or static_shape(added) != static_shape(added.args[0]):
+                return None
+            rounded, zero = added.args[0], int(number)
+            if zero != number or not low <= zero <= high:
+                return None
+        rounding = self._bindings.call_of(rounded, "relax.round")
+        if rounding is None:
+            return None
+        same = self._unrounded(rounding.args[0], zero, dtype, emit)
+        if same is not None:
+            return same
+        if dtype == "uint8":
+            return None
+        if zero + SHIFT:
+            shift = relax.const(float(zero + SHIFT), "float32")
+            rounded = emit(relax.op.add(rounded, shift))
+        rounded = emit(relax.op.clip(rounded, 0, 255))
+        return _signed(emit(relax.op.astype(rounded, "uint8")), emit)
+
+    def _unrounded(self, scaled: Expr, zero: int, dtype: str, emit: Emit) -> Expr | None:
+        """The bytes that a tensor, divided by its scale, was dequantised from."""
+        divided = self._bindings.call_of(scaled, "relax.divide")
+        tensor = None if divided is None else quantized(self._bindings, divided.args[0])
+        if divided is None or tensor is None or not isinstance(tensor.zero, int):
+            return None
+        scale = known_number(self._bindings, divided.args[1])
+        if tensor.scale is None or scale is None or np.float32(scale) != tensor.scale:
+            return None
+        tensor = unsigned(self._bindings, tensor, emit)
+        if tensor.zero != (zero if dtype == "uint8" else zero + SHIFT):
+            return None
+        if static_shape(tensor.data) != static_shape(scaled):
+            return None
+        return tensor.data if dtype == "uint8" else _signed(tensor.data, emit)
+
+
+def _signed(data: Expr, emit: Emit) -> Expr:
+    """Signed bytes from unsigned ones."""
+    wide = emit(relax.op.astype(data, "int32"))
+    wide = emit(relax.op.subtract(wide, relax.const(SHIFT, "int32")))
+    return relax.op.astype(wide, "int8")
