@@ -32,6 +32,11 @@ def test_forecast_says_how_much_and_how_surely():
     assert forecast(64).gain < forecast(64).high
 
 
+def test_forecast_of_few_trials_is_a_share():
+    assert forecast(1, 0.5) == forecast(8, 0.5)
+    assert 0 < forecast(1, 0.5).gain < forecast(1, 0.5).high < 1
+
+
 def test_room_counts_within_limits():
     """A kernel may beat the roofline, which is an estimate, and may never come near it."""
     assert forecast(32, -0.1) == forecast(32, 0.0)

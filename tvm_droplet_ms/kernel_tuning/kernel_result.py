@@ -78,7 +78,8 @@ class KernelResult:
         "trials", "time", "patience", "target", "interrupt", or "converged": the search expects too
         little of further trials, or has measured all schedules.
     forecast : str
-        What further trials are expected to gain; empty where the strategy does not say.
+        What further trials are expected to gain; empty where the strategy does not say, nothing was
+        left to measure, or this run measured nothing.
     work_dir : Path
         Directory of the database and the library. Another call with it goes on.
     """

@@ -90,7 +90,7 @@ def tune_kernel(
         best schedules are checked. None for no limit.
     stop : Literal["auto"] | float | None
         The expected gain of the next 32 trials, as a share of the best time, below which the search
-        ends; see ``DropletStrategy``. None spends all trials.
+        ends; see ``DropletStrategy``. None spends all trials. A strategy that is given has its own.
     patience : int | None
         Trials without a gain after which to end. None for no limit.
     target_latency_us : float | None

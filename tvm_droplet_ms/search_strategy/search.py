@@ -2,7 +2,7 @@
 """The search of one task: explore as a storm, then exploit as a raindrop."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
@@ -24,7 +24,7 @@ _DRAWN_FROM_EMPTY = 8
 
 @dataclass
 class DropletSearch(Search):
-    """The search of a task, which explores again at a local optimum, and tells the user.
+    """The search of a task, which explores again where a descent finds nothing, and tells the user.
 
     It ends when the space is exhausted, or ``rule`` says so.
     """
@@ -34,6 +34,7 @@ class DropletSearch(Search):
     context: SearchContext
     log: SearchLogger
     rule: StopRule
+    _is_exhausted: bool = field(default=False, init=False)
 
     def batches(self) -> Iterator[Batch]:
         """The batches to measure, one after the other."""
@@ -51,6 +52,7 @@ class DropletSearch(Search):
             size = self.descent.batch_size()
             found = yield from self._explore(size, size)
             if not found:
+                self._is_exhausted = True
                 return
         self._explain_if_empty()
 
@@ -105,7 +107,9 @@ class DropletSearch(Search):
         draft = self.context.draft
         drafted = "" if draft is None else f"; {draft.summary()}"
         ahead, best = "", self.history.best()
-        if best is not None:
+        if self._is_exhausted:
+            self.rule.forecast = None
+        elif best is not None:
             self.rule.is_over(len(self.history), mean(best.secs))
             ahead = f"; {self.rule.forecast}"
         self.log.log("finished", f"the run ends{ahead}; {self.log.drops()}{drafted}")

@@ -27,6 +27,9 @@ GAIN, BY_TRIALS, BY_ROOM = 0.026, 1.00, 0.64
 """The gain that is forecast after 32 trials of a kernel with ``USUAL_ROOM``, and the powers of the
 trials by which it falls and of the room by which it grows."""
 
+FEWEST = 8
+"""The trials from which on the forecast falls."""
+
 HIGH = 1.81
 """The gain that four of five runs do not exceed, in times of the forecast."""
 
@@ -60,11 +63,11 @@ class Forecast:
 def forecast(trials: int, room: float = USUAL_ROOM) -> Forecast:
     """Forecast the gain of the next trials of a search.
 
-    ``trials``: those that were measured, at least 1. ``room``: the share of the best time above the
-    roofline. Log-linear in both, fitted by quasi-likelihood.
+    ``trials``: those that were measured. ``room``: the share of the best time above the roofline.
+    Log-linear in both, fitted by quasi-likelihood from ``FEWEST`` trials on.
     """
     room = min(max(room, LEAST_ROOM), MOST_ROOM)
-    gain = GAIN * (32 / trials) ** BY_TRIALS * (room / USUAL_ROOM) ** BY_ROOM
+    gain = GAIN * (32 / max(trials, FEWEST)) ** BY_TRIALS * (room / USUAL_ROOM) ** BY_ROOM
     return Forecast(gain, HIGH * gain)
 
 

@@ -6,6 +6,7 @@ least the time of its floating-point operations at the peak rate, and at least t
 at the bandwidth. The bounds rank kernels and say when to stop; they are estimates, not proofs.
 """
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -170,15 +171,22 @@ def host_bound(mod: Any, target: Any) -> float | None:
     """The roofline of a task in seconds for a CPU target, as if it were this machine.
 
     ``mod``: the workload. ``target``: its target; kernels run on as many threads as it has cores.
-    Returns None for another device, and where the work or the machine cannot be measured.
+    Returns None for another device, for kernels of other types than float32, of which the peak rate
+    is not measured, and where the work or the machine cannot be measured.
     """
-    if target.kind.name != "llvm":
+    if target.kind.name != "llvm" or not _is_float32(mod):
         return None
+    threads = min(int(target.attrs.get("num-cores", 1)), len(os.sched_getaffinity(0)))
     try:
-        rates = measure_machine(int(target.attrs.get("num-cores", 1)))
+        rates = measure_machine(max(threads, 1))
     except RuntimeError:  # The threads of NumPy's BLAS cannot be limited.
         return None
     return task_bound(mod, rates)
+
+
+def _is_float32(mod: Any) -> bool:
+    """True if all buffers of a workload's arguments are of float32."""
+    return all(str(buffer.dtype) == "float32" for buffer in mod["main"].buffer_map.values())
 
 
 tvm_ffi.register_global_func("tvm_droplet_ms.roofline", host_bound, override=True)

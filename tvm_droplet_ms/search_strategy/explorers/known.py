@@ -10,7 +10,7 @@ from .seeded import SeededExplorer
 NEAREST = 3
 """The known schedules that a task begins with. With those that the package ships, eight layers are
 1.08 times as fast after 8 trials (1.03 to 1.14), 1.05 after 16 (1.02 to 1.09) and 1.03 after 32
-(1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/live_known.csv``)."""
+(1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/known_schedules.csv``)."""
 
 
 class KnownExplorer(SeededExplorer):
@@ -39,7 +39,9 @@ class KnownExplorer(SeededExplorer):
         super().__init__(self._nearest, explorer)
 
     def _nearest(self, search: SearchContext) -> list[SpacePoint]:
-        """The nearest known schedules, refitted."""
+        """The nearest known schedules, refitted; a task that was measured before has had them."""
+        if len(search.history) > 0:
+            return []
         return nearest_points(find_schedules(self.known), search.spaces, NEAREST)
 
     def clone(self) -> "KnownExplorer":
