@@ -78,7 +78,7 @@ class DropletStrategy(StrategyLifecycle):
     stop : Literal["auto"] | float | None
         The gain of the next 32 trials, as a share of the best time, below which the task ends: the
         search forecasts it from its measurements. Its trials are left to the scheduler's other
-        tasks. ``"auto"`` for 0.008. None spends all trials. What is explored is measured in any case.
+        tasks. ``"auto"`` for 0.008. None spends all trials. Exploration is never ended.
     explorer : str | Explorer
         ``"known"``, the best schedules of the nearest kernels that the package knows, and then
         ``"random"``, TVM's sampling of the design spaces, from which the prior picks;

@@ -186,7 +186,13 @@ def host_bound(mod: Any, target: Any) -> float | None:
 
 def _is_float32(mod: Any) -> bool:
     """True if all buffers of a workload's arguments are of float32."""
-    return all(str(buffer.dtype) == "float32" for buffer in mod["main"].buffer_map.values())
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    try:
+        arguments = ArgInfo.from_entry_func(mod, remove_preproc=True)
+    except Exception:  # TVM raises errors of many types for arguments that it cannot read.
+        return False
+    return all(str(argument.dtype) == "float32" for argument in arguments)
 
 
 tvm_ffi.register_global_func("tvm_droplet_ms.roofline", host_bound, override=True)
