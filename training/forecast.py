@@ -76,7 +76,7 @@ def tune(layer: str, seed: int) -> dict[str, Any]:
             target,
             work_dir,
             TRIALS + AHEAD,
-            strategy=DropletStrategy(stop=None),
+            strategy=DropletStrategy(stop=None, explorer="random"),
             cost_model="none",
             seed=seed,
             measure_callbacks=[*ms.MeasureCallback.create("default"), log.callback()],

@@ -10,6 +10,7 @@ trials alone 0.71, with the room 0.47; ten layers, each predicted from the nine 
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, TypeAlias
 
 Stop: TypeAlias = Literal["auto"] | float | None
@@ -99,5 +100,5 @@ def check_stop(stop: Stop) -> None:
     """Raise ``ValueError`` unless ``stop`` is "auto", a share from 0 to 1, or None."""
     if stop is None or stop == "auto":
         return
-    if not isinstance(stop, int | float) or isinstance(stop, bool) or not 0.0 <= stop <= 1.0:
+    if not isinstance(stop, Real) or isinstance(stop, bool) or not 0.0 <= stop <= 1.0:
         raise ValueError(f'stop is {stop!r}, expected "auto", a share from 0 to 1, or None')

@@ -16,7 +16,7 @@ from typing import Any
 
 import tvm_ffi
 
-from ..host import blas_gflops, copy_bandwidth
+from ..host import blas_gflops, copy_bandwidth, tvm_num_threads
 
 BLAS_SHARE = 0.94
 """The share of the peak that NumPy's BLAS reaches in one matrix product of a kilobyte a row: 103 of
@@ -170,13 +170,15 @@ def naive_secs(tasks: Iterable[Any]) -> float:
 def host_bound(mod: Any, target: Any) -> float | None:
     """The roofline of a task in seconds for a CPU target, as if it were this machine.
 
-    ``mod``: the workload. ``target``: its target; kernels run on as many threads as it has cores.
+    ``mod``: the workload. ``target``: its target; kernels run on as many threads as it has cores,
+    but on no more than TVM's runtime has in this process.
     Returns None for another device, for kernels of other types than float32, of which the peak rate
     is not measured, and where the work or the machine cannot be measured.
     """
     if target.kind.name != "llvm" or not _is_float32(mod):
         return None
-    threads = min(int(target.attrs.get("num-cores", 1)), len(os.sched_getaffinity(0)))
+    cores = int(target.attrs.get("num-cores", 1))
+    threads = min(cores, tvm_num_threads(), len(os.sched_getaffinity(0)))
     try:
         rates = measure_machine(max(threads, 1))
     except RuntimeError:  # The threads of NumPy's BLAS cannot be limited.
