@@ -9,8 +9,8 @@ from .seeded import SeededExplorer
 
 NEAREST = 3
 """The known schedules that a task begins with. With those that the package ships, eight layers are
-1.08 times as fast after 8 trials (1.03 to 1.14), 1.05 after 16 (1.02 to 1.09) and 1.03 after 32
-(1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/known_schedules.csv``)."""
+1.08 times as fast after 8 trials (1.02 to 1.16), 1.05 after 16 (1.02 to 1.10) and 1.03 after 32
+(1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/live_known.csv``)."""
 
 
 class KnownExplorer(SeededExplorer):
