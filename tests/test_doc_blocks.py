@@ -47,18 +47,17 @@ def test_a_program_is_python(block: Block):
 
 
 def test_programs_are_found_and_most_are_run():
-    assert len(PROGRAMS) >= 8
-    assert len(RUN) >= 4
+    assert len(PROGRAMS) >= 7
+    assert len(RUN) >= 3
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_the_cpp_program_builds_and_runs_as_copied(tmp_path: Path):
+def test_the_cpp_program_builds_and_runs(tmp_path: Path):
     page = ROOT / "docs" / "models.md"
-    (program,) = blocks(page, "cpp")
     (build,) = [block for block in blocks(page, "bash") if "g++" in block.text]
     (network,) = [b for b in blocks(PAGES[0], "python") if "network.so" in b.text]
     run_program(network.text, tmp_path)
-    (tmp_path / "run.cc").write_text(program.text, encoding="utf-8")
+    shutil.copy(ROOT / "examples" / "run_model.cc", tmp_path)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ran = subprocess.run(
         ["bash", "-euc", build.text],
