@@ -7,11 +7,16 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.graph.extraction import integer_program, parts
-from tvm_droplet_ms.graph.extraction.extract import extract
-from tvm_droplet_ms.graph.extraction.greedy import tree_greedy
+from tvm_droplet_ms.graph.extraction.extract import extract, with_operators, without_layouts
 from tvm_droplet_ms.graph.extraction.parts import needed_classes
-from tvm_droplet_ms.graph.extraction.problem import Choice, Conversion, Problem, needs_of, plan_of
-from tvm_droplet_ms.graph.extraction.two_steps import with_operators, without_layouts
+from tvm_droplet_ms.graph.extraction.problem import (
+    Choice,
+    Conversion,
+    Problem,
+    needs_of,
+    plan_of,
+    tree_greedy,
+)
 
 PLAIN, OTHER = (), (1, 0)
 

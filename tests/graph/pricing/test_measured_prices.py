@@ -28,7 +28,7 @@ from tvm_droplet_ms.graph.pricing.kernels import conversion_kernel, kernel_of
 from tvm_droplet_ms.graph.pricing.measured_prices import HOPE, FoundPlan, MeasuredPrice
 from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.rules import ALL_RULES
-from tvm_droplet_ms.graph.saturate import saturate
+from tvm_droplet_ms.graph.rules.rule import saturate
 
 
 @pytest.fixture(autouse=True)
