@@ -14,7 +14,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.autotvm import AnnealingExplorer
 from tvm_droplet_ms.autotvm import explorer as explorer_module
-from tvm_droplet_ms.autotvm.diversity import submodular_pick
+from tvm_droplet_ms.autotvm.annealing import submodular_pick
 
 
 @derived_object

@@ -4,6 +4,7 @@
 import re
 
 import pytest
+from tile_spaces import ROWS
 
 from tvm_droplet_ms.bench.definitions import trust
 from tvm_droplet_ms.bench.making.collection import Collection
@@ -11,8 +12,7 @@ from tvm_droplet_ms.bench.making.collection import Collection
 trust(
     "replaying:annotated",
     "replaying:tiled",
-    "test_compare:tiny",
-    *(f"test_compare_transfer:{name}" for name in ("short", "middle", "long")),
+    *(f"tile_spaces:{name}" for name in ROWS),
 )
 
 

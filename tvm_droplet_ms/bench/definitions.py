@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from tvm import te, tirx
+from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
 
 from .definition import Cut, Definition, define
 from .layers import (
@@ -58,6 +60,11 @@ def definition_of(space: Space) -> Definition:
             f"{space.definition}"
         )
     return find_definition(space.definition)
+
+
+def context_of(space: Space) -> TuneContext:
+    """A context that replays the traces of a space."""
+    return definition_of(space).context(Target(dict(space.target)), "replay-trace")
 
 
 def find_definition(text: str) -> Definition:

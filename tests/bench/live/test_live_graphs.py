@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.bench.live import graphs_run
-from tvm_droplet_ms.bench.live.combined_matmuls import combine_matmuls
 from tvm_droplet_ms.bench.live.graphs_report import (
     BY_HAND,
     COMBINED,
@@ -20,6 +19,7 @@ from tvm_droplet_ms.bench.live.graphs_report import (
     speed,
     speed_table,
 )
+from tvm_droplet_ms.bench.live.graphs_run import combine_matmuls
 
 sys.path.append(str(Path(__file__).parents[2] / "graph"))
 

@@ -23,11 +23,15 @@ from ..pattern_aware.dataflow import (
     statements,
 )
 from ..tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
-from .buffer_order import in_buffer_order
-from .context_relations import RELATIONS, relations
+from .context_relations import LOOP_NEST_FEATURES, RELATIONS, loop_nest_features, relations
 from .loop_context import loop_nests
-from .loop_nest import LOOP_NEST_FEATURES, loop_nest_features
-from .store_features import PER_STORE, STORE_FEATURES, largest_stores, pooled_stores
+from .store_features import (
+    PER_STORE,
+    STORE_FEATURES,
+    in_buffer_order,
+    largest_stores,
+    pooled_stores,
+)
 
 FEATURES = STORE_FEATURES + RELATIONS + LOOP_NEST_FEATURES
 """Features of a program."""
