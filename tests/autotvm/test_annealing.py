@@ -28,16 +28,35 @@ def near(generator, states):
     return mutate
 
 
-def walk(start, steps, seed=0, heights=HEIGHTS, mutate=None, early_stop=NEVER, top=None):
+def walk(
+    start,
+    steps,
+    seed=0,
+    heights=HEIGHTS,
+    mutate=None,
+    *,
+    chains=200,
+    early_stop=NEVER,
+    top=None,
+    scored=None,
+):
+    """The states in which the chains end; ``scored`` gets the states of each step."""
     generator = random.Random(seed)
+
+    def score(states):
+        if scored is not None:
+            scored.append(list(states))
+        return [heights[state] for state in states]
+
+    starts = [start] * chains if isinstance(start, int) else start
     return anneal(
-        [start] * 200,
-        [heights[start]] * 200,
+        starts,
+        [heights[state] for state in starts],
         mutate or near(generator, len(heights)),
-        lambda states: [heights[state] for state in states],
+        score,
         steps=steps,
         early_stop=early_stop,
-        top=top_of(1) if top is None else top,
+        top=top or top_of(1),
         generator=generator,
     )
 
@@ -75,67 +94,25 @@ def test_chain_without_a_move_stays():
 
 
 def test_moves_of_all_chains_are_scored_at_once():
-    asked = []
-
-    def score(states):
-        asked.append(len(states))
-        return [0.0] * len(states)
-
-    anneal(
-        [0, 1, 2],
-        [0.0] * 3,
-        lambda state: state if state else None,
-        score,
-        steps=4,
-        early_stop=NEVER,
-        top=top_of(1),
-        generator=random.Random(0),
-    )
-    assert asked == [2] * 4
+    scored = []
+    walk([0, 1, 2], 4, mutate=lambda state: state if state else None, scored=scored)
+    assert scored == [[1, 2]] * 4
 
 
 def test_annealing_stops_after_steps_without_a_better_state():
     """Only the start is ever seen: the first three moves change nothing, and there is no fourth."""
-    asked = []
-
-    def score(states):
-        asked.append(len(states))
-        return [0.5] * len(states)
-
-    anneal(
-        [7],
-        [0.5],
-        lambda state: state,
-        score,
-        steps=100,
-        early_stop=3,
-        top=top_of(4),
-        generator=random.Random(0),
-    )
-    assert len(asked) == 3
+    scored = []
+    walk([3], 100, mutate=lambda state: state, early_stop=3, top=top_of(4), scored=scored)
+    assert scored == [[3]] * 3
 
 
 def test_better_state_puts_off_early_stop():
     """A new state at each of 20 moves, and then none: 3 more moves after the last new one."""
     scored = []
-
-    def score(states):
-        scored.extend(states)
-        return [float(state) for state in states]
-
-    anneal(
-        [0],
-        [0.0],
-        lambda state: min(state + 1, 20),
-        score,
-        steps=1000,
-        early_stop=3,
-        top=top_of(1),
-        generator=random.Random(0),
-    )
+    walk([0], 1000, 0, range(21), lambda state: min(state + 1, 20), early_stop=3, scored=scored)
     # Move 20 is step 19, so that the steps end before step 19 + 3.
     assert len(scored) == 22
-    assert max(scored) == 20
+    assert max(scored) == [20]
 
 
 def test_best_of_a_small_landscape_is_found():
@@ -144,16 +121,11 @@ def test_best_of_a_small_landscape_is_found():
         generator = random.Random(seed)
         heights = [generator.random() for _ in range(64)]
         top = top_of(5)
-        anneal(
-            [0] * 32,
-            [heights[0]] * 32,
-            lambda state: state ^ (1 << generator.randrange(6)),
-            lambda states: [heights[state] for state in states],
-            steps=500,
-            early_stop=NEVER,
-            top=top,
-            generator=generator,
-        )
+
+        def flipped(state, generator=generator):
+            return state ^ (1 << generator.randrange(6))
+
+        walk(0, 500, seed, heights, flipped, chains=32, top=top)
         best = sorted(range(64), key=lambda state: -heights[state])[:5]
         assert [state for _, state in top.best()] == best
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.autotvm.diversity import submodular_pick
+from tvm_droplet_ms.autotvm.annealing import submodular_pick
 
 
 def worth(batch, scores, covers, alpha):

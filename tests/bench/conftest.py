@@ -2,17 +2,22 @@
 """Shared fixtures of the tests of measured spaces."""
 
 import re
+import sys
+from pathlib import Path
 
 import pytest
+from tile_spaces import ROWS
 
 from tvm_droplet_ms.bench.definitions import trust
 from tvm_droplet_ms.bench.making.collection import Collection
 
+# Small models and benches without measurements are shared with the tests of graphs.
+sys.path.append(str(Path(__file__).parents[1] / "graph"))
+
 trust(
     "replaying:annotated",
     "replaying:tiled",
-    "test_compare:tiny",
-    *(f"test_compare_transfer:{name}" for name in ("short", "middle", "long")),
+    *(f"tile_spaces:{name}" for name in ROWS),
 )
 
 

@@ -99,7 +99,7 @@ def tune(table: ReplayTable, strategy: Any, trials: int, **options: Any) -> ms.D
     with tempfile.TemporaryDirectory() as work_dir, quiet_tvm():
         return ms.tune_tir(
             definition.mod,
-            LLVM,
+            options.pop("target", LLVM),
             work_dir,
             trials,
             num_trials_per_iter=options.pop("num_trials_per_iter", 8),

@@ -25,18 +25,12 @@ def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return directory
 
 
-def test_show_prints_the_spaces_of_the_package(shipped: Path, capsys: pytest.CaptureFixture[str]):
-    assert cli.main(["space", "show"]) == 0
-    assert "| annotated " in capsys.readouterr().out
-
-
-def test_show_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    annotated_space().save(tmp_path / "mine.json")
-    assert cli.main(["space", "show", str(tmp_path / "mine.json")]) == 0
-    assert "| annotated " in capsys.readouterr().out
-
-
-def test_show_names_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_show_prints_the_spaces_of_the_package_and_of_files(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for files in ([], [str(shipped / "annotated.json")]):
+        assert cli.main(["space", "show", *files]) == 0
+        assert "| annotated " in capsys.readouterr().out
     (tmp_path / "bad.json").write_text("{}")
     assert cli.main(["space", "show", str(tmp_path / "bad.json")]) == 1
     assert "bad.json" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 """Comparisons: the runs, their order, and the results kept after failures and interruptions."""
 
 import io
-import itertools
 import json
 import math
 import os
@@ -11,80 +10,29 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.workloads import LLVM, matmul, tile_two
-from tvm_ffi import structural_hash
+from tile_spaces import make_space
 
-from tvm.s_tir import Schedule
-from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.bench.compare import runs
 from tvm_droplet_ms.bench.compare.command import INTERRUPTED, run_compare
 from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
 from tvm_droplet_ms.bench.compare.runs import plan
 from tvm_droplet_ms.bench.compare.strategies import EXPERIMENTS, STRATEGIES, find_experiment
-from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.source_digest import DRAFTING, PACKAGE, REPLAYING, TUNING, source_digest
-from tvm_droplet_ms.bench.space import DecisionLayout, MeasuredModule, MeasuredPoint, Space
+from tvm_droplet_ms.bench.space import MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.table import Trial
-from tvm_droplet_ms.measure import fast_start
 
 STRATEGIES_RUN = ["droplet without prior", "replay-trace"]
-FACTORS = (1, 2, 4, 8, 16)
-OPTIMUM = 100e-6
 
 
-def make_tiny_space() -> ms.space_generator.SpaceGenerator:
-    return ms.space_generator.ScheduleFn(
-        tile_two, sch_rules=[], postprocs=[], mutator_probs={ms.mutator.MutateTileSize(): 1.0}
-    )
-
-
-def tiny() -> Definition:
-    """The workload named ``test_compare:tiny``."""
-    return Definition("tiny", "a small matrix product", matmul(), make_tiny_space)
-
-
-def made_up_secs(inner_j: int, inner_k: int) -> float:
-    """The optimum at 4 and 8, and 40% more for each power of two away from it."""
-    away = abs(math.log2(inner_j) - 2) + abs(math.log2(inner_k) - 3)
-    return round(OPTIMUM * 1.4**away, 9)
-
-
+@cache
 def tiny_space() -> Space:
-    """All points of ``tile_two`` with synthetic times; one point does not build."""
-    fast_start()
-    mod = tiny().context(LLVM, "replay-trace").mod
-    points, modules = [], []
-    for inner_j, inner_k in itertools.product(FACTORS, FACTORS):
-        decisions = (32 // inner_j, inner_j, 32 // inner_k, inner_k)
-        sch = Schedule(mod, debug_mask="none")
-        _, j, k = sch.get_loops(sch.get_sblock("C"))
-        for loop, tile in [(j, decisions[:2]), (k, decisions[2:])]:
-            factors = sch.sample_perfect_tile(loop, 2, 16, decision=list(tile))
-            sch.split(loop, factors)
-        points.append(MeasuredPoint(0, decisions, len(modules)))
-        secs = made_up_secs(inner_j, inner_k)
-        fails = (inner_j, inner_k) == (1, 1)
-        passes = () if fails else (0.9 * secs, secs, 1.2 * secs)
-        failure = "compile" if fails else None
-        modules.append(MeasuredModule(structural_hash(sch.mod), passes, 0.5, 0.25, failure))
-    tiles = tuple(DecisionLayout("SamplePerfectTile", start, 2, 16) for start in (0, 2))
-    return Space(
-        name="tiny",
-        description="",
-        definition="test_compare:tiny",
-        target={"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 4},
-        machine={},
-        versions={},
-        date="",
-        sketches=(tiles,),
-        points=tuple(points),
-        modules=tuple(modules),
-    )
+    return make_space("tiny", failing=(1, 1))
 
 
 @pytest.fixture(scope="module")
@@ -280,26 +228,16 @@ def test_source_digest_covers_existing_files() -> None:
     assert len(source_digest(REPLAYING)) == 64
 
 
-def test_digest_changes_with_models(tmp_path: Path) -> None:
-    def digest(text: str) -> str:
-        (tmp_path / "llvm.model").write_text(text)
+def test_digest_changes_with_models_and_ignores_comments_and_docstrings(tmp_path: Path) -> None:
+    def digest(text: str, name: str = "code.py") -> str:
+        (tmp_path / name).write_text(text)
         source_digest.cache_clear()
         return source_digest((".",), tmp_path)
-
-    assert digest("before") != digest("after")
-
-
-def test_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
-    file = tmp_path / "code.py"
-
-    def digest(text: str) -> str:
-        file.write_text(text)
-        source_digest.cache_clear()
-        return source_digest(("code.py",), tmp_path)
 
     original = digest('"""Adds."""\n\ndef f(a):\n    """Adds one."""\n    return a + 1\n')
     assert digest('"""Sums."""\ndef f(a):\n    return a + 1  # one\n') == original
     assert digest('"""Adds."""\n\ndef f(a):\n    """Adds one."""\n    return a + 2\n') != original
+    assert digest("before", "llvm.model") != digest("after", "llvm.model")
 
 
 @pytest.mark.usefixtures("quick")

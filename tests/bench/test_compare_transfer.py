@@ -9,79 +9,32 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance.workloads import LLVM, matmul
-from test_compare import FACTORS, made_up_secs, make_tiny_space
-from tvm_ffi import structural_hash
+from conformance.workloads import LLVM
+from tile_spaces import ROWS, definition_of, made_up_secs, make_space, tiled
 
-from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import MeasureCandidate
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms.bench.compare import transfer
 from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
 from tvm_droplet_ms.bench.compare.strategies import find_experiment
 from tvm_droplet_ms.bench.compare.transfer import learn_without_each
-from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.fit_draft import drafted_space
 from tvm_droplet_ms.bench.source_digest import REPLAYING, source_digest
-from tvm_droplet_ms.bench.space import DecisionLayout, MeasuredModule, MeasuredPoint, Space
+from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.training import read_space, read_space_once
 from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 from tvm_droplet_ms.draft.draft_file import read_draft
-from tvm_droplet_ms.measure import fast_start
 
-ROWS = {"short": 8, "middle": 16, "long": 64}
-
-
-def short() -> Definition:
-    return _definition("short")
-
-
-def middle() -> Definition:
-    return _definition("middle")
-
-
-def long() -> Definition:
-    return _definition("long")
-
-
-def _definition(name: str) -> Definition:
-    return Definition(name, "a matrix product", matmul(ROWS[name], 32, 32), make_tiny_space)
-
-
-def make_space(name: str) -> Space:
-    """All points of two tiles; the third is the fastest for any number of rows."""
-    fast_start()
-    mod = _definition(name).context(LLVM, "replay-trace").mod
-    points, modules = [], []
-    for inner_j, inner_k in itertools.product(FACTORS, FACTORS):
-        decisions = (32 // inner_j, inner_j, 32 // inner_k, inner_k)
-        sch = Schedule(mod, debug_mask="none")
-        _, j, k = sch.get_loops(sch.get_sblock("C"))
-        for loop, tile in [(j, decisions[:2]), (k, decisions[2:])]:
-            sch.split(loop, sch.sample_perfect_tile(loop, 2, 16, decision=list(tile)))
-        points.append(MeasuredPoint(0, decisions, len(modules)))
-        secs = ROWS[name] * made_up_secs(inner_j, inner_k)
-        modules.append(MeasuredModule(structural_hash(sch.mod), (secs,), 0.5, 0.25))
-    tiles = tuple(DecisionLayout("SamplePerfectTile", start, 2, 16) for start in (0, 2))
-    return Space(
-        name=name,
-        description="",
-        definition=f"test_compare_transfer:{name}",
-        target={"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 4},
-        machine={},
-        versions={},
-        date="",
-        sketches=(tiles,),
-        points=tuple(points),
-        modules=tuple(modules),
-    )
+NAMES = ("short", "middle", "long")
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("spaces")
-    made = {name: directory / f"{name}.json" for name in ROWS}
+    made = {name: directory / f"{name}.json" for name in NAMES}
     for name, path in made.items():
         make_space(name).save(path)
     return made
@@ -91,15 +44,8 @@ def test_space_is_read_with_times_and_features_of_its_modules(files) -> None:
     workload = read_space(files["short"])
     space = make_space("short")
     assert workload.secs.tolist() == pytest.approx(space.times)
-    context = _definition("short").context(LLVM, "replay-trace")
-    # The last point, 16 and 16, made by hand.
-    sch = Schedule(context.mod, debug_mask="none")
-    _, j, k = sch.get_loops(sch.get_sblock("C"))
-    for loop in (j, k):
-        sch.split(loop, sch.sample_perfect_tile(loop, 2, 16, decision=[2, 16]))
-    from tvm.s_tir.meta_schedule import MeasureCandidate
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
+    context = definition_of("short").context(LLVM, "replay-trace")
+    sch = tiled(context.mod, 16, 16)
     candidate = MeasureCandidate(sch, ArgInfo.from_entry_func(sch.mod, remove_preproc=True))
     (features,) = ProgramFeatures().extract(context, [candidate])
     np.testing.assert_array_equal(workload.features[-1], features)

@@ -4,7 +4,7 @@
 import pytest
 
 from tvm_droplet_ms.bench.live.models import model_rows
-from tvm_droplet_ms.bench.model_zoo import MODELS, torch_model
+from tvm_droplet_ms.bench.model_zoo import torch_model
 
 
 def test_rows_give_ratios_to_the_reference_in_the_same_round():
@@ -22,10 +22,6 @@ def test_rows_give_ratios_to_the_reference_in_the_same_round():
     # Ratios of 0.5, 2 and 1: the medians' ratio would be 1 too, the mean would not.
     assert tuned[1:5] == ("tune, 2 min, seed 0", "2.00", "2.00 to 3.50", "1.00")
     assert tuned[5:] == ("1.5e-06", "1 of 3", "7", "118")
-
-
-def test_every_model_has_a_name_of_its_own():
-    assert len(set(MODELS)) == len(MODELS) == 8
 
 
 def test_mobilenet_has_the_weights_of_the_paper():

@@ -11,6 +11,7 @@ from replaying import annotated_space, silent, tiled, tiny
 
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import library
+from tvm_droplet_ms.bench.definition import Definition
 from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
 from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces
@@ -28,24 +29,16 @@ from tvm_droplet_ms.cost_model.features.program_features import (
 )
 
 
-def sample_tiled(directory: Path, points: int = 48) -> Space:
-    (directory / "work").mkdir(exist_ok=True)
-    out = directory / "tiled.json"
-    build_sample(
-        tiled(),
-        "replaying:tiled",
-        LLVM,
-        directory / "work",
-        out,
-        points=points,
-        passes=1,
-        progress=silent,
-    )
+def sample(definition: Definition, directory: Path, points: int = 48) -> Space:
+    work, out = directory / "work", directory / f"{definition.name}.json"
+    work.mkdir(exist_ok=True)
+    name = f"replaying:{definition.name}"
+    build_sample(definition, name, LLVM, work, out, points=points, passes=1, progress=silent)
     return Space.load(out)
 
 
 def test_half_of_a_sample_is_random_and_half_better(made_up_times: None, tmp_path: Path):
-    space = sample_tiled(tmp_path)
+    space = sample(tiled(), tmp_path)
     assert len(space.modules) == len(set(space.index)) == 48
     assert not space.closed
     times = {"random": [], "near": []}
@@ -56,15 +49,15 @@ def test_half_of_a_sample_is_random_and_half_better(made_up_times: None, tmp_pat
 
 
 def test_stopped_run_resumes(made_up_times: None, tmp_path: Path):
-    whole = sample_tiled(tmp_path)
+    whole = sample(tiled(), tmp_path)
     work = tmp_path / "work/log.jsonl"
     lines = work.read_text().splitlines(keepends=True)
     work.write_text("".join(lines[:-5]) + lines[-5][:7])
-    assert sample_tiled(tmp_path) == whole
+    assert sample(tiled(), tmp_path) == whole
 
 
 def test_model_trains_on_sample(made_up_times: None, tmp_path: Path):
-    space = sample_tiled(tmp_path)
+    space = sample(tiled(), tmp_path)
     workload = read_space(tmp_path / "tiled.json")
     assert workload.secs.tolist() == space.times
     assert len(np.unique(workload.features, axis=0)) > 24
@@ -75,18 +68,7 @@ def test_small_space_has_small_sample(
 ):
     monkeypatch.setattr(sampling, "MAX_DRAWS", 5)
     modules = len(enumerate_space(tiny().context(LLVM, "replay-trace")).modules)
-    (tmp_path / "work").mkdir()
-    build_sample(
-        tiny(),
-        "replaying:tiny",
-        LLVM,
-        tmp_path / "work",
-        tmp_path / "tiny.json",
-        points=2 * modules + 20,
-        passes=1,
-        progress=silent,
-    )
-    space = Space.load(tmp_path / "tiny.json")
+    space = sample(tiny(), tmp_path, 2 * modules + 20)
     assert modules / 2 < len(space.modules) <= modules
 
 
@@ -114,17 +96,14 @@ def test_command_writes_file_of_each(
     assert written.read_bytes() == before
 
 
-def test_command_lists_layers_and_names_unknown_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert cli.main(["space", "sample", "list"]) == 0
-    out = capsys.readouterr().out
-    assert all(f"{name}: " in out for name in LAYERS)
+def test_commands_name_what_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     directory = tmp_path / "none"
     command = ["space", "sample", "matmul_square", "no-such", "--out", str(directory)]
     assert cli.main(command) == 1
     assert "'no-such'" in capsys.readouterr().err
     assert not directory.exists()
+    assert cli.main(["space", "features", "no-such", "--out", str(tmp_path)]) == 1
+    assert "no-such cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", shipped_samples())
@@ -165,7 +144,7 @@ def test_command_writes_features_and_times(
     capsys: pytest.CaptureFixture[str],
 ):
     """One name selects all shipped files; files that are up to date are kept."""
-    space = sample_tiled(tmp_path, points=8)
+    space = sample(tiled(), tmp_path, points=8)
     samples, spaces = tmp_path / "samples", tmp_path / "spaces"
     samples.mkdir()
     spaces.mkdir()
@@ -187,8 +166,3 @@ def test_command_writes_features_and_times(
     before = (out / "tiled.npz").stat().st_mtime_ns
     assert cli.main(command) == 0
     assert (out / "tiled.npz").stat().st_mtime_ns == before
-
-
-def test_features_names_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert cli.main(["space", "features", "no-such", "--out", str(tmp_path)]) == 1
-    assert "no-such cannot be read" in capsys.readouterr().err

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spaces that come with the package: whole, closed, and made by this TVM."""
 
-import tempfile
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from replaying import tune
 
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
@@ -21,7 +21,6 @@ from tvm_droplet_ms.bench.library import shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start
-from tvm_droplet_ms.progress import quiet_tvm
 
 SPACES = list(shipped_spaces())
 WHOLE = [name for name in shipped_samples() if name.startswith("whole_")]
@@ -42,28 +41,11 @@ def small_evolution() -> ms.search_strategy.EvolutionarySearch:
 def evolve(space: Space, strategy: ms.SearchStrategy, trials: int, seed: int) -> ReplayTable:
     """Tune on a space, which fails where a module is missing."""
     fast_start()
-    definition = find_definition(space.definition)
+    definition, target = find_definition(space.definition), Target(dict(space.target))
     table = ReplayTable(space)
-    with tempfile.TemporaryDirectory() as work_dir, quiet_tvm():
-        ms.tune_tir(
-            definition.mod,
-            Target(dict(space.target)),
-            work_dir,
-            trials,
-            num_trials_per_iter=16,
-            database=ms.database.MemoryDatabase(),
-            cost_model="random",
-            space=definition.make_space(),
-            strategy=strategy,
-            num_tuning_cores=1,
-            seed=seed,
-            **table.measure(),
-        )
+    options = {"definition": definition, "target": target, "num_trials_per_iter": 16}
+    tune(table, strategy, trials, seed=seed, **options)
     return table
-
-
-def test_there_are_as_many_spaces_as_the_readme_says():
-    assert len(SPACES) >= 8
 
 
 @pytest.mark.parametrize("name", SPACES)

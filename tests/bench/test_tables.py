@@ -130,9 +130,3 @@ def test_differences_are_paired_by_seed() -> None:
     failed = result("random", "b", 0, [], error="Failure")
     table = cells(format_differences(Comparison([*runs, failed], TIMES)))
     assert table["random"] == ["-"] * 2
-
-
-def test_lines_of_a_table_are_equally_wide() -> None:
-    comparison = Comparison([*RUNS, result("random", "b", 0, [6.0])], TIMES)
-    for make in (format_summary, format_spaces):
-        assert len({len(line) for line in make(comparison).splitlines()}) == 1

@@ -43,16 +43,13 @@ def test_build_rejects_directory_with_foreign_files(
     assert sorted(tmp_path.iterdir()) == [thesis]
 
 
-def test_build_deletes_only_its_own_files(quick_build: None, tmp_path: Path):
+def test_build_deletes_only_what_it_created(quick_build: None, tmp_path: Path):
+    assert build(tmp_path / "work", tmp_path / "dense.json") == 0
+    assert list(tmp_path.iterdir()) == [tmp_path / "dense.json"]
     work = tmp_path / "work"
     work.mkdir()
     assert build(work, work / "dense.json") == 0
     assert list(work.iterdir()) == [work / "dense.json"]
-
-
-def test_build_deletes_a_directory_that_it_created(quick_build: None, tmp_path: Path):
-    assert build(tmp_path / "work", tmp_path / "dense.json") == 0
-    assert list(tmp_path.iterdir()) == [tmp_path / "dense.json"]
 
 
 def test_directory_of_user_stays(tmp_path: Path):
@@ -65,15 +62,11 @@ def test_directory_of_user_stays(tmp_path: Path):
     assert unclaimed.exists()
 
 
-def test_collection_of_another_workload_is_rejected(tmp_path: Path):
+def test_collection_of_another_task_is_rejected(tmp_path: Path):
     Collection(tmp_path, matmul(4, 4, 4), LLVM)
     Collection(tmp_path, matmul(4, 4, 4), LLVM)
     with pytest.raises(CollectionError, match="another task: workload .*delete this one"):
         Collection(tmp_path, matmul(4, 4, 8), LLVM)
-
-
-def test_collection_of_another_target_is_rejected(tmp_path: Path):
-    Collection(tmp_path, matmul(4, 4, 4), LLVM)
     with pytest.raises(CollectionError, match="target .*znver4"):
         Collection(tmp_path, matmul(4, 4, 4), OTHER)
 

@@ -25,6 +25,7 @@ from tvm_droplet_ms import open_database
 from .driving import FixedModel, drive
 from .objectives import Decisions, bowl, decisions_of, fail, rugged, sometimes, spread, timed
 from .strategies import make_droplet, make_evolution
+from .test_spaces import is_narrow
 from .watching import follow
 from .workloads import LLVM, OTHER_LLVM, Reject, make_context, matmul, tile_two
 
@@ -84,9 +85,10 @@ def test_resume(case, objective):
             database=database,
             max_trials=max_trials,
         )
-        for seed, max_trials in ((1, 14), (2, 100))
+        for seed, max_trials in ((1, 14), (2, 100), (3, 40))
     ]
-    assert [len(run.trials) for run in runs] == [14, 11]
+    assert [len(run.trials) for run in runs] == [14, 11, 0]
+    assert runs[2].ended
     assert len({module for run in runs for module in run.modules}) == 25
 
 
@@ -107,26 +109,6 @@ def test_resume_goes_on(caplog):
     assert phases[0] == "descend"
     best = min((trial.decisions for trial in first.trials), key=bowl)
     assert next(followed.incumbents()) == best
-
-
-def test_resume_an_exhausted_space():
-    database = ms.database.MemoryDatabase()
-    first = drive(
-        make_context(make_droplet(), space=tile_two),
-        spread(bowl),
-        database=database,
-        max_trials=100,
-    )
-    second = drive(
-        make_context(make_droplet(), space=tile_two, seed=3), spread(bowl), database=database
-    )
-    assert len(first.trials) == 25
-    assert second.ended
-    assert second.trials == []
-
-
-def is_narrow(sch: Schedule) -> bool:
-    return any(tile[-1] < 2 for tile in decisions_of(sch))
 
 
 def test_resume_under_other_postprocessors(case):
@@ -204,13 +186,9 @@ def test_unreplayable_records_are_counted_and_named_once(caplog):
     commit(database, scheduled([2, 4, 2, 2], [4, 2, 2, 2], [2, 16]), [1e-3])
     with follow(caplog) as followed:
         drive(make_context(make_droplet()), timed(bowl), database=database)
-    warnings = [record for record in followed.records if record.levelname == "WARNING"]
-    assert len(warnings) == 1
-    assert "replay" in warnings[0].getMessage()
-    assert any(
-        "1 modules measured" in message and "3 of no longer replays" in message
-        for message in followed.messages
-    )
+    (warning,) = followed.warnings
+    assert "replay" in warning
+    assert followed.says("1 modules measured", "3 of no longer replays")
 
 
 @derived_object
@@ -272,10 +250,7 @@ def test_records_of_another_target_are_ignored(caplog):
     assert not any(descends(trial.decisions) for trial in driven.trials)
     assert not any(descends(decisions) for decisions in followed.incumbents())
     assert followed.last.best_secs > 1e-9
-    assert any(
-        "1 modules measured" in message and "3 of another target" in message
-        for message in followed.messages
-    )
+    assert followed.says("1 modules measured", "3 of another target")
 
 
 def test_evolution_alone_descends_from_another_target():
@@ -288,17 +263,14 @@ def test_evolution_alone_descends_from_another_target():
 def test_records_of_another_target_may_be_measured_here():
     """Such records are not measurements of this target; their candidates are new here."""
     database = ms.database.MemoryDatabase()
-    there = drive(
-        make_context(make_droplet(), space=tile_two, target=OTHER_LLVM),
-        spread(bowl),
-        database=database,
-        max_trials=100,
-    )
-    here = drive(
-        make_context(make_droplet(), space=tile_two),
-        spread(bowl),
-        database=database,
-        max_trials=100,
+    there, here = (
+        drive(
+            make_context(make_droplet(), space=tile_two, target=target),
+            spread(bowl),
+            database=database,
+            max_trials=100,
+        )
+        for target in (OTHER_LLVM, LLVM)
     )
     assert set(here.modules) == set(there.modules)
     assert len(here.trials) == 25
@@ -316,14 +288,12 @@ def test_records_of_another_workload_are_ignored(caplog):
 def test_records_of_a_list_of_times_and_of_failures(caplog):
     """Failures are known, and no start; the best record is."""
     database = ms.database.MemoryDatabase()
-    commit(database, scheduled([4, 2, 2, 2], [4, 2, 2, 2], [2, 16]), [1e10])
-    commit(database, scheduled([2, 4, 2, 2], [4, 2, 2, 2], [2, 16]), [0.0])
-    commit(database, scheduled([2, 2, 4, 2], [4, 2, 2, 2], [2, 16]), [math.nan])
-    commit(database, scheduled([2, 2, 2, 4], [4, 2, 2, 2], [2, 16]), [1e-3, 2e-3])
-    known = {
-        structural_hash(scheduled(list(tile), [4, 2, 2, 2], [2, 16]).mod)
-        for tile in ((4, 2, 2, 2), (2, 4, 2, 2), (2, 2, 4, 2), (2, 2, 2, 4))
-    }
+    known = set()
+    for place, secs in enumerate([[1e10], [0.0], [math.nan], [1e-3, 2e-3]]):
+        tile = [4 if position == place else 2 for position in range(4)]
+        schedule = scheduled(tile, [4, 2, 2, 2], [2, 16])
+        commit(database, schedule, secs)
+        known.add(structural_hash(schedule.mod))
     with follow(caplog) as followed:
         driven = drive(
             make_context(make_droplet(explore_trials=4)), spread(bowl), database=database

@@ -24,34 +24,27 @@ def pre_tune(context, max_trials=20):
     )
 
 
-def test_is_a_tvm_strategy(case):
-    assert isinstance(case.make(), ms.SearchStrategy)
+CALLS = {
+    "generate": lambda strategy: strategy.generate_measure_candidates(),
+    "notify": lambda strategy: strategy.notify_runner_results([], []),
+    "post_tuning": lambda strategy: strategy.post_tuning(),
+}
 
 
-def test_generate_before_pre_tuning(case):
+@pytest.mark.parametrize("call", CALLS)
+def test_call_before_pre_tuning(case, call):
     strategy = make_context(case.make()).search_strategy
     with pytest.raises(ERRORS):
-        strategy.generate_measure_candidates()
+        CALLS[call](strategy)
 
 
-def test_notify_before_pre_tuning(case):
-    strategy = make_context(case.make()).search_strategy
-    with pytest.raises(ERRORS):
-        strategy.notify_runner_results([], [])
-
-
-def test_post_tuning_before_pre_tuning(case):
-    strategy = make_context(case.make()).search_strategy
-    with pytest.raises(ERRORS):
-        strategy.post_tuning()
-
-
-def test_post_tuning_twice(case):
+@pytest.mark.parametrize("call", ["generate", "post_tuning"])
+def test_call_after_post_tuning(case, call):
     context = make_context(case.make())
     pre_tune(context)
     context.search_strategy.post_tuning()
     with pytest.raises(ERRORS):
-        context.search_strategy.post_tuning()
+        CALLS[call](context.search_strategy)
 
 
 def test_pre_tuning_twice(case):
@@ -59,14 +52,6 @@ def test_pre_tuning_twice(case):
     pre_tune(context)
     with pytest.raises(ERRORS):
         pre_tune(context)
-
-
-def test_generate_after_post_tuning(case):
-    context = make_context(case.make())
-    pre_tune(context)
-    context.search_strategy.post_tuning()
-    with pytest.raises(ERRORS):
-        context.search_strategy.generate_measure_candidates()
 
 
 def test_no_design_space(case):
@@ -147,22 +132,15 @@ def test_no_database_and_no_cost_model(case):
     assert measured == 20
 
 
-def test_global_function_makes_a_strategy_without_arguments():
-    strategy = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")()
-    assert isinstance(strategy, ms.SearchStrategy)
-    assert isinstance(strategy.clone(), ms.SearchStrategy)
-
-
-def test_global_function_makes_a_strategy_from_a_map_of_options():
+def test_global_function_makes_a_strategy_without_arguments_or_from_a_map_of_options():
     make = tvm_ffi.get_global_func("tvm_droplet_ms.DropletStrategy")
     options = {"explore_trials": 5, "explorer": "random", "prior": None, "stop": None}
-    strategy = make(options)
-    assert isinstance(strategy, ms.SearchStrategy)
-    driven = drive(make_context(strategy), timed(bowl), max_trials=20)
-    assert (
-        driven.modules
-        == drive(make_context(DropletStrategy(**options)), timed(bowl), max_trials=20).modules
+    assert isinstance(make().clone(), ms.SearchStrategy)
+    driven, expected = (
+        drive(make_context(strategy), timed(bowl), max_trials=20)
+        for strategy in (make(options), DropletStrategy(**options))
     )
+    assert driven.modules == expected.modules
     assert [len(batch) for batch in driven.batches][:2] == [5, 4]
 
 
@@ -180,6 +158,12 @@ def test_global_function_makes_a_strategy_from_a_map_of_options():
 def test_option_out_of_range_is_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         DropletStrategy(**options)
+
+
+@pytest.mark.parametrize("option", ["explore_trials", "descent_batch_size"])
+def test_option_of_the_published_search_out_of_range_is_rejected(option):
+    with pytest.raises(ValueError, match=f"{option} is 0, expected an integer of at least 1"):
+        DropletStrategy.published(**{option: 0})
 
 
 def test_options_that_evolution_does_not_take_are_rejected():

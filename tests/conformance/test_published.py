@@ -10,7 +10,7 @@ from tvm_droplet_ms import DropletStrategy
 from .driving import FixedModel, drive
 from .objectives import Noisy, bowl, rugged, spread, timed
 from .strategies import make_published_droplet
-from .test_descent import neighbours
+from .test_descent import assert_optimum, neighbours
 from .workloads import make_context, tile_and_annotate
 
 
@@ -20,10 +20,8 @@ def test_descent_ends_in_a_local_optimum(cost):
     driven = drive(make_context(strategy), timed(cost), max_trials=2000)
     assert driven.ended
     assert 12 < len(driven.trials) < 1000
-    measured = {trial.decisions for trial in driven.trials}
-    best = min(measured, key=cost)
-    assert set(neighbours(best)) <= measured
-    assert all(cost(best) <= cost(neighbour) for neighbour in neighbours(best))
+    measured = assert_optimum(driven, cost=cost)
+    assert set(neighbours(min(measured, key=cost))) <= measured
 
 
 def test_descent_ends_where_no_neighbour_is_significantly_faster():
@@ -90,19 +88,9 @@ def test_warns_where_the_significance_test_decides_nothing(caplog, measure, warn
 
 def test_goes_on_from_the_records_of_a_database():
     database = ms.database.MemoryDatabase()
-    first = drive(
-        make_context(make_published_droplet()), timed(bowl), max_trials=20, database=database
-    )
-    again = drive(
-        make_context(make_published_droplet()), timed(bowl), max_trials=200, database=database
+    first, again = (
+        drive(make_context(make_published_droplet()), timed(bowl), max_trials=n, database=database)
+        for n in (20, 200)
     )
     assert again.ended and not set(first.modules) & set(again.modules)
-    measured = {trial.decisions for trial in first.trials + again.trials}
-    best = min(measured, key=bowl)
-    assert all(bowl(best) <= bowl(neighbour) for neighbour in neighbours(best))
-
-
-@pytest.mark.parametrize("option", ["explore_trials", "descent_batch_size"])
-def test_option_out_of_range_is_rejected(option):
-    with pytest.raises(ValueError, match=f"{option} is 0, expected an integer of at least 1"):
-        DropletStrategy.published(**{option: 0})
+    assert_optimum(first, again)

@@ -29,61 +29,47 @@ from .workloads import (
 
 
 @pytest.mark.parametrize("space", [sample_nothing, decide_once])
-def test_space_of_one_point(case, space):
+@pytest.mark.parametrize("cost", [constant, lambda _: math.nan], ids=["well", "fails"])
+def test_space_of_one_point(case, space, cost):
     """Nothing to decide: the one module is measured, and that is all."""
-    driven = drive(make_context(case.make(), space=space), timed(constant))
+    driven = drive(make_context(case.make(), space=space), timed(cost))
     assert driven.ended
     assert len(set(driven.modules)) == 1
     if "end an exhausted space" not in case.deviations:
         assert len(driven.trials) == 1
 
 
-@pytest.mark.parametrize("space", [sample_nothing, decide_once])
-def test_space_of_one_failing_point(case, space):
-    driven = drive(make_context(case.make(), space=space), timed(lambda _: math.nan))
-    assert driven.ended
-    if "end an exhausted space" not in case.deviations:
-        assert len(driven.trials) == 1
-
-
-def test_empty_space_is_logged(caplog):
-    with follow(caplog) as followed:
-        drive(make_context(make_droplet(), space=sample_nothing), timed(bowl))
-    assert any("nothing to search" in message for message in followed.messages)
-
-
+@pytest.mark.parametrize("repeats", [1, 2])
 @pytest.mark.parametrize("cost", [bowl, rugged, constant])
-def test_exhausted(case, cost):
-    """The 25 modules of a small space are all measured, and then there is no more."""
+def test_exhausted(case, cost, repeats):
+    """The 25 modules of a small space are all measured, and then there is no more.
+
+    No incumbent is measured again to learn the noise, where no repeats tell it.
+    """
     case.must("end an exhausted space")
     case.must("spend its trials")
     context = make_context(case.make(), space=tile_two)
-    driven = drive(context, timed(cost, repeats=2), max_trials=200, finish=False)
+    driven = drive(context, timed(cost, repeats), max_trials=200, finish=False)
     assert driven.ended
     assert len(driven.trials) == len(set(driven.modules)) == 25
     for _ in range(3):
         assert context.search_strategy.generate_measure_candidates() is None
 
 
-def test_exhausted_space_of_single_times_is_measured_once(case):
-    """No incumbent is measured again to learn the noise, where no repeats tell it."""
-    case.must("end an exhausted space")
-    case.must("spend its trials")
-    driven = drive(make_context(case.make(), space=tile_two), timed(bowl), max_trials=200)
-    assert driven.ended
-    assert len(driven.trials) == len(set(driven.modules)) == 25
+@pytest.mark.parametrize(
+    "options, said",
+    [({"space": sample_nothing}, "nothing to search"), ({"postprocs": [Reject()]}, "PyPostproc")],
+)
+def test_what_leaves_nothing_to_search_is_logged(caplog, options, said):
+    with follow(caplog) as followed:
+        drive(make_context(make_droplet(), **options), timed(bowl))
+    assert followed.says(said)
 
 
 def test_all_candidates_are_rejected(case):
     driven = drive(make_context(case.make(), postprocs=[Reject()]), timed(bowl))
     assert driven.ended
     assert driven.trials == []
-
-
-def test_rejecting_all_candidates_is_logged(caplog):
-    with follow(caplog) as followed:
-        drive(make_context(make_droplet(), postprocs=[Reject()]), timed(bowl))
-    assert any("PyPostproc" in message for message in followed.messages)
 
 
 def is_narrow(sch) -> bool:

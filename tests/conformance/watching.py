@@ -25,6 +25,14 @@ class Followed:
     def messages(self) -> list[str]:
         return [record.getMessage() for record in self.records]
 
+    @property
+    def warnings(self) -> list[str]:
+        return [record.getMessage() for record in self.records if record.levelname == "WARNING"]
+
+    def says(self, *parts: str) -> bool:
+        """True if one message has all parts."""
+        return any(all(part in message for part in parts) for message in self.messages)
+
     def events(self, *names: str) -> Iterator[tuple[SearchProgress, str]]:
         """The progress and the message of the records of these events; of all without a name."""
         for record in self.records:

@@ -142,17 +142,3 @@ class Chance(ms.postproc.PyPostproc):
 
     def clone(self) -> ms.postproc.Postproc:
         return Chance()
-
-
-@derived_object
-class RejectAll(ms.postproc.PyPostproc):
-    """Rejects every schedule."""
-
-    def _initialize_with_tune_context(self, context):
-        pass
-
-    def apply(self, sch):
-        return False
-
-    def clone(self):
-        return RejectAll()

@@ -2,55 +2,24 @@
 
 """Momentum adaptation: the update by hand, and TransferModel with each adaptation."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance.objectives import bowl, decisions_of
-from conformance.workloads import LLVM, make_context, matmul, tile_all
+from tasks import Task, inverted
 
-from tvm.s_tir import Trace
-from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.cost_model import PretrainedModel, TransferModel
 from tvm_droplet_ms.cost_model.adaptation import ADAPTATIONS, MeasuredTask
-from tvm_droplet_ms.cost_model.features.program_features import DataFlow, LoopTrees, ProgramFeatures
+from tvm_droplet_ms.cost_model.features.program_features import DataFlow, LoopTrees
 from tvm_droplet_ms.cost_model.pattern_aware.momentum import MOMENTUM, AdaptedNetwork, moved_towards
 from tvm_droplet_ms.cost_model.pattern_aware.pattern_aware import PatternAware
-from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
-from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload, target_text
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
-
-
-class Task:
-    """A matrix product with random schedules and a made-up time for each."""
-
-    def __init__(self, *shape: int, count: int = 80) -> None:
-        self.context = make_context("replay-trace", matmul(*shape), tile_all)
-        (space,) = self.context.generate_design_space()
-        places = DesignSpaces([space.trace])
-        trace = places.trace((0, places.start(0)))
-        self.candidates = []
-        for seed in range(count):
-            schedule = space.copy()
-            schedule = type(space)(self.context.mod, seed=seed + 1, debug_mask="none")
-            Trace(trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
-            arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-            self.candidates.append(ms.MeasureCandidate(schedule, arguments))
-        self.secs = np.array([bowl(decisions_of(candidate.sch)) for candidate in self.candidates])
-        self.results = [RunnerResult([secs], None) for secs in self.secs]
-
-    def workload(self, extractor, *, inverted: bool = False) -> MeasuredWorkload:
-        features = extractor.extract(self.context, self.candidates)
-        secs = 1e-6 / self.secs if inverted else self.secs
-        return MeasuredWorkload("made up", target_text(LLVM), features, secs)
 
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return Task(64, 32, 16)
+    return Task(64, 32, 16, count=80)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +31,7 @@ def network() -> PretrainedModel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pattern_aware_training, "EPOCHS", 1)
         patch.setattr(pattern_aware_training, "MIN_STEPS", 40)
-        wrong = Task(32, 32, 32).workload(DataFlow(), inverted=True)
+        wrong = inverted(Task(32, 32, 32, count=80).workload(DataFlow()))
         return PretrainedModel.learn([wrong], model="pacm", objective="rank")
 
 
@@ -101,22 +70,16 @@ def test_each_training_begins_as_the_source(momentum: float, expected: list[floa
     assert targets == pytest.approx([one + 1.0 for one in begun])
 
 
-def accuracy(model: TransferModel, task: Task, begin: int) -> float:
-    predicted = model.predict(task.context, task.candidates[begin:])
-    return pairwise_accuracy(predicted, task.secs[begin:])
-
-
 @pytest.mark.parametrize("adaptation", ADAPTATIONS)
 def test_adaptation_corrects_wrong_network(adaptation, network: PretrainedModel, task: Task):
     """Half of the task is measured in four rounds, and half is ranked. Chance is 0.5."""
     model = TransferModel(network, adaptation=adaptation)
-    before = accuracy(model, task, 40)
+    before = task.accuracy(model, 40)
     assert before < 0.45
     for start in range(0, 40, 10):
-        chosen = slice(start, start + 10)
-        model.update(task.context, task.candidates[chosen], task.results[chosen])
-        model.predict(task.context, task.candidates[:1])
-    assert accuracy(model, task, 40) > before + 0.1
+        task.update(model, start, start + 10)
+        task.predict(model, 0, 1)
+    assert task.accuracy(model, 40) > before + 0.1
 
 
 def test_saved_source_is_where_momentum_left_it(
@@ -125,8 +88,8 @@ def test_saved_source_is_where_momentum_left_it(
     """After one training it has moved by one part in a hundred; fine-tuning leaves it."""
     for adaptation, share in (("momentum", 0.01), ("fine-tune", 0.0)):
         model = TransferModel(network, adaptation=adaptation)
-        model.update(task.context, task.candidates[:20], task.results[:20])
-        model.predict(task.context, task.candidates[:1])
+        task.update(model, 0, 20)
+        task.predict(model, 0, 1)
         model.save(str(tmp_path / "source.model"))
         saved = PretrainedModel.load(tmp_path / "source.model")
         assert (saved.kind, saved.target) == ("pacm", network.target)
@@ -136,13 +99,13 @@ def test_saved_source_is_where_momentum_left_it(
             np.testing.assert_allclose(saved.model.parameters[name], expected, atol=1e-6)
         # The next run begins there.
         begun = TransferModel.from_file(tmp_path / "source.model", adaptation=adaptation)
-        assert np.isfinite(begun.predict(task.context, task.candidates[:3])).all()
+        assert np.isfinite(task.predict(begun, 0, 3)).all()
 
 
 def test_inputs_are_normalised_as_the_source_is(network: PretrainedModel, task: Task):
     model = TransferModel(network, adaptation="fine-tune")
-    model.update(task.context, task.candidates[:9], task.results[:9])
-    model.predict(task.context, task.candidates[:1])
+    task.update(model, 0, 9)
+    task.predict(model, 0, 1)
     target = model._adaptation.target.parameters
     for name in ("token_mean", "token_scale", "statement_mean", "statement_scale"):
         np.testing.assert_array_equal(target[name], network.model.parameters[name])
@@ -153,8 +116,8 @@ def test_same_seed_adapts_alike(network: PretrainedModel, task: Task):
     found = []
     for seed in (0, 0, 1):
         model = TransferModel(network, adaptation="momentum", seed=seed)
-        model.update(task.context, task.candidates[:20], task.results[:20])
-        found.append(model.predict(task.context, task.candidates))
+        task.update(model, 0, 20)
+        found.append(task.predict(model))
     np.testing.assert_array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
 
@@ -163,12 +126,12 @@ def test_failures_alone_teach_nothing_and_harm_nothing(network: PretrainedModel,
     model = TransferModel(network, adaptation="momentum")
     failed = [RunnerResult(None, "an error")] * 5
     model.update(task.context, task.candidates[:5], failed)
-    assert np.isfinite(model.predict(task.context, task.candidates)).all()
+    assert np.isfinite(task.predict(model)).all()
 
 
 @pytest.mark.parametrize("adaptation", ["fine-tune", "momentum"])
 def test_trees_have_residual_only(adaptation, task: Task, tmp_path: Path):
-    trees = PretrainedModel.learn([task.workload(ProgramFeatures())], rounds=2)
+    trees = PretrainedModel.learn([task.workload()], rounds=2)
     expected = f"adaptation is '{adaptation}', and the pretrained model is of kind trees.*residual"
     with pytest.raises(ValueError, match=expected):
         TransferModel(trees, adaptation=adaptation)
@@ -181,11 +144,11 @@ def test_trees_have_residual_only(adaptation, task: Task, tmp_path: Path):
 
 def test_refused_load_changes_nothing(network: PretrainedModel, task: Task, tmp_path: Path):
     model = TransferModel(network, adaptation="momentum")
-    expected = model.predict(task.context, task.candidates)
-    PretrainedModel.learn([task.workload(ProgramFeatures())], rounds=2).save(tmp_path / "t.model")
+    expected = task.predict(model)
+    PretrainedModel.learn([task.workload()], rounds=2).save(tmp_path / "t.model")
     with pytest.raises(ValueError, match="of kind trees"):
         model.load(str(tmp_path / "t.model"))
-    np.testing.assert_array_equal(model.predict(task.context, task.candidates), expected)
+    np.testing.assert_array_equal(task.predict(model), expected)
 
 
 def test_tree_gru_has_residual_only(network: PretrainedModel):
@@ -197,17 +160,14 @@ def test_tree_gru_has_residual_only(network: PretrainedModel):
         TransferModel(gru, adaptation="momentum")
 
 
-def test_unknown_adaptation_is_named():
+def test_unknown_options_are_named():
     with pytest.raises(ValueError, match="adaptation is 'ema', expected one of residual, fine-tun"):
         TransferModel(adaptation="ema")
+    with pytest.raises(ValueError, match="objective is 'squares', expected one of rank, regressi"):
+        TransferModel(objective="squares")
 
 
-def test_missing_jax_is_said_before_anything_is_measured(
-    network: PretrainedModel, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setitem(sys.modules, "jax", None)
-    name = "tvm_droplet_ms.cost_model.pattern_aware.training"
-    monkeypatch.delitem(sys.modules, name, False)
+def test_missing_jax_is_said_before_anything_is_measured(network: PretrainedModel, no_jax: None):
     with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[pacm\]'"):
         TransferModel(network, adaptation="momentum")
     assert TransferModel(network) is not None

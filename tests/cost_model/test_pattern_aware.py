@@ -1,130 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""PaCM on synthetic data movements with a known ranking."""
+"""What is PaCM's own: its forward pass, its loss, its model files and its commands."""
 
 import json
-import sys
 import zipfile
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from network_cases import TARGET, movements, pacm
 
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
-from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
 from tvm_droplet_ms.cost_model.features.program_features import DataFlow, DataFlowStores
 from tvm_droplet_ms.cost_model.pattern_aware.dataflow import (
     LEVELS,
-    STATEMENT_WIDTH,
     STATEMENTS,
     TOKEN_WIDTH,
     TOKENS,
 )
-from tvm_droplet_ms.cost_model.pattern_aware.network import HEADS, TOKEN_HIDDEN, shapes, split
-from tvm_droplet_ms.cost_model.pattern_aware.pattern_aware import PatternAware
-from tvm_droplet_ms.cost_model.throughput import relative_throughput
-from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.pattern_aware.network import HEADS, TOKEN_HIDDEN, split
 from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
-
-PROGRAMS = 320
-
-TARGET = json.dumps({"kind": "llvm"})
-
-
-@pytest.fixture
-def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.pattern_aware import training as pattern_aware_training
-
-    monkeypatch.setattr(pattern_aware_training, "EPOCHS", 1)
-    monkeypatch.setattr(pattern_aware_training, "MIN_STEPS", 20)
-
-
-def made_up(seed: int, count: int = PROGRAMS) -> tuple[np.ndarray, np.ndarray]:
-    """Programs of 4 to 12 movements and 1 to 3 statements, and their times.
-
-    The time depends on what two movements have in common: the widest over the narrowest.
-    """
-    generator = np.random.default_rng(seed)
-    features = np.zeros((count, DataFlow.width), dtype=np.float32)
-    tokens, statements = split(features)
-    secs = np.zeros(count)
-    for program in range(count):
-        moved = int(generator.integers(4, 13))
-        levels = generator.integers(0, len(LEVELS), moved)
-        tokens[program, np.arange(moved), levels] = 1.0
-        numbers = generator.normal(size=(moved, 3))
-        tokens[program, :moved, 8:11] = numbers
-        computed = int(generator.integers(1, 4))
-        statements[program, :computed, 0] = 1.0
-        statements[program, :computed, 6] = generator.normal(size=computed)
-        work = statements[program, :computed, 6].sum()
-        secs[program] = np.exp(0.5 * np.ptp(numbers[:, 0]) + 0.2 * work)
-    return features, secs
-
-
-def fitted(objective: str, seed: int = 0) -> PatternAware:
-    pytest.importorskip("jax")
-    features, secs = made_up(0, 2 * PROGRAMS)
-    workloads = np.repeat([0, 1], PROGRAMS)
-    throughput = np.concatenate([relative_throughput(part) for part in np.split(secs, 2)])
-    return PatternAware.fit(features, throughput, workloads, objective=objective, seed=seed)
-
-
-@lru_cache
-def known(objective: str) -> PatternAware:
-    pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.pattern_aware import training as pattern_aware_training
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pattern_aware_training, "EPOCHS", 1)
-        patch.setattr(pattern_aware_training, "MIN_STEPS", 80)
-        return fitted(objective)
-
-
-def untrained(statement_width: int = STATEMENT_WIDTH) -> PatternAware:
-    """A network of random parameters."""
-    generator = np.random.default_rng(0)
-    parameters = {
-        name: generator.normal(0.0, 0.2, shape).astype(np.float32)
-        for name, shape in shapes(statement_width).items()
-    }
-    for name, width in (("token", TOKEN_WIDTH), ("statement", statement_width)):
-        parameters[f"{name}_mean"] = generator.normal(size=width).astype(np.float32)
-        parameters[f"{name}_scale"] = generator.uniform(0.5, 2.0, width).astype(np.float32)
-    return PatternAware(parameters, "regression")
-
-
-@pytest.mark.parametrize("objective, least", [("rank", 0.75), ("regression", 0.7)])
-def test_ranks_unseen_programs(objective: str, least: float):
-    """The accuracy of a random ranking is 0.5."""
-    features, secs = made_up(1)
-    assert pairwise_accuracy(known(objective).predict(features), secs) > least
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_predicts_relative_throughput(objective: str):
-    """The unit of the objective's raw scores does not matter."""
-    features, secs = made_up(0, 2 * PROGRAMS)
-    expected = np.concatenate([relative_throughput(part) for part in np.split(secs, 2)])
-    assert known(objective).predict(features).mean() == pytest.approx(expected.mean(), abs=0.05)
-
-
-def test_same_seed_gives_same_network(short_training: None):
-    first, again, other = (fitted("rank", seed).parameters for seed in (0, 0, 1))
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, again[name])
-    assert not np.array_equal(first["output"], other["output"])
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_trains_on_single_program(objective: str, short_training: None):
-    features = made_up(0, 2)[0]
-    one = np.zeros(1, dtype=int)
-    model = PatternAware.fit(features[:1], np.ones(1), one, objective=objective, seed=0)
-    assert np.isfinite(model.predict(features)).all()
 
 
 def test_jax_and_numpy_scores_agree():
@@ -132,33 +28,24 @@ def test_jax_and_numpy_scores_agree():
     jax = pytest.importorskip("jax")
     from tvm_droplet_ms.cost_model.pattern_aware.network import states
 
-    model = untrained()
-    features, _ = made_up(2)
+    model = pacm()
+    features, _ = movements(2)
     empty = np.zeros_like(features[:1])
     for programs in (features, features[:1], np.concatenate([features[:3], empty]), empty):
         scored = jax.jit(lambda rows: states(model.parameters, *split(rows), jax.numpy))(programs)
         np.testing.assert_allclose(np.asarray(scored), model.embed(programs), atol=2e-5)
 
 
-def test_prediction_does_not_depend_on_batch():
-    features, _ = made_up(2)
-    model = untrained()
-    alone = np.concatenate([model.predict(row[None]) for row in features])
-    np.testing.assert_allclose(model.predict(features), alone, atol=1e-5)
-    assert np.ptp(alone) > 0.1
-    assert model.predict(features[:0]).shape == (0,)
-
-
 def test_prediction_ignores_order_of_movements_and_of_statements():
     """A movement that has gone does change the prediction."""
-    features, _ = made_up(3, 1)
+    features, _ = movements(3, 1)
     tokens, statements = split(features)
     count = int(tokens[0, :, : len(LEVELS)].sum())
     order = [*np.random.default_rng(0).permutation(count), *range(count, TOKENS)]
     moved = np.concatenate([tokens[0, order].ravel(), statements[0, ::-1].ravel()])
     without = features.copy()
     split(without)[0][0, 0] = 0.0
-    model = untrained()
+    model = pacm()
     same, other, expected = model.embed(np.stack([moved, without[0], features[0]]))
     np.testing.assert_allclose(same, expected, atol=1e-5)
     assert np.abs(other - expected).max() > 1e-3
@@ -166,8 +53,8 @@ def test_prediction_ignores_order_of_movements_and_of_statements():
 
 def test_forward_pass_matches_hand_computed_values():
     """One head and one movement at a time."""
-    features, _ = made_up(4, 1)
-    model = untrained()
+    features, _ = movements(4, 1)
+    model = pacm()
     given = {name: value.astype(float) for name, value in model.parameters.items()}
     tokens, statements = (part[0].astype(float) for part in split(features))
 
@@ -210,7 +97,7 @@ def test_forward_pass_matches_hand_computed_values():
 def test_lambda_rank_matches_hand_computed_value():
     """Three programs of one workload, two of another, and padding, which does not count."""
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.networks.losses import lambda_rank
+    from tvm_droplet_ms.cost_model.networks.descent import lambda_rank
 
     scores = np.array([[0.3, -0.2, 0.8, 9.0], [0.1, 0.6, 9.0, 9.0], [9.0] * 4])
     expected = np.array([[1.0, 0.4, 0.4, 0.9], [0.2, 1.0, 0.3, 0.9], [0.0] * 4])
@@ -228,33 +115,17 @@ def test_lambda_rank_matches_hand_computed_value():
     assert float(found) == pytest.approx((first + second) / 2, rel=1e-5)
 
 
-def test_serialization_round_trip():
-    features, _ = made_up(2)
-    model = untrained()
-    again = PatternAware.from_bytes(model.to_bytes(), "rank", 0.25, 2.0)
-    np.testing.assert_array_equal(again.predict(features), 0.25 + 2.0 * model.predict(features))
-    for content in (PatternAware({"output": np.zeros(3)}, "rank").to_bytes(), b"", b"{"):
-        with pytest.raises((ValueError, EOFError)):
-            PatternAware.from_bytes(content, "rank", 0.0, 1.0)
-
-
-@pytest.mark.parametrize("width", [0, 7, TOKENS * TOKEN_WIDTH, DataFlow.width + 1])
-def test_rejects_wrong_feature_width(width: int):
-    with pytest.raises(ValueError, match=f"have {width} features, expected {TOKENS} data movem"):
-        PatternAware.fit(np.zeros((3, width)), np.ones(3), np.zeros(3), objective="rank", seed=0)
-
-
 @pytest.mark.parametrize("extractor", [DataFlow, DataFlowStores])
 def test_model_file_keeps_network(tmp_path: Path, extractor: type):
     width = (extractor.width - TOKENS * TOKEN_WIDTH) // STATEMENTS
-    made = PretrainedModel(untrained(width), TARGET, {"workloads": [], "seed": 0})
+    made = PretrainedModel(pacm(width), TARGET, {"workloads": [], "seed": 0})
     made.save(tmp_path / "some.model")
     again = PretrainedModel.load(tmp_path / "some.model")
     assert again.kind == ("pacm" if extractor is DataFlow else "pacm-stores")
     assert again.extractor().schema == extractor.schema
     features = np.random.default_rng(0).random((4, extractor.width), dtype=np.float32)
     np.testing.assert_array_equal(again.model.predict(features), made.model.predict(features))
-    assert again.represent(features).shape == (4, len(untrained().parameters["output"]))
+    assert again.represent(features).shape == (4, len(pacm().parameters["output"]))
 
 
 def changed(path: Path, **changes: str) -> None:
@@ -269,7 +140,7 @@ def changed(path: Path, **changes: str) -> None:
 
 def test_load_rejects_other_schema_and_other_network(tmp_path: Path):
     path = tmp_path / "some.model"
-    made = PretrainedModel(untrained(), TARGET, {"workloads": []})
+    made = PretrainedModel(pacm(), TARGET, {"workloads": []})
     made.save(path)
     changed(path, schema="pacm 0: others")
     with pytest.raises(ModelFileError, match=r"schema 'pacm 0: others'.*'pacm 1.*train it again"):
@@ -277,32 +148,12 @@ def test_load_rejects_other_schema_and_other_network(tmp_path: Path):
     changed(path, model="pacm-stores", schema=DataFlowStores.schema)
     with pytest.raises(ModelFileError, match="parameters are of pacm, expected pacm-stores"):
         PretrainedModel.load(path)
-    odd = PatternAware({"output": np.zeros(3), "statement_1": np.zeros((37, 1))}, "rank")
-    PretrainedModel(odd, TARGET, {"workloads": []}).save(path)
-    with pytest.raises(ModelFileError, match=r"some.model is no cost model: its parameters are of"):
-        PretrainedModel.load(path)
-
-
-def without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jax", None)
-    name = "tvm_droplet_ms.cost_model.pattern_aware.training"
-    monkeypatch.delitem(sys.modules, name, False)
-
-
-def test_without_jax_networks_score_and_do_not_train(monkeypatch: pytest.MonkeyPatch):
-    without_jax(monkeypatch)
-    features, secs = made_up(0)
-    assert np.isfinite(untrained().predict(features)).all()
-    workloads = np.zeros(PROGRAMS)
-    with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[pacm\]'"):
-        throughput = relative_throughput(secs)
-        PatternAware.fit(features, throughput, workloads, objective="rank", seed=0)
 
 
 def saved(directory: Path, schema: str = DataFlow.schema) -> list[str]:
     """Files of training data of two made-up workloads."""
     for name, seed in (("one", 0), ("two", 1)):
-        workload = MeasuredWorkload(name, TARGET, *made_up(seed, 40))
+        workload = MeasuredWorkload(name, TARGET, *movements(seed, 40))
         workload.save(directory / f"{name}.npz", schema)
     return [str(directory / f"{name}.npz") for name in ("one", "two")]
 
@@ -321,9 +172,8 @@ def test_command_trains_and_writes_pacm(
 
 
 def test_command_says_once_that_jax_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_jax: None
 ):
-    without_jax(monkeypatch)
     command = ["pretrain", "missing.npz", "--model", "pacm", "--out", str(tmp_path / "m")]
     assert main(command) == 1
     (line,) = capsys.readouterr().err.splitlines()

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from conformance.driving import drive
+from conformance.driving import Drive, drive
 from conformance.objectives import timed
 
 from tvm.s_tir import Schedule, Trace
@@ -42,21 +42,24 @@ def _fast():
         yield
 
 
-def accepted_schedules(layer: Layer, target: Target, draws: int) -> Counter[str]:
+def context_of(layer: Layer, strategy: ms.SearchStrategy | str = "replay-trace") -> ms.TuneContext:
+    return ms.TuneContext(
+        make_module(layer),
+        target=A100,
+        space_generator="post-order-apply",
+        search_strategy=strategy,
+        rand_state=1,
+        num_threads=1,
+    )
+
+
+def accepted_schedules(layer: Layer, draws: int) -> Counter[str]:
     """Draw schedules of each sketch as TVM does, and count those that its postprocessors accept.
 
     "unknown" are those of sketches that the draft does not understand, "missed" accepted ones
     that it refuses.
     """
-    mod = make_module(layer)
-    context = ms.TuneContext(
-        mod,
-        target=target,
-        space_generator="post-order-apply",
-        search_strategy="replay-trace",
-        num_threads=1,
-    )
-    limits = GpuLimits.of(target)
+    context, limits = context_of(layer), GpuLimits.of(A100)
     counts = Counter[str]()
     generator = random.Random(0)
     for space in context.generate_design_space():
@@ -64,7 +67,9 @@ def accepted_schedules(layer: Layer, target: Target, draws: int) -> Counter[str]
         sketch = Sketch.from_trace(trace)
         launch = None
         for draw in range(draws):
-            schedule = Schedule(mod, seed=generator.randint(1, 2**31 - 2), debug_mask="none")
+            schedule = Schedule(
+                context.mod, seed=generator.randint(1, 2**31 - 2), debug_mask="none"
+            )
             Trace(trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
             if draw == 0:
                 try:
@@ -98,7 +103,7 @@ def test_limits_are_those_of_the_target():
 @pytest.mark.parametrize("name", ["dense", "conv2d", "conv2d_7x7"])
 def test_draft_says_what_tvm_accepts(name):
     """All sketches, with and without copies that are made some stages before they are used."""
-    counts = accepted_schedules(ALL_LAYERS[name], A100, 40)
+    counts = accepted_schedules(ALL_LAYERS[name], 40)
     assert counts["drawn"] >= 40
     assert counts["unknown"] == 0
     assert counts["missed"] == 0
@@ -107,7 +112,7 @@ def test_draft_says_what_tvm_accepts(name):
 
 def test_tensor_cores():
     """Warps, fragments, padded rows, and vectors of strided operands: nothing is missed."""
-    counts = accepted_schedules(HALVES, A100, 40)
+    counts = accepted_schedules(HALVES, 40)
     assert counts["drawn"] == 80
     assert counts["unknown"] == 0
     assert counts["missed"] == 0
@@ -117,27 +122,26 @@ def test_tensor_cores():
 
 def test_no_vector_is_made_of_elements_and_padding():
     """TVM loads such elements one by one, and refuses no strided ones."""
-    counts = accepted_schedules(PADDED, A100, 16)
+    counts = accepted_schedules(PADDED, 16)
     assert counts["missed"] == 0
     assert 0 < counts["right"] == counts["accepted"]
 
 
 def test_what_is_not_understood_is_accepted():
     """A softmax: TVM offers no more threads than a block may have, and shares little memory."""
-    counts = accepted_schedules(ALL_LAYERS["softmax"], A100, 8)
+    counts = accepted_schedules(ALL_LAYERS["softmax"], 8)
     assert counts["unknown"] == counts["drawn"] == counts["accepted"] == 32
 
 
-def task_limits(layer: Layer, target: Target) -> TaskLimits:
+def task_limits(layer: Layer) -> TaskLimits:
     """The draft of a layer."""
-    mod = make_module(layer)
-    context = ms.TuneContext(mod, target=target, space_generator="post-order-apply")
+    context = context_of(layer)
     spaces = DesignSpaces([space.trace for space in context.generate_design_space()])
-    return GpuLimits.of(target).begin(spaces, Replayer(mod, [], random.Random(0)))
+    return GpuLimits.of(A100).begin(spaces, Replayer(context.mod, [], random.Random(0)))
 
 
 def test_what_is_not_understood_is_named_and_counted():
-    limits = task_limits(ALL_LAYERS["softmax"], A100)
+    limits = task_limits(ALL_LAYERS["softmax"])
     (reason,) = limits.not_understood()
     assert "not bound by its tiling" in reason
     assert limits.not_understood()[reason] == len(limits.spaces.sketches)
@@ -147,7 +151,7 @@ def test_what_is_not_understood_is_named_and_counted():
 
 def test_a_pipeline_of_one_iteration_is_refused():
     """Its first values are set within it, where the pipeline has no stage for them."""
-    limits = task_limits(ALL_LAYERS["depthwise"], A100)
+    limits = task_limits(ALL_LAYERS["depthwise"])
     tiles = [(1, 1, 1, 1, 1), (14, 1, 2, 4, 1), (1, 2, 56, 1, 1), (32, 1, 1, 1, 1)]
     for outer, is_possible in (((3, 1, 1), True), ((1, 1, 3), False)):
         point = [*tiles, outer, (1, 1, 3), (0,), (0,), (0,)]
@@ -156,8 +160,14 @@ def test_a_pipeline_of_one_iteration_is_refused():
         assert is_found == [True, is_possible, is_possible]
 
 
-def rejected(draft, monkeypatch):
-    """Replays that a search makes, for each of the schedules that it measures."""
+def searched(**options) -> Drive:
+    """A search of 16 trials, where all kernels take equally long."""
+    context = context_of(MATMUL, DropletStrategy(explore_trials=16, **options))
+    return drive(context, timed(lambda decisions: 1e-3), max_trials=16, num_trials_per_iter=16)
+
+
+def replayed(monkeypatch, **options):
+    """Replays that a search makes for the schedules that it measures."""
     replays = []
     replay = Replayer.replay_all
 
@@ -167,40 +177,20 @@ def rejected(draft, monkeypatch):
         return replay(self, traces)
 
     monkeypatch.setattr(Replayer, "replay_all", counted)
-    strategy = DropletStrategy(explore_trials=16, **draft)
-    context = ms.TuneContext(
-        make_module(MATMUL),
-        target=A100,
-        space_generator="post-order-apply",
-        search_strategy=strategy,
-        rand_state=1,
-        num_threads=1,
-    )
-    driven = drive(context, timed(lambda decisions: 1e-3), max_trials=16, num_trials_per_iter=16)
-    assert len(set(driven.modules)) == 16
+    assert len(set(searched(**options).modules)) == 16
     return len(replays)
 
 
 def test_a_gpu_search_replays_what_can_be_launched(monkeypatch):
     """By default, for a GPU."""
-    with_draft = rejected({}, monkeypatch)
+    with_draft = replayed(monkeypatch)
     assert with_draft <= 24
-    assert rejected({"draft": None}, monkeypatch) > 4 * with_draft
+    assert replayed(monkeypatch, draft=None) > 4 * with_draft
 
 
 def test_equal_points_are_drawn_in_random_order():
     """Of the schedules that can be launched, not the first in some order."""
-    strategy = DropletStrategy(explore_trials=16)
-    context = ms.TuneContext(
-        make_module(MATMUL),
-        target=A100,
-        space_generator="post-order-apply",
-        search_strategy=strategy,
-        rand_state=1,
-        num_threads=1,
-    )
-    driven = drive(context, timed(lambda decisions: 1e-3), max_trials=16, num_trials_per_iter=16)
-    tiles = np.array([next(iter(trial.decisions)) for trial in driven.trials])
+    tiles = np.array([next(iter(trial.decisions)) for trial in searched().trials])
     assert len(np.unique(tiles, axis=0)) > 6
 
 

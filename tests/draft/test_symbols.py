@@ -9,10 +9,23 @@ from tiled_product import EXTENTS, LIMITS, NEST, RUNS, STRIDES, TOUCHED, column
 
 from tvm_droplet_ms.cost_model.boosted_trees import Trees
 from tvm_droplet_ms.draft import DraftFileError, SymbolDraft
-from tvm_droplet_ms.draft.annotations import fusible_loops, parallel_extent, vector_extent
-from tvm_droplet_ms.draft.draft_file import SHIPPED, read_draft, shipped_draft, write_draft
-from tvm_droplet_ms.draft.fitted import fit_draft
-from tvm_droplet_ms.draft.symbols import OF_NEST, SIZES, SYMBOLS, NestValues, symbols
+from tvm_droplet_ms.draft.draft_file import (
+    SHIPPED,
+    fit_draft,
+    read_draft,
+    shipped_draft,
+    write_draft,
+)
+from tvm_droplet_ms.draft.symbols import (
+    OF_NEST,
+    SIZES,
+    SYMBOLS,
+    NestValues,
+    fusible_loops,
+    parallel_extent,
+    symbols,
+    vector_extent,
+)
 
 
 def test_symbols_of_a_tiled_product():

@@ -109,6 +109,26 @@ def steps(count=6):
     return module([(1, 8)] * count, body)
 
 
+def transition(into=64, out=32):
+    """A 1x1 convolution that halves the channels, then a pool that quarters the image."""
+    w = Weights()
+
+    def body(emit, x):
+        y = emit(relax.op.nn.conv2d(x, w(out, into, 1, 1)))
+        return emit(relax.op.nn.avg_pool2d(y, (2, 2), (2, 2)))
+
+    return module([(1, into, 28, 28)], body)
+
+
+def weights_as_parameters(rows):
+    """A product and a scale whose weights are parameters."""
+
+    def body(emit, x, w, s):
+        return emit(relax.op.multiply(emit(relax.op.matmul(x, w)), s))
+
+    return module([(rows, 16), (16, 16), (16,)], body, attrs={"num_input": 1})
+
+
 def run(mod, arrays):
     """Run a module as TVM compiles it."""
     machine = relax.VirtualMachine(
@@ -123,3 +143,17 @@ def inputs_of(mod):
     rng = np.random.default_rng(1)
     types = [param.ty for param in mod["main"].params]
     return [rng.standard_normal([int(e) for e in t.shape]).astype(str(t.dtype)) for t in types]
+
+
+def check_outputs(before, after, tolerance=2e-6, least_spread=1e-3):
+    """Equal outputs on the virtual machine; both numbers are relative to the largest output.
+
+    Outputs that are all alike would hide a wrong graph.
+    """
+    relax.analysis.well_formed(after)
+    arrays = inputs_of(before)
+    for expected, actual in zip(run(before, arrays), run(after, arrays), strict=True):
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+        largest = np.abs(expected).max()
+        assert np.isfinite(largest) and expected.std() > least_spread * largest
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * largest)

@@ -11,6 +11,7 @@ from tvm_droplet_ms.graph.extraction.prices import RooflinePrice
 from tvm_droplet_ms.session.roofline import MachineRates
 
 RATES = MachineRates(1e11, (2**17, 2**23), (1e11, 1e10))
+PRICE = RooflinePrice(RATES)
 BOUND = RooflinePrice(RATES, layout_speeds={})
 
 
@@ -19,6 +20,16 @@ def operators(mod):
     bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
     calls = [b.value for b in bindings if isinstance(b.value, relax.Call)]
     return Counter(call.op.name.rpartition(".")[2] for call in calls)
+
+
+def price_of_size(kernel):
+    """A price by arithmetic alone, so that merged branches win."""
+    return 1e-9 * max(type_.size for type_ in kernel.operands)
+
+
+def whole_block(slow, fast):
+    """The time of a RepVGG block with its branches, and of one convolution."""
+    return lambda mod: fast if operators(mod)["conv2d"] == 1 else slow
 
 
 class RunOnVM:

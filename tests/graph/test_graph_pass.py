@@ -5,7 +5,7 @@ import pytest
 import small_models
 import stub_bench
 import tvm_ffi
-from stub_bench import StubBench, operators
+from stub_bench import StubBench, operators, price_of_size, whole_block
 
 import tvm
 from tvm import relax
@@ -19,14 +19,7 @@ TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
 @pytest.fixture
 def bench(monkeypatch):
     """A bench on which one convolution is faster than three branches."""
-
-    def price(kernel):
-        return 1e-9 * max(type_.size for type_ in kernel.operands)
-
-    def whole(mod):
-        return 1e-3 if operators(mod)["conv2d"] == 1 else 2e-3
-
-    stub = StubBench(price, whole)
+    stub = StubBench(price_of_size, whole_block(2e-3, 1e-3))
     monkeypatch.setattr(optimizer, "measure_machine", lambda threads=1: stub_bench.RATES)
     monkeypatch.setattr(workbench, "Workbench", stub.make)
     return stub

@@ -10,8 +10,8 @@ import pytest
 import small_models
 import stub_bench
 import tvm_ffi
-from small_models import inputs_of, run
-from stub_bench import StubBench, operators, run_with
+from small_models import check_outputs
+from stub_bench import StubBench, operators, price_of_size, run_with, whole_block
 
 import tvm
 from tvm import relax
@@ -28,25 +28,28 @@ def fixed_machine(monkeypatch):
     monkeypatch.setattr(optimizer, "measure_machine", lambda threads=1: stub_bench.RATES)
 
 
-def price(kernel):
-    """A price by arithmetic alone, so that merged branches win."""
-    return 1e-9 * max(type_.size for type_ in kernel.operands)
+def block_bench(make=StubBench, **options):
+    """A bench on which one convolution is twice as fast as the branches of a RepVGG block."""
+    return make(price_of_size, whole_block(2e-3, 1e-3), **options)
 
 
-def whole(slow, fast):
-    """The time of a RepVGG block with its branches, and of one convolution."""
-    return lambda mod: fast if operators(mod)["conv2d"] == 1 else slow
+def kept(bench, directory, before=None):
+    """The result of a search that gives its input, a RepVGG block, back."""
+    before = before or small_models.repvgg_block()
+    result = run_with(bench, before, directory)
+    assert tvm_ffi.structural_equal(result.mod, before)
+    report = result.reports[0]
+    assert report.weight_bytes_after == report.weight_bytes_before
+    return result
 
 
 def test_a_faster_graph_of_equal_outputs_is_taken(tmp_path):
     before = small_models.repvgg_block()
-    bench = StubBench(price, whole(2e-3, 1e-3))
+    bench = block_bench()
     result = run_with(bench, before, tmp_path)
     assert operators(result.mod)["conv2d"] == 1
     assert bench.timed[0][:2] == bench.timed[1] == [INPUT, "graph 1"]
-    arrays = inputs_of(before)
-    (expected,), (actual,) = run(before, arrays), run(result.mod, arrays)
-    np.testing.assert_allclose(actual, expected, atol=2e-6 * np.abs(expected).max())
+    check_outputs(before, result.mod)
     report = result.reports[0]
     times = {graph.name: graph.whole_secs for graph in report.measured.graphs}
     assert times[INPUT] == 2e-3 and times["graph 1"] == 1e-3
@@ -55,25 +58,15 @@ def test_a_faster_graph_of_equal_outputs_is_taken(tmp_path):
     assert report.weight_bytes_after < report.weight_bytes_before
 
 
-def check_input_is_kept(result, before):
-    assert tvm_ffi.structural_equal(result.mod, before)
-    report = result.reports[0]
-    assert report.weight_bytes_after == report.weight_bytes_before
-
-
 def test_wrong_outputs_are_refused_however_fast(tmp_path):
-    before = small_models.repvgg_block()
-    bench = StubBench(price, whole(2e-3, 1e-3), error=1e-2)
-    result = run_with(bench, before, tmp_path)
-    check_input_is_kept(result, before)
+    bench = block_bench(error=1e-2)
+    result = kept(bench, tmp_path)
     assert "refused for other outputs: graph 1 (1.0e-02" in str(result)
 
 
 @pytest.mark.parametrize("fast", [1e-3, 0.995e-3, 1.5e-3], ids=["equal", "noise", "slower"])
 def test_a_tie_is_the_inputs(fast, tmp_path):
-    before = small_models.repvgg_block()
-    result = run_with(StubBench(price, whole(1e-3, fast)), before, tmp_path)
-    check_input_is_kept(result, before)
+    result = kept(StubBench(price_of_size, whole_block(1e-3, fast)), tmp_path)
     assert "taken: the input" in str(result) and "a tie, or slower" in str(result)
 
 
@@ -87,7 +80,7 @@ def test_a_graph_that_promises_little_is_not_run(branch, is_run, tmp_path):
         }
         return branch if is_branch else 10e-3
 
-    bench = StubBench(price, whole(2e-3, 1e-3))
+    bench = block_bench()
     result = run_with(bench, small_models.repvgg_block(), tmp_path)
     assert bool(bench.ran) == is_run
     assert ("graph 1 is 2.00 times as fast" in str(result)) == is_run
@@ -103,11 +96,9 @@ def heeding_sigint():
 
 
 def test_an_interrupt_gives_the_input_back(tmp_path, heeding_sigint):
-    before = small_models.repvgg_block()
     handler = signal.getsignal(signal.SIGINT)
-    bench = StubBench(price, whole(2e-3, 1e-3), asking=lambda: os.kill(os.getpid(), signal.SIGINT))
-    result = run_with(bench, before, tmp_path)
-    check_input_is_kept(result, before)
+    bench = block_bench(asking=lambda: os.kill(os.getpid(), signal.SIGINT))
+    result = kept(bench, tmp_path)
     assert "interrupted" in result.reports[0].measured.verdict
     assert bench.is_closed and not bench.ran
     assert signal.getsignal(signal.SIGINT) is handler
@@ -115,7 +106,6 @@ def test_an_interrupt_gives_the_input_back(tmp_path, heeding_sigint):
 
 def test_an_interrupt_in_the_solver_waits_for_it(tmp_path, heeding_sigint, monkeypatch):
     """The solver is C++: Python sees the signal when it returns."""
-    before = small_models.repvgg_block()
     solved = []
 
     def interrupted(*args, **options):
@@ -126,15 +116,14 @@ def test_an_interrupt_in_the_solver_waits_for_it(tmp_path, heeding_sigint, monke
 
     milp = integer_program.milp
     monkeypatch.setattr(integer_program, "milp", interrupted)
-    bench = StubBench(price, whole(2e-3, 1e-3))
-    result = run_with(bench, before, tmp_path)
-    check_input_is_kept(result, before)
+    bench = block_bench()
+    result = kept(bench, tmp_path)
     assert solved and "interrupted" in result.reports[0].measured.verdict
     assert bench.is_closed and not bench.ran
 
 
 def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
-    bench = StubBench(price, whole(2e-3, 1e-3))
+    bench = block_bench()
     run_with(bench, small_models.repvgg_block(), tmp_path)
     graphs = list(dict.fromkeys(graph for graph, _, _ in bench.tuned))
     common = set.intersection(*(graph.workloads for graph in graphs))
@@ -150,7 +139,7 @@ def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
 
 
 def test_without_time_the_input_and_the_cheapest_graph_are_compared(tmp_path):
-    bench = StubBench(price, whole(2e-3, 1e-3))
+    bench = block_bench()
     bench.has_time = False
     result = run_with(bench, small_models.repvgg_block(), tmp_path)
     assert {trials for _, trials, _ in bench.tuned} == {4}
@@ -164,9 +153,7 @@ def test_a_graph_that_does_not_compile_is_left_out(tmp_path):
                 raise tvm.error.InternalError("no such kernel")
             return super().compile(graph, check)
 
-    before = small_models.repvgg_block()
-    result = run_with(Failing(price, whole(2e-3, 1e-3)), before, tmp_path)
-    check_input_is_kept(result, before)
+    result = kept(block_bench(Failing), tmp_path)
     assert "graph 1 was left out, TVM raised: no such kernel" in str(result)
 
 
@@ -178,35 +165,27 @@ def test_graphs_that_cannot_be_timed_give_the_input_back(error, tmp_path):
         def time_graphs(self, graphs, inputs):
             raise error
 
-    before = small_models.repvgg_block()
-    bench = Failing(price, whole(2e-3, 1e-3))
-    result = run_with(bench, before, tmp_path)
-    check_input_is_kept(result, before)
+    bench = block_bench(Failing)
+    result = kept(bench, tmp_path)
     assert f"the graphs could not be timed: {error}" in str(result) and bench.is_closed
 
 
 def test_other_functions_than_main_are_left_alone(tmp_path):
     before = small_models.repvgg_block()
     before["other"] = before["main"].with_attr("global_symbol", "other")
-    result = run_with(StubBench(price, whole(2e-3, 1e-3)), before, tmp_path)
+    result = run_with(block_bench(), before, tmp_path)
     assert tvm_ffi.structural_equal(result.mod["other"], before["other"])
     notes = {report.name: report.note for report in result.reports}
     assert notes["other"] == "only main can be run to compare graphs"
 
 
 def test_weights_that_are_parameters_stay_parameters(tmp_path):
-    def body(emit, x, w, s):
-        y = emit(relax.op.matmul(x, w))
-        return emit(relax.op.multiply(y, s))
-
-    mod = small_models.module([(64, 16), (16, 16), (16,)], body, attrs={"num_input": 1})
-    bench = StubBench(price)
+    mod = small_models.weights_as_parameters(64)
+    bench = StubBench(price_of_size)
     bench.whole = lambda mod: 1e-3 if mod is not bench.ran[0] else 2e-3
     result = run_with(bench, mod, tmp_path)
     assert len(result.mod["main"].params) == 3
-    arrays = inputs_of(mod)
-    for one, other in zip(run(mod, arrays), run(result.mod, arrays), strict=True):
-        np.testing.assert_allclose(other, one, atol=1e-5 * np.abs(one).max())
+    check_outputs(mod, result.mod, 1e-5)
 
 
 def test_what_cannot_be_compared_is_left_alone(tmp_path):
@@ -216,20 +195,19 @@ def test_what_cannot_be_compared_is_left_alone(tmp_path):
         return emit(relax.op.matmul(x, w(4, 4, dtype="float16")))
 
     before = small_models.module([(3, 4)], body, "float16")
-    bench = StubBench(price)
-    result = run_with(bench, before, tmp_path)
-    check_input_is_kept(result, before)
+    bench = StubBench(price_of_size)
+    result = kept(bench, tmp_path, before)
     assert "it cannot be run to compare graphs" in str(result) and not bench.asked
 
 
 def test_a_directory_of_another_target_is_refused(tmp_path):
-    run_with(StubBench(price), small_models.attention(), tmp_path, rules=(), layouts=False)
+    run_with(StubBench(price_of_size), small_models.attention(), tmp_path, rules=(), layouts=False)
     with pytest.raises(ValueError, match="was made for target"):
         optimizer.optimize(
             small_models.attention(),
             {"kind": "llvm", "mcpu": "x86-64-v2"},
             work_dir=tmp_path,
-            make_bench=StubBench(price).make,
+            make_bench=StubBench(price_of_size).make,
         )
 
 

@@ -16,8 +16,7 @@ from ..search_strategy.logger import logger
 from ..search_strategy.prior import CostModelPrior
 from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.lifecycle import check_at_least
-from .annealing import TopStates, anneal
-from .diversity import submodular_pick
+from .annealing import TopStates, anneal, submodular_pick
 
 LEAST_CHOICE = 2
 """From at least so many times its size a batch is chosen: of as many as it needs, none is left to

@@ -10,6 +10,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply, SpaceGenerator
 from tvm.target import Target
 
+Tensors = Callable[[], Sequence[te.Tensor]]
+"""Makes the tensors of a workload: its inputs, and its output."""
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -40,14 +43,8 @@ class Definition:
         )
 
 
-def cut(
-    structure: str,
-    *,
-    unroll: Sequence[int] = (0, 16, 64, 512),
-    write_levels: Sequence[int] = (),
-    rfactor: bool = False,
-    parallel: bool = False,
-) -> Callable[[], SpaceGenerator]:
+@dataclass(frozen=True)
+class Cut:
     """MetaSchedule's rules for a CPU with a multi-level tiling of fewer levels.
 
     The rules and their other settings are those of ``ScheduleRule::DefaultLLVM``
@@ -59,10 +56,24 @@ def cut(
     - ``rfactor``: True if a reduction may be split in two.
     - ``parallel``: True to annotate loops as parallel, which adds an extent to choose.
     """
-    rule = ms.schedule_rule
 
-    def make() -> SpaceGenerator:
-        cache = rule.ReuseType(req="may", levels=list(write_levels), scope="global")
+    structure: str
+    unroll: tuple[int, ...] = (0, 16, 64, 512)
+    write_levels: tuple[int, ...] = ()
+    rfactor: bool = False
+    parallel: bool = False
+
+    def __str__(self) -> str:
+        extras = [f"unrolled to {'/'.join(map(str, self.unroll))}"] if self.unroll else []
+        extras += ["a write cache or none"] if self.write_levels else []
+        extras += ["reductions split or not"] if self.rfactor else []
+        extras += ["a parallel extent"] if self.parallel else []
+        return "; ".join([f"MetaSchedule's rules tiled {self.structure}", *extras])
+
+    def make(self) -> SpaceGenerator:
+        """Make a generator of the design space."""
+        rule = ms.schedule_rule
+        cache = rule.ReuseType(req="may", levels=list(self.write_levels), scope="global")
         return PostOrderApply(
             sch_rules=[
                 rule.InlineConstantScalars(),
@@ -75,16 +86,16 @@ def cut(
                     require_ordered=True,
                     disallow_op=["tirx.exp"],
                 ),
-                *([rule.AddRFactor(max_jobs_per_core=16, max_innermost_factor=64)] * rfactor),
+                *([rule.AddRFactor(max_jobs_per_core=16, max_innermost_factor=64)] * self.rfactor),
                 rule.MultiLevelTiling(
-                    structure=structure,
+                    structure=self.structure,
                     max_innermost_factor=64,
-                    reuse_write=cache if write_levels else None,
+                    reuse_write=cache if self.write_levels else None,
                 ),
                 rule.ParallelizeVectorizeUnroll(
-                    max_jobs_per_core=16 if parallel else -1,
+                    max_jobs_per_core=16 if self.parallel else -1,
                     max_vectorize_extent=64,
-                    unroll_max_steps=list(unroll),
+                    unroll_max_steps=list(self.unroll),
                     unroll_explicit=True,
                 ),
                 rule.RandomComputeLocation(),
@@ -92,8 +103,6 @@ def cut(
             postprocs="from-target",
             mutator_probs="from-target",
         )
-
-    return make
 
 
 def whole() -> SpaceGenerator:
@@ -105,30 +114,9 @@ def module(tensors: Sequence[te.Tensor]) -> IRModule:
     return IRModule({"main": function})
 
 
-def define(
-    name: str,
-    workload: str,
-    tensors: Callable[[], Sequence[te.Tensor]],
-    structure: str,
-    *,
-    unroll: Sequence[int] = (0, 16, 64, 512),
-    write_levels: Sequence[int] = (),
-    rfactor: bool = False,
-    parallel: bool = False,
-) -> tuple[str, Callable[[], Definition]]:
-    extras = [f"unrolled to {'/'.join(map(str, unroll))}"] if unroll else []
-    extras += ["a write cache or none"] if write_levels else []
-    extras += ["reductions split or not"] if rfactor else []
-    extras += ["a parallel extent"] if parallel else []
-    description = "; ".join([workload, f"MetaSchedule's rules tiled {structure}", *extras])
-    space = cut(
-        structure, unroll=unroll, write_levels=write_levels, rfactor=rfactor, parallel=parallel
-    )
-    return name, lambda: Definition(name, description, module(tensors()), space)
-
-
-def define_whole(
-    name: str, workload: str, tensors: Callable[[], Sequence[te.Tensor]]
-) -> tuple[str, Callable[[], Definition]]:
-    description = f"{workload}; MetaSchedule's whole space for a CPU"
-    return name, lambda: Definition(name, description, module(tensors()), whole, is_whole=True)
+def define(name: str, workload: str, tensors: Tensors, cut: Cut | None = None) -> Definition:
+    """The definition of a workload with a part of MetaSchedule's space, or all of it."""
+    if cut is None:
+        description = f"{workload}; MetaSchedule's whole space for a CPU"
+        return Definition(name, description, module(tensors()), whole, is_whole=True)
+    return Definition(name, f"{workload}; {cut}", module(tensors()), cut.make)

@@ -3,12 +3,25 @@
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 
 from tvm import te, tirx
+from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
 
-from .definition import Definition, define, define_whole
-from .layers import LAYERS, layer_norm
+from .definition import Cut, Definition, define
+from .layers import (
+    LAYERS,
+    Workload,
+    batch_product,
+    convolution,
+    convolution_nchw,
+    depthwise,
+    layer_norm,
+    product,
+    softmax,
+)
 from .space import Space, SpaceError
 
 
@@ -49,6 +62,11 @@ def definition_of(space: Space) -> Definition:
     return find_definition(space.definition)
 
 
+def context_of(space: Space) -> TuneContext:
+    """A context that replays the traces of a space."""
+    return definition_of(space).context(Target(dict(space.target)), "replay-trace")
+
+
 def find_definition(text: str) -> Definition:
     """Find a definition by its name, or one of the user's.
 
@@ -76,8 +94,7 @@ def find_definition(text: str) -> Definition:
 
 def sampled_definitions() -> dict[str, Callable[[], Definition]]:
     """Workloads with MetaSchedule's whole space, which can be sampled but not enumerated."""
-    whole = {name: make for name, make in DEFINITIONS.items() if name.startswith("whole_")}
-    return whole | LAYERS
+    return {name: DEFINITIONS[name] for name in _WHOLE} | LAYERS
 
 
 def _dense_bias_relu(rows: int, columns: int, inner: int) -> list[te.Tensor]:
@@ -94,132 +111,51 @@ def _dense_bias_relu(rows: int, columns: int, inner: int) -> list[te.Tensor]:
     return [data, weight, bias, relu]
 
 
-_t = te_workload
-
-DEFINITIONS: dict[str, Callable[[], Definition]] = dict(
-    [
-        define(
-            "dense",
-            "matrix product 128x128x128",
-            lambda: _t.matmul(128, 128, 128),
-            "SRSRS",
-            unroll=(),
-        ),
-        define(
-            "batch_matmul",
-            "4 matrix products 64x64x64",
-            lambda: _t.batch_matmul_nkkm(4, 64, 64, 64),
-            "SRSR",
-            unroll=(0, 512),
-        ),
-        define(
-            "conv2d_3x3",
-            "3x3 convolution NHWC 14x14, 32 to 32 channels",
-            lambda: _t.conv2d_nhwc(1, 14, 14, 32, 32, 3, 1, 1),
-            "SRS",
-            unroll=(0, 64),
-        ),
-        define(
-            "conv2d_1x1",
-            "1x1 convolution NHWC 14x14, 128 to 64 channels",
-            lambda: _t.conv2d_nhwc(1, 14, 14, 128, 64, 1, 1, 0),
-            "SRSR",
-            unroll=(0, 512),
-        ),
-        define(
-            "conv2d_nchw",
-            "3x3 convolution NCHW 14x14, 32 to 32 channels",
-            lambda: _t.conv2d_nchw(1, 14, 14, 32, 32, 3, 3, 1, 1),
-            "SRS",
-            unroll=(0, 64),
-        ),
-        define(
-            "depthwise",
-            "3x3 depthwise convolution NHWC 28x28, 32 channels",
-            lambda: _t.depthwise_conv2d_nhwc(1, 28, 28, 32, 3, 1, 1),
-            "SRSR",
-            unroll=(),
-        ),
-        define(
-            "layer_norm",
-            "layer norm over the last axis of 64x256",
-            lambda: layer_norm(64, 256),
-            "SRS",
-            unroll=(),
-            rfactor=True,
-        ),
-        define(
-            "odd",
-            "matrix product 77x105x143",
-            lambda: _t.matmul(77, 105, 143),
-            "SRSRS",
-            unroll=(0, 512),
-        ),
-        define(
-            "dense_bias_relu",
+_CUT: dict[str, tuple[Workload, Cut]] = {
+    "dense": (product(128, 128, 128), Cut("SRSRS", unroll=())),
+    "batch_matmul": (batch_product(4, 64, 64, 64), Cut("SRSR", unroll=(0, 512))),
+    "conv2d_3x3": (convolution(14, 32, 32), Cut("SRS", unroll=(0, 64))),
+    "conv2d_1x1": (convolution(14, 128, 64, kernel=1), Cut("SRSR", unroll=(0, 512))),
+    "conv2d_nchw": (convolution_nchw(14, 32, 32), Cut("SRS", unroll=(0, 64))),
+    "depthwise": (depthwise(28, 32), Cut("SRSR", unroll=())),
+    "layer_norm": (layer_norm(64, 256), Cut("SRS", unroll=(), rfactor=True)),
+    "odd": (product(77, 105, 143), Cut("SRSRS", unroll=(0, 512))),
+    "dense_bias_relu": (
+        (
             "matrix product 64x128x256 with bias and ReLU fused",
             lambda: _dense_bias_relu(64, 128, 256),
-            "SRSR",
-            unroll=(0, 512),
-            write_levels=(1, 2),
         ),
-        define(
-            "matmul_parallel",
-            "matrix product 64x128x128",
-            lambda: _t.matmul(64, 128, 128),
-            "SRS",
-            write_levels=(1,),
-            parallel=True,
-        ),
-        define(
-            "conv1d",
+        Cut("SRSR", unroll=(0, 512), write_levels=(1, 2)),
+    ),
+    "matmul_parallel": (product(64, 128, 128), Cut("SRS", write_levels=(1,), parallel=True)),
+    "conv1d": (
+        (
             "convolution of 3 NLC 56, 64 to 64 channels",
-            lambda: _t.conv1d_nlc(1, 56, 64, 64, 3, 1, 1),
-            "SRS",
-            unroll=(0, 64),
+            lambda: te_workload.conv1d_nlc(1, 56, 64, 64, 3, 1, 1),
         ),
-        define(
-            "conv2d_bn_relu",
+        Cut("SRS", unroll=(0, 64)),
+    ),
+    "conv2d_bn_relu": (
+        (
             "3x3 convolution NCHW 14x14, 16 to 32 channels, with bias, batch norm and ReLU fused",
-            lambda: _t.conv2d_nchw_bias_bn_relu(1, 14, 14, 16, 32, 3, 3, 1, 1),
-            "SRS",
-            unroll=(0, 64),
+            lambda: te_workload.conv2d_nchw_bias_bn_relu(1, 14, 14, 16, 32, 3, 3, 1, 1),
         ),
-        define(
-            "conv2d_dilated",
-            "3x3 convolution NHWC 14x14 of dilation 2, 32 to 32 channels",
-            lambda: _t.conv2d_nhwc(1, 14, 14, 32, 32, 3, 1, 2, 2),
-            "SRS",
-            unroll=(0, 64),
-        ),
-        define(
-            "dense_flat",
-            "matrix product 16x512x256",
-            lambda: _t.matmul(16, 512, 256),
-            "SRSR",
-            unroll=(0, 64, 512),
-        ),
-        define(
-            "depthwise_stride2",
-            "3x3 depthwise convolution NHWC 28x28 of stride 2, 32 channels",
-            lambda: _t.depthwise_conv2d_nhwc(1, 28, 28, 32, 3, 2, 1),
-            "SRSR",
-            unroll=(),
-        ),
-        define_whole("whole_dense", "matrix product 128x512x512", lambda: _t.matmul(128, 512, 512)),
-        define_whole(
-            "whole_conv2d_3x3",
-            "3x3 convolution NHWC 28x28, 64 to 64 channels",
-            lambda: _t.conv2d_nhwc(1, 28, 28, 64, 64, 3, 1, 1),
-        ),
-        define_whole(
-            "whole_depthwise",
-            "3x3 depthwise convolution NHWC 112x112, 32 channels",
-            lambda: _t.depthwise_conv2d_nhwc(1, 112, 112, 32, 3, 1, 1),
-        ),
-        define_whole(
-            "whole_softmax", "softmax over the last axis of 64x256", lambda: _t.softmax_mn(64, 256)
-        ),
-    ]
-)
+        Cut("SRS", unroll=(0, 64)),
+    ),
+    "conv2d_dilated": (convolution(14, 32, 32, dilation=2), Cut("SRS", unroll=(0, 64))),
+    "dense_flat": (product(16, 512, 256), Cut("SRSR", unroll=(0, 64, 512))),
+    "depthwise_stride2": (depthwise(28, 32, stride=2), Cut("SRSR", unroll=())),
+}
+
+_WHOLE: dict[str, Workload] = {
+    "whole_dense": product(128, 512, 512),
+    "whole_conv2d_3x3": convolution(28, 64, 64),
+    "whole_depthwise": depthwise(112, 32),
+    "whole_softmax": softmax(64, 256),
+}
+
+DEFINITIONS: dict[str, Callable[[], Definition]] = {
+    **{name: partial(define, name, *workload, cut) for name, (workload, cut) in _CUT.items()},
+    **{name: partial(define, name, *workload) for name, workload in _WHOLE.items()},
+}
 """The definitions of spaces by name; each is made when asked for."""

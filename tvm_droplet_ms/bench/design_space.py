@@ -6,7 +6,6 @@ from typing import Any
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm.target import Target
 
 from ..draft.gpu.gpu_limits import GpuLimits
 from ..search_strategy.candidates import Replayer
@@ -16,8 +15,8 @@ from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.decision_kinds import CATEGORICAL, PERFECT_TILE
 from ..search_strategy.published.decisions import Decision, Sketch, SpacePoint
 from ..search_strategy.published.neighbourhood import Point
-from .definitions import definition_of
-from .space import DecisionLayout, SketchLayout, Space, SpaceError
+from .definitions import context_of
+from .space import DecisionLayout, MeasuredPoint, SketchLayout, Space, SpaceError
 
 CHECKED_POINTS = 8
 """Number of points of a space that are replayed to check that this TVM makes the same modules."""
@@ -41,6 +40,11 @@ class DesignSpace:
         if GpuLimits.are_told_by(context.target):
             # TVM's own sampling draws twenty schedules for one that a GPU can launch.
             mask.draft = GpuLimits.of(context.target).begin(self.places, self.replayer)
+
+    @staticmethod
+    def of(space: Space) -> "DesignSpace":
+        """The design space that a file was measured in."""
+        return DesignSpace(context_of(space))
 
     @property
     def sketches(self) -> list[Sketch]:
@@ -97,16 +101,21 @@ def check_modules(space: Space) -> None:
 
     Raises ``SpaceError`` if a replayed point has another structural hash.
     """
-    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
-    design_space = DesignSpace(context)
+    design_space = DesignSpace.of(space)
     points = [point for point in space.points if point.module is not None]
     step = max(1, len(points) // CHECKED_POINTS)
     for point in points[::step]:
-        candidate = design_space.realise((point.sketch, point.decisions))
-        expected = space.modules[point.module or 0].structural_hash
-        if candidate is None or candidate.module != expected:
-            raise SpaceError(
-                f"space {space.name} was measured with {dict(space.versions)}, and the versions "
-                f"installed here make another module of its point {point.decisions}: build the "
-                "space again, or install those versions"
-            )
+        measured_candidate(space, point, design_space)
+
+
+def measured_candidate(space: Space, point: MeasuredPoint, design_space: DesignSpace) -> Candidate:
+    """Replay a point that has a module. Raises ``SpaceError`` if it makes another one here."""
+    candidate = design_space.realise((point.sketch, point.decisions))
+    expected = space.modules[point.module or 0].structural_hash
+    if candidate is None or candidate.module != expected:
+        raise SpaceError(
+            f"space {space.name} was measured with {dict(space.versions)}, and the versions "
+            f"installed here make another module of its point {point.decisions}: build the "
+            "space again, or install those versions"
+        )
+    return candidate

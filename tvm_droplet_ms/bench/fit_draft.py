@@ -11,20 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm.s_tir import Trace
-from tvm.target import Target
-
 from ..compat import fast_tune_contexts
 from ..cost_model.throughput import relative_throughput
 from ..draft.block_tree import NotUnderstood
-from ..draft.draft_file import write_draft
-from ..draft.fitted import fit_draft
+from ..draft.draft_file import fit_draft, write_draft
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
 from ..draft.symbols import SYMBOLS
 from ..search_strategy.published.neighbourhood import Point
 from ..session.archive import replacing
-from .definitions import definition_of
 from .design_space import DesignSpace
 from .library import shipped_training_files
 from .space import Space
@@ -98,8 +93,7 @@ def drafted_space_once(path: Path, kept: Path) -> DraftedSpace:
 def drafted_space(path: Path) -> DraftedSpace:
     """Compute the symbols of the modules of a space or a sample, each from its first point."""
     space = Space.load(path)
-    context = definition_of(space).context(Target(dict(space.target)), "replay-trace")
-    design_space = DesignSpace(context)
+    design_space = DesignSpace.of(space)
     first = space.first_points
     by_key: dict[tuple[int, Key], list[int]] = {}
     for module, point in sorted(first.items()):
@@ -117,9 +111,8 @@ def drafted_space(path: Path) -> DraftedSpace:
 
 
 def _key_symbols(space: DesignSpace, sketch: int, point: Point) -> KeySymbols:
-    trace: Trace = space.trace((sketch, point))
     schedule = space.replayer.new_schedule()
-    trace.apply_to_schedule(schedule, remove_postproc=True)
+    space.trace((sketch, point)).apply_to_schedule(schedule, remove_postproc=True)
     return KeySymbols(space.sketches[sketch], schedule)
 
 

@@ -5,26 +5,69 @@ A sample of each is measured for a cost model to learn from. With more kinds of 
 the user's is likelier among them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 from tvm import te, tirx, topi
 from tvm.s_tir.meta_schedule.testing import te_workload as _t
 
-from .definition import Definition, define_whole
+from .definition import Definition, Tensors, define
+
+Workload = tuple[str, Tensors]
+"""The description of a workload in a line, and what makes its tensors."""
+
+
+def product(rows: int, columns: int, inner: int) -> Workload:
+    return f"matrix product {rows}x{columns}x{inner}", partial(_t.matmul, rows, columns, inner)
+
+
+def batch_product(batch: int, rows: int, columns: int, inner: int) -> Workload:
+    tensors = partial(_t.batch_matmul_nkkm, batch, rows, columns, inner)
+    return f"{batch} matrix products {rows}x{columns}x{inner}", tensors
+
+
+def convolution(
+    size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, dilation: int = 1
+) -> Workload:
+    """A convolution of a square image, NHWC, padded to keep its size but for the stride."""
+    form = f" of stride {stride}" * (stride > 1) + f" of dilation {dilation}" * (dilation > 1)
+    padding = dilation * (kernel // 2)
+    return (
+        f"{kernel}x{kernel} convolution NHWC {size}x{size}{form}, {inputs} to {outputs} channels",
+        lambda: _t.conv2d_nhwc(1, size, size, inputs, outputs, kernel, stride, padding, dilation),
+    )
+
+
+def convolution_nchw(size: int, inputs: int, outputs: int, kernel: int = 3) -> Workload:
+    return (
+        f"{kernel}x{kernel} convolution NCHW {size}x{size}, {inputs} to {outputs} channels",
+        lambda: _t.conv2d_nchw(1, size, size, inputs, outputs, kernel, kernel, 1, kernel // 2),
+    )
+
+
+def depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Workload:
+    form = f" of stride {stride}" * (stride > 1)
+    return (
+        f"{kernel}x{kernel} depthwise convolution NHWC {size}x{size}{form}, {channels} channels",
+        lambda: _t.depthwise_conv2d_nhwc(1, size, size, channels, kernel, stride, kernel // 2),
+    )
+
+
+def softmax(rows: int, columns: int) -> Workload:
+    return f"softmax over the last axis of {rows}x{columns}", partial(_t.softmax_mn, rows, columns)
+
+
+def layer_norm(rows: int, columns: int) -> Workload:
+    def tensors() -> list[te.Tensor]:
+        data = _placeholder("data", rows, columns)
+        gamma, beta = _placeholder("gamma", columns), _placeholder("beta", columns)
+        return [data, gamma, beta, topi.nn.layer_norm(data, gamma, beta, axis=[1])]
+
+    return f"layer norm over the last axis of {rows}x{columns}", tensors
 
 
 def _placeholder(name: str, *shape: int) -> te.Tensor:
     return te.placeholder(shape, name=name)
-
-
-def layer_norm(rows: int, columns: int) -> list[te.Tensor]:
-    """A layer norm over the last axis."""
-    data, gamma, beta = (
-        _placeholder("data", rows, columns),
-        _placeholder("gamma", columns),
-        _placeholder("beta", columns),
-    )
-    return [data, gamma, beta, topi.nn.layer_norm(data, gamma, beta, axis=[1])]
 
 
 def _rms_norm(rows: int, columns: int) -> list[te.Tensor]:
@@ -69,101 +112,69 @@ def _dense_gelu(rows: int, columns: int, inner: int) -> list[te.Tensor]:
     return [data, weight, made]
 
 
-_LAYERS: list[tuple[str, str, Callable[[], Sequence[te.Tensor]]]] = [
-    ("matmul_square", "matrix product 256x256x256", lambda: _t.matmul(256, 256, 256)),
-    ("matmul_uneven", "matrix product 100x180x300", lambda: _t.matmul(100, 180, 300)),
-    ("matmul_token", "matrix product 1x1024x1024", lambda: _t.matmul(1, 1024, 1024)),
-    ("matmul_wide", "matrix product 16x768x384", lambda: _t.matmul(16, 768, 384)),
-    ("matmul_relu", "matrix product 128x192x256 with ReLU", lambda: _t.matmul_relu(128, 192, 256)),
-    (
-        "dense_gelu",
+_LAYERS: dict[str, Workload] = {
+    "matmul_square": product(256, 256, 256),
+    "matmul_uneven": product(100, 180, 300),
+    "matmul_token": product(1, 1024, 1024),
+    "matmul_wide": product(16, 768, 384),
+    "matmul_relu": (
+        "matrix product 128x192x256 with ReLU",
+        lambda: _t.matmul_relu(128, 192, 256),
+    ),
+    "dense_gelu": (
         "matrix product 64x512x128 with a transposed weight and GELU",
         lambda: _dense_gelu(64, 512, 128),
     ),
-    (
-        "attention_scores",
+    "attention_scores": (
         "attention scores of 64 tokens, 8 heads of 32",
         lambda: _t.transpose_batch_matmul(1, 64, 8, 32),
     ),
-    ("attention_values", "8 matrix products 64x48x96", lambda: _t.batch_matmul_nkkm(8, 64, 48, 96)),
-    ("softmax_scores", "softmax over the last axis of 512x64", lambda: _t.softmax_mn(512, 64)),
-    ("softmax_classes", "softmax over the last axis of 4x1000", lambda: _t.softmax_mn(4, 1000)),
-    ("layer_norm_wide", "layer norm over the last axis of 32x768", lambda: layer_norm(32, 768)),
-    ("layer_norm_uneven", "layer norm over the last axis of 50x120", lambda: layer_norm(50, 120)),
-    ("rms_norm", "RMS norm over the last axis of 64x512", lambda: _rms_norm(64, 512)),
-    ("row_sum", "sum over the last axis of 256x640", lambda: _row_sum(256, 640)),
-    ("norm", "Frobenius norm of 4 matrices 128x128", lambda: _t.norm_bmn(4, 128, 128)),
-    (
-        "global_average",
+    "attention_values": batch_product(8, 64, 48, 96),
+    "softmax_scores": softmax(512, 64),
+    "softmax_classes": softmax(4, 1000),
+    "layer_norm_wide": layer_norm(32, 768),
+    "layer_norm_uneven": layer_norm(50, 120),
+    "rms_norm": ("RMS norm over the last axis of 64x512", lambda: _rms_norm(64, 512)),
+    "row_sum": ("sum over the last axis of 256x640", lambda: _row_sum(256, 640)),
+    "norm": ("Frobenius norm of 4 matrices 128x128", lambda: _t.norm_bmn(4, 128, 128)),
+    "global_average": (
         "global average pooling NCHW 14x14, 256 channels",
         lambda: _global_average(256, 14),
     ),
-    (
-        "max_pool",
+    "max_pool": (
         "2x2 maximum pooling NCHW 56x56, 32 channels",
         lambda: _t.max_pool2d_nchw(1, 56, 56, 32, 1),
     ),
-    (
-        "convolution_stem",
-        "7x7 convolution NHWC 64x64 of stride 2, 3 to 32 channels",
-        lambda: _t.conv2d_nhwc(1, 64, 64, 3, 32, 7, 2, 3),
-    ),
-    (
-        "convolution_strided",
-        "3x3 convolution NHWC 28x28 of stride 2, 32 to 64 channels",
-        lambda: _t.conv2d_nhwc(1, 28, 28, 32, 64, 3, 2, 1),
-    ),
-    (
-        "convolution_projection",
-        "1x1 convolution NHWC 14x14, 96 to 192 channels",
-        lambda: _t.conv2d_nhwc(1, 14, 14, 96, 192, 1, 1, 0),
-    ),
-    (
-        "convolution_nchw",
-        "3x3 convolution NCHW 20x20, 48 to 32 channels",
-        lambda: _t.conv2d_nchw(1, 20, 20, 48, 32, 3, 3, 1, 1),
-    ),
-    (
-        "convolution_nchw_1x1",
-        "1x1 convolution NCHW 14x14, 128 to 128 channels",
-        lambda: _t.conv2d_nchw(1, 14, 14, 128, 128, 1, 1, 1, 0),
-    ),
-    (
-        "convolution_bn_relu",
+    "convolution_stem": convolution(64, 3, 32, kernel=7, stride=2),
+    "convolution_strided": convolution(28, 32, 64, stride=2),
+    "convolution_projection": convolution(14, 96, 192, kernel=1),
+    "convolution_nchw": convolution_nchw(20, 48, 32),
+    "convolution_nchw_1x1": convolution_nchw(14, 128, 128, kernel=1),
+    "convolution_bn_relu": (
         "3x3 convolution NHWC 14x14, 32 to 48 channels, with batch norm and ReLU",
         lambda: _t.conv2d_nhwc_bn_relu(1, 14, 14, 32, 48, 3, 1, 1),
     ),
-    (
-        "convolution_grouped",
+    "convolution_grouped": (
         "3x3 convolution NHWC 14x14 of 4 groups, 64 to 64 channels",
         lambda: _t.conv2d_nhwc(1, 14, 14, 64, 64, 3, 1, 1, 1, 4),
     ),
-    (
-        "convolution_transposed",
+    "convolution_transposed": (
         "4x4 transposed convolution NCHW 8x8 of stride 2, 32 to 16 channels",
         lambda: _transposed_convolution(32, 16, 8),
     ),
-    (
-        "convolution_3d",
+    "convolution_3d": (
         "3x3x3 convolution NDHWC 8x14x14, 16 to 16 channels",
         lambda: _t.conv3d_ndhwc(1, 8, 14, 14, 16, 16, 3, 1, 1),
     ),
-    (
-        "depthwise_5x5",
-        "5x5 depthwise convolution NHWC 28x28, 48 channels",
-        lambda: _t.depthwise_conv2d_nhwc(1, 28, 28, 48, 5, 1, 2),
-    ),
-    (
-        "depthwise_strided",
-        "3x3 depthwise convolution NHWC 56x56 of stride 2, 64 channels",
-        lambda: _t.depthwise_conv2d_nhwc(1, 56, 56, 64, 3, 2, 1),
-    ),
-    (
-        "depthwise_nchw",
+    "depthwise_5x5": depthwise(28, 48, kernel=5),
+    "depthwise_strided": depthwise(56, 64, stride=2),
+    "depthwise_nchw": (
         "3x3 depthwise convolution NCHW 28x28, 64 channels",
         lambda: _depthwise_nchw(64, 28, 3),
     ),
-]
+}
 
-LAYERS: dict[str, Callable[[], Definition]] = dict(define_whole(*layer) for layer in _LAYERS)
+LAYERS: dict[str, Callable[[], Definition]] = {
+    name: partial(define, name, *workload) for name, workload in _LAYERS.items()
+}
 """The definitions of samples by name; each is made when asked for."""

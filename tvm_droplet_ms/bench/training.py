@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training data for a cost model, from the measurements of spaces and samples."""
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
-from tvm.target import Target
-
 from ..cost_model.features.program_features import Extractor, ProgramFeatures
 from ..cost_model.training_data import MeasuredWorkload, target_text
 from ..session.archive import replacing
-from .definitions import definition_of
-from .design_space import DesignSpace
-from .space import Space, SpaceError
+from .definitions import context_of
+from .design_space import DesignSpace, measured_candidate
+from .space import Space
 
 MOST_PROGRAMS = 1024
 """Programs of a closed space to learn from, drawn at random: it is small, and more of them teach
@@ -33,13 +28,16 @@ def read_space(
     modules of its points.
     """
     space = Space.load(path)
-    target = Target(dict(space.target))
-    context = definition_of(space).context(target, "replay-trace")
+    context = context_of(space)
+    design_space = DesignSpace(context)
     kept = drawn_modules(space, most)
-    candidates = list(_candidates(space, kept, context))
+    candidates = [
+        measured_candidate(space, space.first_points[index], design_space).measure_candidate()
+        for index in kept
+    ]
     features = (extractor or ProgramFeatures()).extract(context, candidates)
     secs = np.array([space.times[index] for index in kept])
-    return MeasuredWorkload(space.name, target_text(target), features, secs)
+    return MeasuredWorkload(space.name, target_text(context.target), features, secs)
 
 
 def drawn_modules(space: Space, most: int | None = None) -> list[int]:
@@ -71,19 +69,3 @@ def read_space_once(
     with replacing(cache) as partial, partial.open("wb") as file:
         np.savez_compressed(file, schema=used.schema, **vars(workload))
     return workload
-
-
-def _candidates(
-    space: Space, modules: Sequence[int], context: TuneContext
-) -> Iterator[MeasureCandidate]:
-    """A candidate of each module, from the first point that makes it."""
-    design_space = DesignSpace(context)
-    for index in modules:
-        point = space.first_points[index]
-        candidate = design_space.realise((point.sketch, point.decisions))
-        if candidate is None or candidate.module != space.modules[index].structural_hash:
-            raise SpaceError(
-                f"{space.name}: this TVM makes another module of the point {point.decisions}; "
-                "build the space again"
-            )
-        yield candidate.measure_candidate()

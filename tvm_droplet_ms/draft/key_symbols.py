@@ -15,8 +15,7 @@ from ..search_strategy.published.decisions import Sketch
 from ..search_strategy.published.neighbourhood import Point
 from .block_tree import NotUnderstood
 from .extents import Node, Tape
-from .nests import Nest
-from .skeleton import compile_skeleton
+from .skeleton import Nest, compile_skeleton
 from .symbols import SYMBOLS, Limits, NestValues, symbols
 
 _LIMITS = (

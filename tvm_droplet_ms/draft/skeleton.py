@@ -15,18 +15,76 @@ So one replay without postprocessors tells all about a key. What this does not u
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from tvm.s_tir import Schedule
 
-from ..cost_model.features.operations import operations
+from ..cost_model.features.loop_context import operations
 from ..search_strategy.published.decisions import Sketch
 from .axis_origins import REDUCE, AxisOrigins, Region
 from .block_tree import Block, BlockTree, Loop, NotUnderstood, integer, read_blocks
 from .extents import Interval, Intervals, Node, Tape
 from .index_intervals import index_interval, linear_coefficient
-from .nests import Nest, NestAccess, Skeleton
+
+
+@dataclass(frozen=True)
+class NestAccess:
+    """A region of a buffer that a block reads or writes.
+
+    - ``buffer``: the buffer's name.
+    - ``is_write``: whether the block writes it.
+    - ``itemsize``: the bytes of an element.
+    - ``touched``, ``runs``: the bytes that each loop with the loops within it touches, and how many
+      contiguous bytes among them, the innermost loop first; see ``loop_context.Access``.
+    - ``strides``: the elements that one step of each loop moves along the buffer, the innermost
+      loop first; 0 where the region does not depend on it.
+    """
+
+    buffer: str
+    is_write: bool
+    itemsize: int
+    touched: tuple[Node, ...]
+    runs: tuple[Node, ...]
+    strides: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loops around one block that has no block within it.
+
+    - ``block``: the block's name.
+    - ``loops``: the number of each loop in the module, the innermost first: nests may share outer
+      loops.
+    - ``extents``: the iterations of each.
+    - ``reduces``: whether each runs over an axis that is reduced.
+    - ``single``: whether the body of each is one statement.
+    - ``operations``: the operations of one execution of the block; see ``operations.operations``.
+    - ``accesses``: the writes of the block, then its reads.
+    """
+
+    block: str
+    loops: tuple[int, ...]
+    extents: tuple[Node, ...]
+    reduces: tuple[bool, ...]
+    single: tuple[bool, ...]
+    operations: np.ndarray
+    accesses: tuple[NestAccess, ...]
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """The loop nests of a key.
+
+    ``tape``: evaluates the nodes of the nests for points of the key's sketch. ``nests``: in the
+    order of the module.
+    """
+
+    tape: Tape
+    nests: tuple[Nest, ...]
 
 
 def compile_skeleton(sketch: Sketch, schedule: Schedule) -> Skeleton:

@@ -7,14 +7,13 @@ from functools import partial
 
 from .equality.egraph import WEIGHT_SHARE, EGraph
 from .extraction.extract import extract
-from .extraction.greedy import as_it_is
 from .extraction.prices import Price
-from .extraction.problem import Problem, problem_of
+from .extraction.problem import Problem, as_it_is, problem_of
 from .pricing.deciding_kernels import LEAST_GAIN, Timer, time_what_is_wanted, time_what_may_win
 from .pricing.measured_prices import FoundPlan, MeasuredPrice
 from .report import FunctionReport
 from .rules import Rule
-from .saturate import saturate
+from .rules.rule import saturate
 from .tree_search.environment import GraphEnvironment, GraphState
 from .tree_search.mcts import TreeSearch
 

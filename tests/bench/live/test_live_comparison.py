@@ -34,11 +34,6 @@ def test_best_trial_looks_at_the_first_trials_only():
     assert best_trial(trials, 9) == trials[3]
 
 
-def test_trial_survives_json():
-    for trial in (Trial(None, 1.0, "it crashed"), Trial(0.5, 2.0, None, [["a"], []])):
-        assert Trial(**vars(trial)) == trial
-
-
 def test_interval_draws_layers_and_then_seeds():
     # The seeds of each layer agree: the mean is one layer's value, the other's, or between them.
     assert interval({"a": [2.0, 2.0, 2.0], "b": [0.5, 0.5]}) == pytest.approx((0.5, 2.0))

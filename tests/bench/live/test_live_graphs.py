@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comparison of searched graphs: its tables, and a run with made-up times."""
 
-import sys
-from pathlib import Path
-
-import numpy as np
 import pytest
+import small_models
+from stub_bench import StubBench, whole_block
 
+from tvm_droplet_ms.bench.graph_models import GraphModel
 from tvm_droplet_ms.bench.live import graphs_run
-from tvm_droplet_ms.bench.live.combined_matmuls import combine_matmuls
 from tvm_droplet_ms.bench.live.graphs_report import (
     BY_HAND,
     COMBINED,
@@ -20,8 +18,10 @@ from tvm_droplet_ms.bench.live.graphs_report import (
     speed,
     speed_table,
 )
-
-sys.path.append(str(Path(__file__).parents[2] / "graph"))
+from tvm_droplet_ms.bench.live.graphs_run import combine_matmuls
+from tvm_droplet_ms.bench.live.store import Task
+from tvm_droplet_ms.graph import measured_search
+from tvm_droplet_ms.graph.pricing import workbench
 
 
 def made_up(secs, graphs=()):
@@ -71,26 +71,20 @@ def test_errors_and_orders_of_estimates():
     assert cells == ["all", "3", "50%", "2%", "1 of 2"]
 
 
+def compared(bench, directory, monkeypatch, *, is_imported):
+    """A run of a small model on a stub."""
+    monkeypatch.setattr(workbench, "Workbench", bench.make)
+    monkeypatch.setattr(graphs_run, "MODELS", {"small": GraphModel(small_models.repvgg_block)})
+    settings = {"model": "small", "seed": 0, "minutes": 0.2, "trials": 10}
+    return graphs_run.search_and_compare(Task(settings | {"imported": is_imported}, directory))
+
+
 @pytest.mark.parametrize("is_faster", [True, False])
 def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
-    from small_models import repvgg_block
-    from stub_bench import BOUND, StubBench, operators
-
-    from tvm_droplet_ms.bench.graph_models import GraphModel
-    from tvm_droplet_ms.bench.live.store import Task
-    from tvm_droplet_ms.graph import measured_search
-    from tvm_droplet_ms.graph.pricing import workbench
-
-    def whole(mod):
-        return 0.5 if is_faster and operators(mod)["conv2d"] == 1 else 1.0
-
-    bench = StubBench(lambda kernel: 1e-3, whole)
-    monkeypatch.setattr(workbench, "Workbench", bench.make)
+    bench = StubBench(lambda kernel: 1e-3, whole_block(1.0, 0.5 if is_faster else 1.0))
     monkeypatch.setattr(graphs_run, "Workbench", bench.make)
-    monkeypatch.setattr(graphs_run, "MODELS", {"small": GraphModel(repvgg_block)})
-    assert BOUND and measured_search.LEVELS[:2] == (4, 8)
-    settings = {"model": "small", "seed": 0, "minutes": 0.2, "trials": 10, "imported": True}
-    result = graphs_run.search_and_compare(Task(settings, tmp_path))
+    assert measured_search.LEVELS[:2] == (4, 8)
+    result = compared(bench, tmp_path, monkeypatch, is_imported=True)
     assert set(result["secs"]) == {IMPORTED, PREPARED, FOUND}
     assert speed(result) == pytest.approx(2.0 if is_faster else 1.0)
     assert max(result["deviations"].values()) < 1e-5
@@ -107,19 +101,8 @@ def test_run_with_made_up_times(tmp_path, monkeypatch, is_faster):
 
 
 def test_input_that_was_kept_is_not_compared_with_itself(tmp_path, monkeypatch):
-    from small_models import repvgg_block
-    from stub_bench import StubBench
-
-    from tvm_droplet_ms.bench.graph_models import GraphModel
-    from tvm_droplet_ms.bench.live.store import Task
-    from tvm_droplet_ms.graph.pricing import workbench
-
-    bench = StubBench(lambda kernel: 1e-3, lambda mod: 1.0)
-    monkeypatch.setattr(workbench, "Workbench", bench.make)
-    monkeypatch.setattr(graphs_run, "MODELS", {"small": GraphModel(repvgg_block)})
     monkeypatch.setattr(graphs_run, "_compiled", None)
-    settings = {"model": "small", "seed": 0, "minutes": 0.2, "trials": 10, "imported": False}
-    result = graphs_run.search_and_compare(Task(settings, tmp_path))
+    result = compared(StubBench(lambda kernel: 1e-3), tmp_path, monkeypatch, is_imported=False)
     assert result["search"]["measured"]["taken"] == "the input"
     assert result["secs"] == {} and speed(result) == 1.0
     cells = cells_of(speed_table({"m": [result]}))
@@ -127,15 +110,8 @@ def test_input_that_was_kept_is_not_compared_with_itself(tmp_path, monkeypatch):
 
 
 def test_combined_matmuls_compute_the_same():
-    from on_vm import Machine
-    from small_models import attention, repvgg_block
-
-    mod = attention()
-    assert combine_matmuls(repvgg_block()) is None
+    mod = small_models.attention()
+    assert combine_matmuls(small_models.repvgg_block()) is None
     combined = combine_matmuls(mod)
     assert [str(each).count("R.matmul") for each in (mod, combined)] == [5, 3]
-    inputs = [np.random.default_rng(0).standard_normal((8, 16)).astype("float32")]
-    found, expected = (
-        Machine({"main": each["main"]}).run("main", inputs) for each in (combined, mod)
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    small_models.check_outputs(mod, combined, 1e-5)

@@ -3,13 +3,14 @@
 
 import numpy as np
 
-from tvm_droplet_ms.cost_model.features.buffer_order import (
+from tvm_droplet_ms.cost_model.features.store_features import (
     BUFFERS,
     COMPUTATION,
     PER_BUFFER,
+    PER_STORE,
     in_buffer_order,
+    pooled_stores,
 )
-from tvm_droplet_ms.cost_model.features.store_features import PER_STORE, pooled_stores
 
 BYTES, UNIQUE_BYTES, LINES = 3, 4, 5
 

@@ -7,7 +7,8 @@ import numpy as np
 from conformance.workloads import matmul, tiled_matmul
 
 from tvm.s_tir import Schedule
-from tvm_droplet_ms.cost_model.features.loop_context import LoopNest, loop_nests
+from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
+from tvm_droplet_ms.cost_model.nests import LoopNest
 
 N = 16
 

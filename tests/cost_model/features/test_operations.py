@@ -6,8 +6,7 @@ from conformance.workloads import tiled_matmul
 
 from tvm import te, tirx
 from tvm.ir import IRModule
-from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
-from tvm_droplet_ms.cost_model.features.operations import KINDS
+from tvm_droplet_ms.cost_model.features.loop_context import KINDS, loop_nests
 
 N = 16
 

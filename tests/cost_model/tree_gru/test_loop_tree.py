@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loop trees of small modules, computed by hand."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 from conformance.workloads import LLVM, matmul, tiled_matmul
@@ -12,6 +10,7 @@ from tvm.s_tir.meta_schedule import MeasureCandidate, TuneContext
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
 from tvm_droplet_ms.cost_model.features.program_features import LoopTrees
+from tvm_droplet_ms.cost_model.nests import Access, LoopNest
 from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
 from tvm_droplet_ms.measure import fast_start
 
@@ -19,41 +18,12 @@ N = 16
 SERIAL, PARALLEL, VECTORIZED = 0, 1, 2
 
 
-@dataclass
-class Access:
-    buffer: str
-    is_write: bool
-    touched: np.ndarray
-    runs: np.ndarray
-
-
-@dataclass
-class Nest:
-    """``loops`` lists number, extent and kind of each loop, innermost first."""
-
-    turns: list[tuple[int, int, int]]
-    accesses: list[Access] = field(default_factory=list)
-    unroll_limit: int = 0
-
-    @property
-    def loops(self):
-        return [number for number, _, _ in self.turns]
-
-    @property
-    def extents(self):
-        return np.array([extent for _, extent, _ in self.turns], dtype=int)
-
-    @property
-    def kinds(self):
-        return np.array([kind for _, _, kind in self.turns], dtype=int)
-
-    @property
-    def operations(self):
-        return np.array([3.0, 1.0, 0.0, 0.0, 0.0])
-
-    @property
-    def iterations(self):
-        return np.cumprod(self.extents, dtype=float)
+def nest(turns, accesses=(), unroll_limit=0) -> LoopNest:
+    """``turns`` lists number, extent and kind of each loop, innermost first."""
+    loops, extents, kinds = (tuple(turn[place] for turn in turns) for place in range(3))
+    operations = np.array([3.0, 1.0, 0.0, 0.0, 0.0])
+    extents, kinds = np.array(extents, dtype=int), np.array(kinds, dtype=int)
+    return LoopNest(extents, kinds, unroll_limit, tuple(accesses), loops, operations)
 
 
 def rows(features: np.ndarray) -> np.ndarray:
@@ -78,7 +48,7 @@ def test_tree_features_match_hand_computed_values():
         access("A", [64, 768], [4, 768]),
         access("A", [64, 768], [4, 768]),
     ]
-    found = rows(loop_tree([Nest([(1, 4, VECTORIZED), (0, 12, PARALLEL)], accesses, 7)]))
+    found = rows(loop_tree([nest([(1, 4, VECTORIZED), (0, 12, PARALLEL)], accesses, 7)]))
     log = np.log2
     # Extent and its power of two, kind, is-block flag; inner, outer, unroll, bytes.
     outer = [log(12), 2, 0, 1, 0, 0, 0, 0, log(48), 0, 3, log(961)]
@@ -97,18 +67,18 @@ def test_tree_features_match_hand_computed_values():
 
 
 def test_loops_of_extent_1_are_skipped():
-    assert parents(loop_tree([Nest([(2, 1, SERIAL), (1, 4, SERIAL), (0, 1, PARALLEL)])])) == [
+    assert parents(loop_tree([nest([(2, 1, SERIAL), (1, 4, SERIAL), (0, 1, PARALLEL)])])) == [
         0,
         0,
         1,
     ]
-    assert parents(loop_tree([Nest([]), Nest([(0, 1, SERIAL)])])) == [0, 0, 0]
+    assert parents(loop_tree([nest([]), nest([(0, 1, SERIAL)])])) == [0, 0, 0]
     assert parents(loop_tree([])) == [0]
 
 
 def test_nests_share_common_outer_loops():
-    nests = [Nest([(1, 4, SERIAL), (0, 2, SERIAL)]), Nest([(2, 8, SERIAL), (0, 2, SERIAL)])]
-    found = rows(loop_tree([*nests, Nest([(3, 4, SERIAL)])]))
+    nests = [nest([(1, 4, SERIAL), (0, 2, SERIAL)]), nest([(2, 8, SERIAL), (0, 2, SERIAL)])]
+    found = rows(loop_tree([*nests, nest([(3, 4, SERIAL)])]))
     assert found[:, 0].tolist() == [0, 0, 1, 2, 1, 4, 0, 6]
     # The largest iteration count of the inner nests, and the outer iterations.
     assert found[:, 9].tolist() == [4, 4, 2, 0, 3, 0, 2, 0]
@@ -116,7 +86,7 @@ def test_nests_share_common_outer_loops():
 
 
 def test_nests_with_most_iterations_are_kept():
-    nests = [Nest([(place, 2 + place, SERIAL)]) for place in range(MAX_NODES)]
+    nests = [nest([(place, 2 + place, SERIAL)]) for place in range(MAX_NODES)]
     found = rows(loop_tree(nests))
     # The module and two nodes per nest.
     kept = (MAX_NODES - 1) // 2

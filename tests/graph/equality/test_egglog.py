@@ -14,8 +14,8 @@ from tvm_droplet_ms.graph.equality.language import Tensor, Term, input_leaf
 from tvm_droplet_ms.graph.equality.terms import add_term
 from tvm_droplet_ms.graph.interpreter import infer
 from tvm_droplet_ms.graph.rules import ALL_RULES
+from tvm_droplet_ms.graph.rules.rule import saturate
 from tvm_droplet_ms.graph.rules.terms import call, concat, permute
-from tvm_droplet_ms.graph.saturate import saturate
 
 bindings = pytest.importorskip("egglog").bindings
 

@@ -5,14 +5,13 @@ import random
 
 import pytest
 
-from tvm_droplet_ms.graph.equality.egraph import EGraph
-from tvm_droplet_ms.graph.equality.facts import IllegalTerm, NodeLimit, OtherType
-from tvm_droplet_ms.graph.equality.fingerprint import fingerprint
+from tvm_droplet_ms.graph.equality.egraph import EGraph, IllegalTerm, NodeLimit, OtherType
 from tvm_droplet_ms.graph.equality.language import Tensor, Term, constant_leaf, input_leaf, operator
 from tvm_droplet_ms.graph.equality.terms import add_term
 from tvm_droplet_ms.graph.interpreter import infer
 from tvm_droplet_ms.graph.rules.rule import Equality, apply_equalities, declare
 from tvm_droplet_ms.graph.rules.terms import call
+from tvm_droplet_ms.graph.tree_search.environment import fingerprint
 
 TYPE = Tensor((2, 3), "float32")
 
@@ -194,7 +193,7 @@ def test_a_term_of_another_type_is_passed_over_and_counted(graph):
     wider = call("reshape", x, shape=(1, 2, 3))
     with pytest.raises(OtherType, match="expected"):
         add_term(graph, wider, TYPE)
-    rule = declare("fold", "wrong", lambda *_: iter(()), lambda make: make.case())
+    rule = declare("fold", "wrong", lambda *_: iter(()))
     found = [Equality(top, wider), Equality(top, call("negative", x))]
     step = apply_equalities(graph, rule, found)
     assert (step.matched, step.mistyped, step.changed, graph.size) == (1, 1, True, 3)

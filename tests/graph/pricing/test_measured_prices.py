@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import small_models
 import stub_bench
-from small_models import Weights, module
+from small_models import Weights, module, transition
 from stub_bench import BOUND, StubBench, operators, run_with
 
 from tvm import relax
@@ -28,23 +28,12 @@ from tvm_droplet_ms.graph.pricing.kernels import conversion_kernel, kernel_of
 from tvm_droplet_ms.graph.pricing.measured_prices import HOPE, FoundPlan, MeasuredPrice
 from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.rules import ALL_RULES
-from tvm_droplet_ms.graph.saturate import saturate
+from tvm_droplet_ms.graph.rules.rule import saturate
 
 
 @pytest.fixture(autouse=True)
 def fixed_machine(monkeypatch):
     monkeypatch.setattr(optimizer, "measure_machine", lambda threads=1: stub_bench.RATES)
-
-
-def transition():
-    """A 1x1 convolution that halves the channels, then a pool that quarters the image."""
-    w = Weights()
-
-    def body(emit, x):
-        y = emit(relax.op.nn.conv2d(x, w(32, 64, 1, 1)))
-        return emit(relax.op.nn.avg_pool2d(y, (2, 2), (2, 2)))
-
-    return module([(1, 64, 28, 28)], body)
 
 
 def bound_of(kernel):
@@ -122,6 +111,34 @@ def test_kernels_that_cannot_win_are_never_timed(tmp_path):
     assert len(bench.asked) == len(set(bench.asked)) == 4
 
 
+class Search:
+    """Extraction from the graph of a module, at prices that are learned."""
+
+    def __init__(self, mod, bound=BOUND, layouts=True):
+        self.imported = import_function(optimizer.prepared_for_import(mod)["main"])
+        self.graph, self.layouts = self.imported.graph, layouts
+        self.price = MeasuredPrice(bound)
+        self.graph.rebuild()
+
+    def saturated(self, limit, **options):
+        self.graph.limit = limit
+        saturate(self.graph, ALL_RULES, **options)
+        return self
+
+    def at(self, price):
+        problem = problem_of(self.graph, self.imported.roots, price, layouts=self.layouts)
+        return FoundPlan(self.graph, extract(problem, 20.0).plan)
+
+    def extracted(self):
+        return self.at(self.price)
+
+    def wanted(self, timed, *options, is_due=lambda: False):
+        return time_what_is_wanted(self.price, self.extracted, timed, is_due, *options)
+
+    def may_win(self, timed):
+        return time_what_may_win(self.price, self.extracted, timed, lambda: False)[-1]
+
+
 class TruePrice:
     """Every kernel at a random multiple of its roofline."""
 
@@ -148,54 +165,38 @@ class TruePrice:
             self.price.learn({kernel: self.secs(kernel)})
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["network", "attention"])
+each_small_model = pytest.mark.parametrize(
+    ("name", "seed"), [(name, seed) for name in ("network", "attention") for seed in range(4)]
+)
+
+
+@each_small_model
 def test_the_loop_finds_what_timing_everything_finds(name, seed):
-    mod = optimizer.prepared_for_import(getattr(small_models, name)())
-    imported = import_function(mod["main"])
-    graph = imported.graph
-    graph.limit = 400
-    graph.rebuild()
-    saturate(graph, ALL_RULES, max_rounds=3)
-    truth, price = TruePrice(seed), MeasuredPrice(BOUND)
-    best = extract(problem_of(graph, imported.roots, truth), 20.0).plan
-
-    def extracted():
-        return FoundPlan(graph, extract(problem_of(graph, imported.roots, price), 20.0).plan)
-
-    found = time_what_is_wanted(
-        price, extracted, lambda kernels, trials: {k: truth.secs(k) for k in kernels}, lambda: False
-    )
+    search = Search(getattr(small_models, name)()).saturated(400, max_rounds=3)
+    truth = TruePrice(seed)
+    best = search.at(truth).plan
+    found = search.wanted(lambda kernels, trials: {k: truth.secs(k) for k in kernels})
     assert found[-1].plan.cost == pytest.approx(best.cost, rel=1e-6)
-    assert 0 < len(price.timed) < len(truth.price.timed)
+    assert 0 < len(search.price.timed) < len(truth.price.timed)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["network", "attention"])
+@each_small_model
 def test_more_trials_find_what_timing_everything_finds(name, seed):
     """By luck, first trials take up to 1 / HOPE times as long as the best schedule."""
-    mod = optimizer.prepared_for_import(getattr(small_models, name)())
-    imported = import_function(mod["main"])
-    graph = imported.graph
-    graph.limit = 400
-    graph.rebuild()
-    saturate(graph, ALL_RULES, max_rounds=3)
     # These kernels are so small that their calls would take most of the time.
     bound = replace(BOUND, call_secs=0.0)
-    truth, price = TruePrice(seed, bound), MeasuredPrice(bound)
-    best = extract(problem_of(graph, imported.roots, truth), 20.0).plan
+    search = Search(getattr(small_models, name)(), bound).saturated(400, max_rounds=3)
+    truth, price = TruePrice(seed, bound), search.price
+    best = search.at(truth).plan
     trials_of = {}
-
-    def extracted():
-        return FoundPlan(graph, extract(problem_of(graph, imported.roots, price), 20.0).plan)
 
     def timed(kernels, trials):
         trials_of.update(dict.fromkeys(kernels, trials))
         luck = {k: random.Random(f"luck {seed} {k}").uniform(1, 1 / HOPE) for k in kernels}
         return {k: truth.secs(k) * (luck[k] if trials == FIRST_TRIALS else 1) for k in kernels}
 
-    time_what_is_wanted(price, extracted, timed, lambda: False)
-    found = time_what_may_win(price, extracted, timed, lambda: False)[-1]
+    search.wanted(timed)
+    found = search.may_win(timed)
     assert truth.price.repriced(found).plan.cost < (1.001 + LEAST_GAIN) * best.cost
     assert price.firm == {k for k, trials in trials_of.items() if trials == MORE_TRIALS}
     assert len(price.firm) < len(price.timed) < len(truth.price.timed)
@@ -204,14 +205,7 @@ def test_more_trials_find_what_timing_everything_finds(name, seed):
 @pytest.mark.parametrize(("first", "is_taken"), [(14e-3, True), (30e-3, False)])
 def test_an_unlucky_kernel_gets_more_trials_and_a_hopeless_one_does_not(first, is_taken):
     """As it came it takes 11 ms. With the pool first, 2 ms of that and a small convolution."""
-    imported = import_function(optimizer.prepared_for_import(transition())["main"])
-    imported.graph.rebuild()
-    saturate(imported.graph, ALL_RULES)
-    price, asked = MeasuredPrice(BOUND), []
-
-    def extracted():
-        problem = problem_of(imported.graph, imported.roots, price, layouts=False)
-        return FoundPlan(imported.graph, extract(problem, 20.0).plan)
+    search, asked = Search(transition(), layouts=False).saturated(2000), []
 
     def secs(kernel, trials):
         pixels, channels = kernel.operands[0].shape[2], kernel.operands[0].shape[1]
@@ -225,10 +219,10 @@ def test_an_unlucky_kernel_gets_more_trials_and_a_hopeless_one_does_not(first, i
         asked.append((trials, [kernel.operands[0].shape for kernel in kernels]))
         return {kernel: secs(kernel, trials) for kernel in kernels}
 
-    start = time_what_is_wanted(price, extracted, timed, lambda: False)[-1]
+    start = search.wanted(timed)[-1]
     assert start.plan.cost == pytest.approx(11e-3, rel=1e-2)
     asked.clear()
-    found = time_what_may_win(price, extracted, timed, lambda: False)[-1]
+    found = search.may_win(timed)
     if is_taken:
         assert asked[0] == (MORE_TRIALS, [(1, 64, 14, 14)])
         assert found.plan.cost == pytest.approx(7e-3, rel=1e-2)
@@ -302,13 +296,11 @@ def test_a_kind_that_is_slow_is_not_timed_to_the_end():
             x = emit(relax.op.nn.conv2d(x, w(channels + 1, channels, 3, 3), padding=1))
         return x
 
-    mod = optimizer.prepared_for_import(module([(1, 8, 28, 28)], body))
-    imported = import_function(mod["main"])
-    graph = imported.graph
-    graph.rebuild()
+    mod = module([(1, 8, 28, 28)], body)
 
     def timed_of(is_expecting):
-        price = MeasuredPrice(BOUND)
+        search = Search(mod)
+        price = search.price
 
         def timed(kernels, trials):
             slow = {"NCHW": 10.0}
@@ -317,11 +309,8 @@ def test_a_kind_that_is_slow_is_not_timed_to_the_end():
                 for k in kernels
             }
 
-        def extracted():
-            return FoundPlan(graph, extract(problem_of(graph, imported.roots, price), 20.0).plan)
-
         with price.expecting() if is_expecting else nullcontext():
-            found = time_what_is_wanted(price, extracted, timed, lambda: False)
+            found = search.wanted(timed)
         return len(price.timed), price.repriced(found[-1]).plan.cost
 
     (few, cost), (all_, least) = timed_of(True), timed_of(False)
@@ -330,25 +319,16 @@ def test_a_kind_that_is_slow_is_not_timed_to_the_end():
 
 def test_what_was_not_timed_is_as_far_from_its_roofline_as_the_rest():
     """With no time to price NHWC, it must not win because nobody has timed it."""
-    imported = import_function(optimizer.prepared_for_import(transition())["main"])
-    imported.graph.rebuild()
-    price = MeasuredPrice(BOUND)
-
-    def extracted():
-        plan = extract(problem_of(imported.graph, imported.roots, price), 20.0).plan
-        return FoundPlan(imported.graph, plan)
-
-    found = time_what_is_wanted(
-        price,
-        extracted,
+    search = Search(transition())
+    price = search.price
+    first, second = search.wanted(
         lambda kernels, trials: {kernel: 500 * bound_of(kernel) for kernel in kernels},
         is_due=lambda: len(price.timed) > 0,
     )
-    first, second = found
     assert not price.unknown([first]) and price.unknown([second])
     price.settle()
     assert price.share == pytest.approx(500, rel=1e-3)
-    assert not price.unknown([extracted()])
+    assert not price.unknown([search.extracted()])
 
 
 def test_what_decides_is_timed_first():
@@ -360,26 +340,15 @@ def test_what_decides_is_timed_first():
         y = emit(relax.op.nn.conv2d(y, w(32, 64, 1, 1)))
         return emit(relax.op.nn.avg_pool2d(y, (2, 2), (2, 2)))
 
-    imported = import_function(
-        optimizer.prepared_for_import(module([(1, 64, 28, 28)], body))["main"]
-    )
-    imported.graph.rebuild()
-    price = MeasuredPrice(BOUND)
-
-    def extracted():
-        problem = problem_of(imported.graph, imported.roots, price, layouts=False)
-        return FoundPlan(imported.graph, extract(problem, 20.0).plan)
-
-    before = extracted()
-    imported.graph.limit = 2000
-    saturate(imported.graph, ALL_RULES)
-    asked = []
+    search, asked = Search(module([(1, 64, 28, 28)], body), layouts=False), []
+    before = search.extracted()
+    search.saturated(2000)
 
     def timed(kernels, trials):
         asked.append({kernel.operands[-1].shape for kernel in kernels})
         return dict.fromkeys(kernels, 1e-3)
 
-    time_what_is_wanted(price, extracted, timed, lambda: False, [before])
+    search.wanted(timed, [before])
     three_by_three = (64, 64, 3, 3)
     assert len(asked) > 1 and three_by_three in asked[-1]
     assert not any(three_by_three in shapes for shapes in asked[:-1])

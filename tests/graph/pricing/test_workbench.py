@@ -13,11 +13,10 @@ from tvm.target import Target
 from tvm_droplet_ms.graph.equality.language import Tensor, operator
 from tvm_droplet_ms.graph.pricing import workbench
 from tvm_droplet_ms.graph.pricing.deciding_kernels import FIRST_TRIALS as TRIALS
-from tvm_droplet_ms.graph.pricing.equal_trials import InTurns
 from tvm_droplet_ms.graph.pricing.kernel_module import kernel_module, workloads_of
 from tvm_droplet_ms.graph.pricing.kernels import Kernel
 from tvm_droplet_ms.graph.pricing.price_file import FILE_NAME, PriceFile, StoredPrice
-from tvm_droplet_ms.graph.pricing.workbench import Workbench
+from tvm_droplet_ms.graph.pricing.workbench import InTurns, Workbench
 from tvm_droplet_ms.model.kernels.weight_reuse import reuses_weights
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning.budget.priorities import Stake

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rule in float32: by NumPy, and three cases each on the Relax virtual machine."""
 
-import zlib
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
 from class_values import check_values
 from on_vm import Machine, function_of
+from rule_cases import cases
 
-from tvm_droplet_ms.graph.cases import CaseMaker
-from tvm_droplet_ms.graph.equality.facts import IllegalTerm
+from tvm_droplet_ms.graph.equality.egraph import IllegalTerm
 from tvm_droplet_ms.graph.equality.language import Term, leaf_type
 from tvm_droplet_ms.graph.equality.terms import type_of_term
 from tvm_droplet_ms.graph.interpreter import infer
@@ -23,21 +23,9 @@ NOT_RUN = {"dropout is nothing"}
 ON_MACHINE = 3
 
 
-def cases(rule, types):
-    rng = np.random.default_rng(zlib.crc32(rule.name.encode()))
-    while True:
-        case = rule.case(CaseMaker(rng, dtype="float32"))
-        try:
-            graph = case.graph(types)
-        except IllegalTerm:
-            continue
-        graph.rebuild()
-        yield case, graph
-
-
 @pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.name)
 def test_rule_holds_in_float32(rule):
-    for _, (case, graph) in zip(range(30), cases(rule, infer)):
+    for case, graph in islice(cases(rule, infer, "float32"), 30):
         apply_rule(graph, rule)
         check_values(graph, case.arrays, 1e-4)
 
@@ -59,7 +47,7 @@ def compiled():
         if rule.name in NOT_RUN:
             continue
         pairs[rule.name] = []
-        for _, (case, graph) in zip(range(100), cases(rule, types)):
+        for case, graph in islice(cases(rule, types, "float32"), 100):
             equalities = list(rule.matches(graph, Conditions(rule.conditions)))
             legal = [each for each in equalities if is_legal(graph, each.term)]
             if not legal or is_empty(graph):

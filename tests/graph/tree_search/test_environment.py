@@ -6,13 +6,12 @@ import pytest
 
 from tvm_droplet_ms.bench.graph_models.repvgg import repvgg
 from tvm_droplet_ms.graph import ALL_RULES, RooflinePrice
-from tvm_droplet_ms.graph.equality.fingerprint import fingerprint
 from tvm_droplet_ms.graph.extraction.extract import extract
 from tvm_droplet_ms.graph.extraction.problem import problem_of
 from tvm_droplet_ms.graph.optimizer import prepared_for_import
 from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.relax.types import RelaxTypes
-from tvm_droplet_ms.graph.tree_search.environment import GraphEnvironment, GraphState
+from tvm_droplet_ms.graph.tree_search.environment import GraphEnvironment, GraphState, fingerprint
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.session.roofline import MachineRates
 

@@ -15,7 +15,17 @@ ITEMS = 11
 SEEDS = range(100)
 
 
-class Knapsack:
+class Toy:
+    """One step after the other, and nothing is filled in."""
+
+    def actions(self, state):
+        return ["on"]
+
+    def filled(self, state, actions, parts=1, generator=None):
+        return state
+
+
+class Knapsack(Toy):
     """States are sets of items that fit; pairs of some items gain more than both."""
 
     def __init__(self, seed):
@@ -33,9 +43,6 @@ class Knapsack:
         after = state | {int(action)}
         fits = self.weights[list(after)].sum() <= self.capacity
         return after if fits and len(after) > len(state) else None
-
-    def filled(self, state, actions, parts=1, generator=None):
-        return state
 
     def cost(self, state):
         items = list(state)
@@ -82,7 +89,7 @@ def test_finds_the_optimum_at_a_quarter_of_the_enumeration():
     assert found > drawn
 
 
-class Sequence:
+class Sequence(Toy):
     """All letters fit, but each only behind those before it: one order of 120 has them all."""
 
     def actions(self, state):
@@ -90,9 +97,6 @@ class Sequence:
 
     def step(self, state, action):
         return state + action if action not in state and all(action > c for c in state) else None
-
-    def filled(self, state, actions, parts=1, generator=None):
-        return state
 
     def cost(self, state):
         return 5.0 - len(state)
@@ -114,17 +118,11 @@ def test_no_time_is_the_first_state():
 
 
 def test_ends_where_everything_was_seen():
-    class Line:
+    class Line(Toy):
         """Three steps in a row."""
-
-        def actions(self, state):
-            return ["on"]
 
         def step(self, state, action):
             return state + 1 if state < 3 else None
-
-        def filled(self, state, actions, parts=1, generator=None):
-            return state
 
         def cost(self, state):
             return 3.0 - state
@@ -136,20 +134,14 @@ def test_ends_where_everything_was_seen():
 def test_the_first_roll_out_looks_at_the_clock(monkeypatch):
     """Of a large graph it may take as long as the whole limit, many times over."""
 
-    class Endless:
+    class Endless(Toy):
         """A thousand steps of a second each."""
 
         now = 0.0
 
-        def actions(self, state):
-            return ["on"]
-
         def step(self, state, action):
             self.now += 1.0
             return state + 1 if state < 1000 else None
-
-        def filled(self, state, actions, parts=1, generator=None):
-            return state
 
         def cost(self, state):
             return 1000.0 - state

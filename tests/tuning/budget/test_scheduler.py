@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.graph.pricing.equal_trials import InTurns
+from tvm_droplet_ms.graph.pricing.workbench import InTurns
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.budget.priorities import Priorities, Stake
 from tvm_droplet_ms.tuning.budget.scheduler import TuningClock

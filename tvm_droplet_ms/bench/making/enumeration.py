@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every point of a design space that MetaSchedule can reach, found by replay."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 from tvm.s_tir.meta_schedule import TuneContext
 
@@ -86,33 +87,28 @@ class _Enumerator:
 
     def complete(self, point: Point) -> Iterator[tuple[Point, Candidate | None]]:
         """All points that have the tiles and the categories of one."""
-        decisions = self._sketch.decisions
-        locations = [d for d in decisions if d.kind == COMPUTE_LOCATION]
-        parallel = [d for d in decisions if d.kind == PARALLEL_EXTENT]
-        for located in self._choose_locations(point, locations):
-            for planned in self._choose_parallel(located, parallel):
-                yield planned, self._space.realise((self._index, planned))
+        found_by_replay = [
+            decision
+            for kind in (COMPUTE_LOCATION, PARALLEL_EXTENT)
+            for decision in self._sketch.decisions
+            if decision.kind == kind
+        ]
+        for chosen in self._chosen(point, found_by_replay):
+            yield chosen, self._space.realise((self._index, chosen))
 
-    def _choose_locations(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
+    def _chosen(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
         if not decisions:
             yield point
             return
         first, *rest = decisions
-        legal = self._prober.compute_locations(
-            self._sketch, self._space.trace((self._index, point))
-        )
-        for location in legal[first.inst]:
-            yield from self._choose_locations(first.replace(point, (location,)), rest)
+        for value in self._values(point, first):
+            yield from self._chosen(first.replace(point, (value,)), rest)
 
-    def _choose_parallel(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
-        if not decisions:
-            yield point
-            return
-        first, *rest = decisions
+    def _values(self, point: Point, decision: Decision) -> Iterable[int]:
         trace = self._space.trace((self._index, point))
-        extents = self._prober.parallel_extents(self._sketch, trace, point, first)
-        for extent in extents:
-            yield from self._choose_parallel(first.replace(point, (extent,)), rest)
+        if decision.kind == COMPUTE_LOCATION:
+            return self._prober.compute_locations(self._sketch, trace)[decision.inst]
+        return self._prober.parallel_extents(self._sketch, trace, point, decision)
 
 
 def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
@@ -123,10 +119,7 @@ def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
     for decision, layout in zip(space.sketches[sketch].decisions, layouts, strict=True):
         own = decision.value(present)
         if decision.kind == PERFECT_TILE:
-            extent = 1
-            for factor in own:
-                extent *= factor
-            tiles = factorisations(extent, len(own), layout.max_innermost_factor)
+            tiles = factorisations(prod(own), len(own), layout.max_innermost_factor)
             values.append([tuple(tile) for tile in tiles.tolist()])
         elif decision.kind == CATEGORICAL:
             values.append([(choice,) for choice in range(len(layout.candidates))])

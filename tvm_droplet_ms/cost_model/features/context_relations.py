@@ -7,9 +7,10 @@ not depend on the workload. Imports no TVM.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
+
+from ..nests import LoopNest
 
 SIZES = 2.0 ** np.arange(4, 25)
 """The thresholds: sizes of a cache in bytes, from 16 B to 16 MiB."""
@@ -29,19 +30,7 @@ RELATIONS = len(SIZES) + NESTS * _OF_NEST
 """Features of ``relations``."""
 
 
-class _Access(Protocol):
-    @property
-    def touched(self) -> np.ndarray: ...
-
-
-class _Nest(Protocol):
-    @property
-    def iterations(self) -> np.ndarray: ...
-    @property
-    def accesses(self) -> Sequence[_Access]: ...
-
-
-def relations(nests: Sequence[_Nest]) -> np.ndarray:
+def relations(nests: Sequence[LoopNest]) -> np.ndarray:
     """The iterations within a cache of each size, and the traffic into it.
 
     The traffic into a cache is the bytes that the largest loop whose working set fits touches,
@@ -70,7 +59,7 @@ def relations(nests: Sequence[_Nest]) -> np.ndarray:
     return features.astype(np.float32)
 
 
-def _at_each_size(nest: _Nest) -> tuple[np.ndarray, np.ndarray]:
+def _at_each_size(nest: LoopNest) -> tuple[np.ndarray, np.ndarray]:
     """The iterations that fit each of ``SIZES``, and the bytes each access moves into it.
 
     A size holds the outermost loop whose working set fits. If not even the innermost loop fits,
@@ -84,3 +73,31 @@ def _at_each_size(nest: _Nest) -> tuple[np.ndarray, np.ndarray]:
     per_iteration = touched[:, :1] / nest.iterations[0]
     moved = np.concatenate([touched, per_iteration], axis=1)[:, fitting]
     return iterations, moved * (nest.iterations[-1] / iterations)
+
+
+BLOCKS = 6
+"""Blocks kept, in the order of the module."""
+
+LOOPS = 20
+"""Loops kept of a block, the innermost first."""
+
+LOOP_NEST_FEATURES = BLOCKS * (3 * LOOPS + 2)
+"""Features of ``loop_nest_features``."""
+
+
+def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
+    """Tiling of the loops around each innermost block, which per-store features average away.
+
+    For each loop of a block, the innermost first: the logarithm to base 2 of its extent, that of
+    the product of the extents so far, and its kind (0 serial, 1 parallel, 2 vectorized, 3
+    unrolled). Then the block's unroll limit and its number of loops. ``nests``: the loop nests of a
+    scheduled module, in its order. Returns an array of shape ``(LOOP_NEST_FEATURES,)``, float32; 0
+    for missing blocks and loops.
+    """
+    features = np.zeros((BLOCKS, 3 * LOOPS + 2), dtype=np.float32)
+    for row, nest in zip(features, nests, strict=False):
+        columns = [np.log2(nest.extents), np.log2(nest.iterations), nest.kinds]
+        loops = np.stack(columns, axis=1)[:LOOPS].ravel()
+        row[: len(loops)] = loops
+        row[-2:] = nest.unroll_limit, len(nest.extents)
+    return features.ravel()

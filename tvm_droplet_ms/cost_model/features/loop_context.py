@@ -1,65 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops around each block of a scheduled module, and the memory that they touch."""
+"""The loops around each block of a scheduled module, what they touch, and their operations."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tvm import s_tir, sym, tirx
-from tvm.ir import IRModule
+from tvm.ir import Call, IRModule
 
-from .operations import operations
+from ..nests import Access, LoopNest
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "additions": (tirx.Add, tirx.Sub),
+    "multiplications": (tirx.Mul,),
+    "divisions": (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod),
+    "choices": (tirx.Min, tirx.Max, tirx.Select),
+    "calls": (Call,),
+}
+"""TVM's expressions by kind of operation; counts are in this order."""
+
+_PARTS = (
+    *("a", "b", "value", "condition", "true_value", "false_value"),
+    *("body", "block", "then_case", "else_case"),
+)
+
+
+def operations(stmt: Any) -> np.ndarray:
+    """Count the operations of each kind in one execution of a statement.
+
+    Operations within buffer indices are left out. The body of a loop counts once. ``stmt``: the
+    body of a block. Returns additions, multiplications, divisions, choices (minimum, maximum,
+    select) and calls, of shape ``(len(KINDS),)``, float64.
+    """
+    counts = np.zeros(len(KINDS))
+    for node in _nodes(stmt):
+        place = _kind(node.__class__)
+        if place is not None:
+            counts[place] += 1
+    return counts
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    """A node and all nodes within it, except those in buffer indices."""
+    yield node
+    if isinstance(node, tirx.SeqStmt | Call):
+        parts = list(node.seq if isinstance(node, tirx.SeqStmt) else node.args)
+    else:
+        parts = [getattr(node, name) for name in _parts(node.__class__)]
+    for part in parts:
+        yield from _nodes(part)
+
+
+@cache
+def _kind(node_type: type) -> int | None:
+    """The place in ``KINDS`` of a type of node; None for one that is no operation."""
+    for place, types in enumerate(KINDS.values()):
+        if issubclass(node_type, types):
+            return place
+    return None
+
+
+@cache
+def _parts(node_type: type) -> tuple[str, ...]:
+    """The fields of a type of node that hold statements and expressions."""
+    return tuple(name for name in _PARTS if hasattr(node_type, name))
+
 
 _UNROLL = "pragma_auto_unroll_max_step"
 _PACKING = "meta_schedule.layout_rewrite_preproc"
-
-
-@dataclass(frozen=True)
-class Access:
-    """A region of a buffer that a block reads or writes.
-
-    - ``buffer``: the buffer's name.
-    - ``is_write``: whether the block writes it.
-    - ``touched``: the bytes that each loop with the loops within it touches, the innermost loop
-      first, of shape ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs"
-      (Chen et al., 2018).
-    - ``runs``: number of contiguous bytes among them, of the same shape.
-    """
-
-    buffer: str
-    is_write: bool
-    touched: np.ndarray
-    runs: np.ndarray
-
-
-@dataclass(frozen=True)
-class LoopNest:
-    """The loops around one block that has no block within it.
-
-    - ``extents``: the iterations of each loop, the innermost first, of shape ``(loops,)``; 1 where
-      they are not constant.
-    - ``kinds``: TVM's ``ForKind`` of each: 0 serial, 1 parallel, 2 vectorized, 3 unrolled, 4 bound
-      to a thread.
-    - ``unroll_limit``: the most steps that TVM may unroll within; 0 for none.
-    - ``accesses``: the writes of the block, then its reads.
-    - ``loops``: the number of each loop in the module, the innermost first: nests may share outer
-      loops.
-    - ``operations``: the operations of one execution of the block; see ``operations.operations``.
-    """
-
-    extents: np.ndarray
-    kinds: np.ndarray
-    unroll_limit: int
-    accesses: tuple[Access, ...]
-    loops: tuple[int, ...]
-    operations: np.ndarray
-
-    @property
-    def iterations(self) -> np.ndarray:
-        """Executions of the block in one run of each loop, of shape ``(loops,)``."""
-        return np.cumprod(self.extents, dtype=float)
 
 
 def loop_nests(mod: IRModule) -> list[LoopNest]:

@@ -5,15 +5,15 @@
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
-from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
+from ..nests import LoopNest
 from ..pattern_aware.dataflow import (
     STATEMENT_WIDTH,
     STATEMENTS,
@@ -23,11 +23,15 @@ from ..pattern_aware.dataflow import (
     statements,
 )
 from ..tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
-from .buffer_order import in_buffer_order
-from .context_relations import RELATIONS, relations
+from .context_relations import LOOP_NEST_FEATURES, RELATIONS, loop_nest_features, relations
 from .loop_context import loop_nests
-from .loop_nest import LOOP_NEST_FEATURES, loop_nest_features
-from .store_features import PER_STORE, STORE_FEATURES, largest_stores, pooled_stores
+from .store_features import (
+    PER_STORE,
+    STORE_FEATURES,
+    in_buffer_order,
+    largest_stores,
+    pooled_stores,
+)
 
 FEATURES = STORE_FEATURES + RELATIONS + LOOP_NEST_FEATURES
 """Features of a program."""
@@ -47,8 +51,8 @@ PACM_STORES_SCHEMA = f"{_MOVEMENTS}, {STATEMENTS} stores of {1 + PER_STORE}"
 """Version of ``DataFlowStores``."""
 
 
-class Extractor(Protocol):
-    """Extracts features of programs."""
+class Extractor:
+    """Extracts features of scheduled programs; nothing is lowered but for features of stores."""
 
     schema: str
     """Version of the features: files of another version are refused."""
@@ -56,105 +60,70 @@ class Extractor(Protocol):
     width: int
     """Features of a program."""
 
+    reads_stores = False
+    """Whether the features include MetaSchedule's, which are one row for each store."""
+
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """Features of candidates of one task, of shape ``(candidates, width)``, float32."""
+        """Features of candidates of one task, of shape ``(candidates, width)``, float32.
+
+        ``context``: the task. Its target says whether the programs are for a GPU; TVM extracts
+        features of stores on its ``num_threads`` threads.
+        """
+        features = np.zeros((len(candidates), self.width), dtype=np.float32)
+        stores: Sequence[Any] = [None] * len(candidates)
+        if self.reads_stores and candidates:
+            found = PerStoreFeature().extract_from(context, list(candidates))
+            stores = [rows.numpy() for rows in found]
+        for row, candidate, rows in zip(features, candidates, stores, strict=True):
+            parts = self._parts(loop_nests(candidate.sch.mod), rows)
+            row[:] = np.concatenate([part.ravel() for part in parts])
+        return features
+
+    def _parts(self, nests: Sequence[LoopNest], stores: np.ndarray) -> list[np.ndarray]:
+        """The features of one program, in their order."""
+        raise NotImplementedError
 
 
-class ProgramFeatures:
-    """Extracts the features of scheduled programs."""
+class ProgramFeatures(Extractor):
+    """What is pooled over the stores, how they relate, and the loops around them."""
 
     schema = SCHEMA
     width = FEATURES
+    reads_stores = True
 
-    def __init__(self) -> None:
-        self._per_store = PerStoreFeature()
-
-    def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """Extract the features of candidates of one task.
-
-        ``context``: the task. Its target says whether the programs are for a GPU; TVM extracts its
-        part of the features on its ``num_threads`` threads. Returns an array of shape
-        ``(candidates, FEATURES)``, float32.
-        """
-        features = np.zeros((len(candidates), FEATURES), dtype=np.float32)
-        if not candidates:
-            return features
-        stores = self._per_store.extract_from(context, list(candidates))
-        for row, candidate, rows in zip(features, candidates, stores, strict=True):
-            row[:STORE_FEATURES] = pooled_stores(rows.numpy())
-            row[STORE_FEATURES:] = _loop_features(candidate.sch.mod)
-        return features
+    def _parts(self, nests: Sequence[LoopNest], stores: np.ndarray) -> list[np.ndarray]:
+        return [pooled_stores(stores), relations(nests), loop_nest_features(nests)]
 
 
-class LoopTrees:
-    """Extracts the loop trees of scheduled programs; see ``loop_tree.loop_tree``."""
+class LoopTrees(Extractor):
+    """The loop tree; see ``loop_tree.loop_tree``."""
 
     schema = TREE_SCHEMA
     width = TREE_FEATURES
 
-    def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """Extract the loop trees of candidates of one task.
-
-        ``context``: the task; not used. Returns an array of shape ``(candidates, TREE_FEATURES)``,
-        float32.
-        """
-        features = np.zeros((len(candidates), TREE_FEATURES), dtype=np.float32)
-        for row, candidate in zip(features, candidates, strict=True):
-            row[:] = loop_tree(loop_nests(candidate.sch.mod))
-        return features
+    def _parts(self, nests: Sequence[LoopNest], stores: np.ndarray) -> list[np.ndarray]:
+        return [loop_tree(nests)]
 
 
-class DataFlow:
-    """Extracts the data movements and the statements of scheduled programs; see ``dataflow``.
-
-    Nothing is lowered.
-    """
+class DataFlow(Extractor):
+    """The data movements, then the statements; see ``dataflow``."""
 
     schema = PACM_SCHEMA
     width = TOKENS * TOKEN_WIDTH + STATEMENTS * STATEMENT_WIDTH
 
-    def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """Extract the data movements and the statements of candidates of one task.
-
-        ``context``: the task; not used. Returns an array of shape ``(candidates, width)``, float32:
-        the movements, then the statements.
-        """
-        features = np.zeros((len(candidates), self.width), dtype=np.float32)
-        for row, candidate in zip(features, candidates, strict=True):
-            nests = loop_nests(candidate.sch.mod)
-            row[:] = np.concatenate([data_movements(nests).ravel(), statements(nests).ravel()])
-        return features
+    def _parts(self, nests: Sequence[LoopNest], stores: np.ndarray) -> list[np.ndarray]:
+        return [data_movements(nests), statements(nests)]
 
 
-class DataFlowStores:
-    """Extracts the data movements of scheduled programs, and MetaSchedule's features of stores."""
+class DataFlowStores(Extractor):
+    """The data movements, then the ``STATEMENTS`` stores of the most operations, each after a 1."""
 
     schema = PACM_STORES_SCHEMA
     width = TOKENS * TOKEN_WIDTH + STATEMENTS * (1 + PER_STORE)
+    reads_stores = True
 
-    def __init__(self) -> None:
-        self._per_store = PerStoreFeature()
-
-    def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """Extract the data movements and the stores of candidates of one task.
-
-        ``context``: the task; see ``ProgramFeatures``. Returns an array of shape ``(candidates,
-        width)``, float32: the movements, then the ``STATEMENTS`` stores of the most operations,
-        each after a 1.
-        """
-        features = np.zeros((len(candidates), self.width), dtype=np.float32)
-        if not candidates:
-            return features
-        stores = self._per_store.extract_from(context, list(candidates))
-        for row, candidate, rows in zip(features, candidates, stores, strict=True):
-            kept = largest_stores(in_buffer_order(rows.numpy()), STATEMENTS)
-            flagged = np.zeros((STATEMENTS, 1 + PER_STORE), dtype=np.float32)
-            flagged[: len(kept), 0], flagged[: len(kept), 1:] = 1.0, kept
-            movements = data_movements(loop_nests(candidate.sch.mod))
-            row[:] = np.concatenate([movements.ravel(), flagged.ravel()])
-        return features
-
-
-def _loop_features(mod: IRModule) -> np.ndarray:
-    nests = loop_nests(mod)
-    return np.concatenate([relations(nests), loop_nest_features(nests)])
+    def _parts(self, nests: Sequence[LoopNest], stores: np.ndarray) -> list[np.ndarray]:
+        kept = largest_stores(in_buffer_order(stores), STATEMENTS)
+        flagged = np.zeros((STATEMENTS, 1 + PER_STORE), dtype=np.float32)
+        flagged[: len(kept), 0], flagged[: len(kept), 1:] = 1.0, kept
+        return [data_movements(nests), flagged]

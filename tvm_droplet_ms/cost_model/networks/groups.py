@@ -16,6 +16,11 @@ PROGRAMS = GROUP * GROUPS
 """Maximum number of programs in a step."""
 
 
+def members_of(workloads: np.ndarray) -> list[np.ndarray]:
+    """The programs of each workload, by the number of each program's."""
+    return [np.flatnonzero(workloads == workload) for workload in np.unique(workloads)]
+
+
 def groups_per_workload(members: Sequence[np.ndarray]) -> int:
     """The groups of each workload in an epoch. ``members``: the programs of each workload."""
     return -(-min(max(map(len, members)), PER_EPOCH) // GROUP)

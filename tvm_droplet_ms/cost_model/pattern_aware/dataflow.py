@@ -9,9 +9,10 @@ memory, so that every program has some. Imports no TVM.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+
+from ..nests import Access, LoopNest
 
 LEVELS = (2.0**11, 2.0**15, 2.0**19, 2.0**24)
 """Bytes of the levels: 32 registers of 64 B, and caches of 32 KiB, 512 KiB and 16 MiB. They are the
@@ -47,55 +48,7 @@ _KINDS = (1, 2, 3)
 _PARALLEL, _VECTORIZED = 1, 2
 
 
-class Access(Protocol):
-    """A region of a buffer that a block reads or writes; see ``loop_context.Access``."""
-
-    @property
-    def buffer(self) -> str:
-        """The buffer's name."""
-
-    @property
-    def is_write(self) -> bool:
-        """True if the block writes it."""
-
-    @property
-    def touched(self) -> np.ndarray:
-        """The bytes that each loop with those within it touches, the innermost first."""
-
-    @property
-    def runs(self) -> np.ndarray:
-        """The contiguous bytes among them."""
-
-
-class Nest(Protocol):
-    """The loops around one block; see ``loop_context.LoopNest``."""
-
-    @property
-    def extents(self) -> np.ndarray:
-        """The iterations of each loop, the innermost first."""
-
-    @property
-    def kinds(self) -> np.ndarray:
-        """TVM's ``ForKind`` of each."""
-
-    @property
-    def unroll_limit(self) -> int:
-        """The most steps that TVM may unroll."""
-
-    @property
-    def accesses(self) -> Sequence[Access]:
-        """The accesses of the block."""
-
-    @property
-    def operations(self) -> np.ndarray:
-        """The operations of one execution of the block."""
-
-    @property
-    def iterations(self) -> np.ndarray:
-        """Executions of the block in one run of each loop."""
-
-
-def data_movements(nests: Sequence[Nest]) -> np.ndarray:
+def data_movements(nests: Sequence[LoopNest]) -> np.ndarray:
     """The data movements of a module.
 
     Into a level goes, at once, what the largest loop touches whose buffers fit into the level
@@ -134,7 +87,7 @@ def data_movements(nests: Sequence[Nest]) -> np.ndarray:
     return rows
 
 
-def statements(nests: Sequence[Nest]) -> np.ndarray:
+def statements(nests: Sequence[LoopNest]) -> np.ndarray:
     """The statements of a module: its blocks, in the order of their iterations.
 
     In logarithms to base 2 where it is no flag, a statement has
@@ -184,13 +137,13 @@ class _Buffer:
     runs: np.ndarray
 
 
-def _largest(nests: Sequence[Nest], count: int) -> list[Nest]:
+def _largest(nests: Sequence[LoopNest], count: int) -> list[LoopNest]:
     """The nests of the most iterations, the first of equal ones first."""
     looped = [nest for nest in nests if len(nest.extents)]
     return sorted(looped, key=lambda nest: -float(nest.iterations[-1]))[:count]
 
 
-def _buffers(nest: Nest) -> list[_Buffer]:
+def _buffers(nest: LoopNest) -> list[_Buffer]:
     """The buffers of a nest, the one of the most bytes first."""
     of_name: dict[str, list[Access]] = {}
     for access in nest.accesses:
@@ -216,7 +169,7 @@ def _fitting(working_set: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of_buffer(
-    nest: Nest, buffer: _Buffer, loops: np.ndarray, working_set: np.ndarray
+    nest: LoopNest, buffer: _Buffer, loops: np.ndarray, working_set: np.ndarray
 ) -> np.ndarray:
     """The movements of a buffer into each level, the registers first."""
     rows = np.zeros((len(LEVELS), TOKEN_WIDTH))
@@ -256,7 +209,7 @@ def _lines(buffer: _Buffer) -> np.ndarray:
     return np.asarray(buffer.touched / buffer.runs * np.ceil(buffer.runs / LINE))
 
 
-def _used_again(nest: Nest, buffer: _Buffer, loop: int) -> bool:
+def _used_again(nest: LoopNest, buffer: _Buffer, loop: int) -> bool:
     """True if the next loop outside, of more than one iteration, touches no more bytes."""
     outside = np.flatnonzero(nest.extents[loop + 1 :] > 1)
     return bool(len(outside)) and bool(
@@ -264,7 +217,7 @@ def _used_again(nest: Nest, buffer: _Buffer, loop: int) -> bool:
     )
 
 
-def _writes_again(nest: Nest) -> np.ndarray:
+def _writes_again(nest: LoopNest) -> np.ndarray:
     """True for each loop in all of whose iterations the block writes the same bytes.
 
     Of the innermost loop that is not known: it does where there are more iterations than bytes.

@@ -21,8 +21,19 @@ except ImportError as error:
         "training a PaCM needs JAX, which is not installed: pip install 'tvm-droplet-ms[pacm]'"
     ) from error
 
-from ..networks.adamw import Parameters, State, adamw
-from ..networks.losses import lambda_rank, logistic_pairs, squared_error
+from ..networks.descent import (
+    Parameters,
+    State,
+    adamw,
+    begin,
+    cosine,
+    dropped,
+    lambda_rank,
+    logistic_pairs,
+    squared_error,
+    standard,
+    without_moments,
+)
 
 EPOCHS = 12
 """Passes over the programs, as many as of a TreeGRU."""
@@ -56,11 +67,10 @@ def train(
     """
     generator = np.random.default_rng(seed)
     fixed = _standard(features)
-    members = _members(workloads)
+    members = groups.members_of(workloads)
     steps = list(groups.steps(members, groups.epochs(members, EPOCHS, MIN_STEPS), generator))
-    rates = 0.5 * _RATE * (1.0 + np.cos(np.pi * np.arange(len(steps)) / len(steps)))
-    learned = _initial(len(fixed["statement_mean"]), generator)
-    data = features, throughput
+    learned = begin(shapes(len(fixed["statement_mean"])), generator)
+    data, rates = (features, throughput), cosine(_RATE, len(steps))
     return _descend(learned, fixed, data, steps, rates, objective, generator)
 
 
@@ -91,7 +101,7 @@ def fine_tune(
     generator = np.random.default_rng(seed)
     fixed = {name: parameters[name] for name in _standard(features[:1])}
     learned = {name: value for name, value in parameters.items() if name not in fixed}
-    members = _members(workloads)
+    members = groups.members_of(workloads)
     drawn = list(groups.steps(members, groups.epochs(members, 1, steps), generator))[:steps]
     data = features, throughput
     return _descend(learned, fixed, data, drawn, np.full(len(drawn), rate), objective, generator)
@@ -107,8 +117,7 @@ def _descend(
     generator: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     features, throughput = data
-    moments = [{name: np.zeros_like(value) for name, value in learned.items()} for _ in range(2)]
-    state: Any = (learned, *moments)
+    state = without_moments(learned)
     for number, (step, rate) in enumerate(zip(steps, rates, strict=True), start=1):
         # A step is compiled for a fixed number of programs: of one workload, for one group.
         room = groups.GROUP if len(step) == 1 else groups.PROGRAMS
@@ -119,7 +128,7 @@ def _descend(
             state,
             dict(fixed),
             *split(padded),
-            _dropped(room, generator),
+            dropped((room, HIDDEN), _DROPOUT, generator),
             *groups.targets(throughput, step),
             np.float32(rate),
             np.float32(number),
@@ -128,42 +137,12 @@ def _descend(
     return {name: np.array(value) for name, value in state[0].items()} | dict(fixed)
 
 
-def _members(workloads: np.ndarray) -> list[np.ndarray]:
-    """The programs of each workload."""
-    return [np.flatnonzero(workloads == workload) for workload in np.unique(workloads)]
-
-
 def _standard(features: np.ndarray) -> dict[str, np.ndarray]:
     """The means and the deviations of the inputs over the rows that are not empty."""
     tokens, statements = split(features)
-    present = {
-        "token": tokens[tokens[:, :, : len(LEVELS)].any(axis=2)],
-        "statement": statements[statements[:, :, 0] > 0],
-    }
-    fixed = {}
-    for name, rows in present.items():
-        # In float64: a column of one value has no deviation.
-        values = rows.astype(float) if len(rows) else np.zeros((1, rows.shape[-1]))
-        scale = values.std(axis=0)
-        scale[scale < 1e-6] = 1.0
-        fixed[f"{name}_mean"] = values.mean(axis=0).astype("f4")
-        fixed[f"{name}_scale"] = scale.astype("f4")
-    return fixed
-
-
-def _initial(statement_width: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Weights uniform up to the inverse root of the number of inputs, and biases of 0."""
-    learned = {}
-    for name, shape in shapes(statement_width).items():
-        bound = shape[0] ** -0.5 if len(shape) > 1 else 0.0
-        learned[name] = generator.uniform(-bound, bound, shape).astype(np.float32)
-    return learned
-
-
-def _dropped(room: int, generator: np.random.Generator) -> np.ndarray:
-    """The factor of each number of a program's last states: dropout."""
-    kept = generator.random((room, HIDDEN), dtype=np.float32) >= _DROPOUT
-    return np.asarray(kept / np.float32(1.0 - _DROPOUT), dtype=np.float32)
+    present = tokens[tokens[:, :, : len(LEVELS)].any(axis=2)]
+    computed = statements[statements[:, :, 0] > 0]
+    return standard(present, "token_") | standard(computed, "statement_")
 
 
 @partial(jax.jit, static_argnames=("objective",))

@@ -8,9 +8,10 @@ in each buffer. Imports no TVM.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
+
+from ..nests import LoopNest
 
 MAX_NODES = 48
 """Nodes kept of a module."""
@@ -33,34 +34,6 @@ TREE_FEATURES = MAX_NODES * (1 + WIDTH)
 """Numbers of ``loop_tree``."""
 
 
-class _Access(Protocol):
-    @property
-    def buffer(self) -> str: ...
-    @property
-    def is_write(self) -> bool: ...
-    @property
-    def touched(self) -> np.ndarray: ...
-    @property
-    def runs(self) -> np.ndarray: ...
-
-
-class _Nest(Protocol):
-    @property
-    def extents(self) -> np.ndarray: ...
-    @property
-    def kinds(self) -> np.ndarray: ...
-    @property
-    def unroll_limit(self) -> int: ...
-    @property
-    def accesses(self) -> Sequence[_Access]: ...
-    @property
-    def loops(self) -> Sequence[int]: ...
-    @property
-    def operations(self) -> np.ndarray: ...
-    @property
-    def iterations(self) -> np.ndarray: ...
-
-
 @dataclass
 class _Node:
     """A loop or a block.
@@ -74,7 +47,7 @@ class _Node:
     extent: int = 1
     kind: int | None = None
     operations: np.ndarray | None = None
-    nests: list[tuple[_Nest, int]] = field(default_factory=list)
+    nests: list[tuple[LoopNest, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -87,7 +60,7 @@ class _Touched:
     written: bool = False
 
 
-def loop_tree(nests: Sequence[_Nest]) -> np.ndarray:
+def loop_tree(nests: Sequence[LoopNest]) -> np.ndarray:
     """The tree of a module: its loops of more than one iteration, and its blocks as leaves.
 
     A node has its parent and, in logarithms to base 2 where it is no flag,
@@ -121,11 +94,11 @@ def loop_tree(nests: Sequence[_Nest]) -> np.ndarray:
     return rows.ravel()
 
 
-def _turns(nest: _Nest) -> float:
+def _turns(nest: LoopNest) -> float:
     return float(nest.iterations[-1]) if len(nest.iterations) else 1.0
 
 
-def _nodes(nests: Sequence[_Nest]) -> list[_Node]:
+def _nodes(nests: Sequence[LoopNest]) -> list[_Node]:
     """The module, its loops and its blocks in preorder."""
     nodes = [_Node(0, 1.0)]
     places: dict[int, int] = {}
@@ -147,7 +120,7 @@ def _nodes(nests: Sequence[_Nest]) -> list[_Node]:
     return nodes
 
 
-def _sizes(nests: Sequence[_Nest]) -> dict[str, float]:
+def _sizes(nests: Sequence[LoopNest]) -> dict[str, float]:
     """The most bytes that a nest touches of each buffer."""
     sizes: dict[str, float] = {}
     for nest in nests:

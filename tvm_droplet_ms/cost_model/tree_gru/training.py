@@ -27,8 +27,18 @@ except ImportError as error:
         "pip install 'tvm-droplet-ms[treegru]'"
     ) from error
 
-from ..networks.adamw import Parameters, State, adamw
-from ..networks.losses import logistic_pairs, squared_error
+from ..networks.descent import (
+    Parameters,
+    State,
+    adamw,
+    begin,
+    cosine,
+    dropped,
+    logistic_pairs,
+    squared_error,
+    standard,
+    without_moments,
+)
 
 EPOCHS = 12
 """Passes over the programs: by then the accuracy on held-out workloads has stopped rising, and has
@@ -60,45 +70,26 @@ def train(
     Those of ``network.SHAPES``, and the mean and the scale of the contexts, float32.
     """
     generator = np.random.default_rng(seed)
-    members = [np.flatnonzero(workloads == workload) for workload in np.unique(workloads)]
-    fixed = _standard(features)
-    learned = _initial(generator)
+    members = groups.members_of(workloads)
+    fixed = standard(TreeBatch.from_features(features).contexts)
+    learned = begin(SHAPES, generator)
     steps = list(groups.steps(members, groups.epochs(members, EPOCHS, MIN_STEPS), generator))
     room = _room(features, steps)
-    moments = [{name: np.zeros_like(value) for name, value in learned.items()} for _ in range(2)]
-    state: Any = (learned, *moments)
-    for number, step in enumerate(steps):
-        rate = 0.5 * _RATE * (1.0 + np.cos(np.pi * number / len(steps)))
+    state = without_moments(learned)
+    for number, (step, rate) in enumerate(zip(steps, cosine(_RATE, len(steps)), strict=True), 1):
         trees = _padded(features[np.concatenate(step)], room)
         state = _step(
             state,
             fixed,
             trees,
-            _dropped(generator),
+            dropped((groups.PROGRAMS, SHAPES["output"][0]), _DROPOUT, generator),
             *groups.targets(throughput, step),
             np.float32(rate),
-            np.float32(number + 1),
+            np.float32(number),
             room=room,
             objective=objective,
         )
     return {name: np.array(value) for name, value in state[0].items()} | fixed
-
-
-def _standard(features: np.ndarray) -> dict[str, np.ndarray]:
-    """The mean and the deviation of each number of a node; 1 where it is always the same."""
-    contexts = TreeBatch.from_features(features).contexts.astype(float)
-    scale = contexts.std(axis=0)
-    scale[scale < 1e-6] = 1.0
-    return {"mean": contexts.mean(axis=0).astype("f4"), "scale": scale.astype("f4")}
-
-
-def _initial(generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Weights uniform up to the inverse root of the number of inputs, and biases of 0."""
-    learned = {}
-    for name, shape in SHAPES.items():
-        bound = shape[0] ** -0.5 if len(shape) > 1 else 0.0
-        learned[name] = generator.uniform(-bound, bound, shape).astype(np.float32)
-    return learned
 
 
 def _room(features: np.ndarray, steps: Sequence[Sequence[np.ndarray]]) -> tuple[int, ...]:
@@ -136,12 +127,6 @@ def _padded(features: np.ndarray, room: Sequence[int]) -> tuple[Any, ...]:
     trees = np.full(total, groups.PROGRAMS, dtype=np.int32)
     trees[: len(places)] = batch.trees
     return contexts, tuple(rows.astype(np.int32) for rows in parents), by_tree, trees
-
-
-def _dropped(generator: np.random.Generator) -> np.ndarray:
-    """The factor of each number of a tree's memory: dropout."""
-    kept = generator.random((groups.PROGRAMS, SHAPES["output"][0]), dtype=np.float32) >= _DROPOUT
-    return np.asarray(kept / np.float32(1.0 - _DROPOUT), dtype=np.float32)
 
 
 @partial(jax.jit, static_argnames=("room", "objective"))

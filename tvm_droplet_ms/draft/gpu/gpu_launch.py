@@ -19,22 +19,13 @@ _LOW, _HIGH = (
     "meta_schedule.thread_extent_low_inclusive",
     "meta_schedule.thread_extent_high_inclusive",
 )
-
-
 _STAGES = "software_pipeline_stage"
-
+_WARP = "warp_execution"
+_LANES = "meta_schedule.cooperative_fetch"
+_WARP_THREADS = 32
 
 _UNKNOWN = frozenset({"RFactor", "SamplePartitionedTile", "ReadAt", "WriteAt"})
 """Instructions of other schedule rules: the last three are of ``mma`` rather than ``wmma``."""
-
-
-_WARP = "warp_execution"
-
-
-_LANES = "meta_schedule.cooperative_fetch"
-
-
-_WARP_THREADS = 32
 
 
 def compile_launch(sketch: Sketch, schedule: Schedule) -> Launch:

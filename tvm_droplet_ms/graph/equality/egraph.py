@@ -5,10 +5,36 @@ After "egg: Fast and Extensible Equality Saturation" (Willsey et al., POPL 2021)
 the type of a class, and whether it depends on weights alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from .facts import Facts, IllegalTerm, Infer, NodeLimit
 from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Type, leaf_type
+
+Infer = Callable[[Operator, tuple[Type, ...]], Type | None]
+"""Infers the type of a call from the types of its operands; None where the call is illegal."""
+
+
+class NodeLimit(Exception):
+    """The e-graph would have more e-nodes than its limit."""
+
+
+class IllegalTerm(Exception):
+    """A term has no type: its operator refuses the operands."""
+
+
+class OtherType(IllegalTerm):
+    """A term has another type than the class that it should be equal to."""
+
+
+class Facts(NamedTuple):
+    """The facts of the value of an e-class.
+
+    ``weight_only``: whether some e-node of the class depends on weights alone.
+    """
+
+    type: Type
+    weight_only: bool
+
 
 WEIGHT_SHARE = 10
 """The most e-nodes of weights that an e-graph may have, in times of its others."""
@@ -26,9 +52,8 @@ class EGraph:
 
     - ``infer``: infers types of calls. Leaves know theirs.
     - ``weights``: numbers of the inputs that are weights.
-    - ``limit``: the largest number of e-nodes. Those of weights have a limit of their own, ten
-      times as large: they are neither priced nor extracted.
-    - ``limit``: the limit; it may be changed at any time, and holds for what is added after.
+    - ``limit``: the largest number of e-nodes, for what is added after it is set. Those of weights
+      have a limit of their own, ten times as large: they are neither priced nor extracted.
     - ``size``: the number of e-nodes that are no weights, with those that unions have made equal
       until :meth:`rebuild`.
     - ``weight_size``: the number of e-nodes of weights.

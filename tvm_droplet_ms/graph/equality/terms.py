@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terms in an e-graph: added, looked up, and their types. Imports no TVM."""
 
-from .egraph import EGraph
-from .facts import OtherType
+from .egraph import EGraph, OtherType
 from .language import Node, Term, Type
 
 

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extraction as an abstract problem: choices, their needs and their prices. Imports no TVM."""
+"""Extraction as an abstract problem: choices, their needs and their prices. Imports no TVM.
 
-from collections.abc import Iterable
+Plans that bound and replace the exact one are here too: the greedy one, and the graph as it came.
+A greedy plan has no merged operator, which pays only if several classes choose it together.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from ..equality.egraph import EGraph
@@ -205,3 +210,51 @@ def _reachable(graph: EGraph, roots: list[int]) -> list[int]:
                     seen[child] = None
                     waiting.append(child)
     return sorted(seen)
+
+
+def tree_greedy(problem: Problem) -> Plan | None:
+    """Choose the cheapest tree for each place; what is shared counts once for each use.
+
+    Dijkstra's algorithm on a grammar (Knuth, "A generalization of Dijkstra's algorithm", 1977).
+    None if the roots cannot be computed.
+    """
+    steps: list[Step] = [*problem.choices, *problem.conversions]
+    missing = [set(needs_of(step)) for step in steps]
+    cost = [step.price for step in steps]
+    users: dict[Place, list[int]] = {}
+    for number, needs in enumerate(missing):
+        for need in needs:
+            users.setdefault(need, []).append(number)
+    chosen: dict[Place, Step] = {}
+    # No price is negative: what is cheapest of what can be made now will not get cheaper.
+    heap = [(cost[number], number) for number, needs in enumerate(missing) if not needs]
+    heapify(heap)
+    while heap:
+        least, number = heappop(heap)
+        place = steps[number].place
+        if place in chosen:
+            continue
+        chosen[place] = steps[number]
+        for user in users.get(place, ()):
+            missing[user].discard(place)
+            cost[user] += least
+            if not missing[user]:
+                heappush(heap, (cost[user], user))
+    return plan_of(problem, chosen)
+
+
+def as_it_is(problem: Problem, first: Mapping[int, object]) -> Plan | None:
+    """The plan that computes some e-nodes as they are typed: the graph that went in.
+
+    ``first``: the e-node that each class was imported with. None if the e-graph has lost it.
+    """
+    steps: dict[Place, Step] = {}
+    for choice in problem.choices:
+        number, layout = choice.place
+        if (
+            layout == ()
+            and choice.what.node == first.get(number)
+            and choice.what.operator == (choice.what.node.operator)
+        ):
+            steps.setdefault(choice.place, choice)
+    return plan_of(problem, steps)

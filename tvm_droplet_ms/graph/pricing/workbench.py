@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times kernels and whole graphs on this machine, with the parts that ``tune`` has."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from ...search_strategy import DropletStrategy
 from ...session.database import open_database
 from ...session.stop import StopRequest
 from ...session.torn_database import mend_torn_end
+from ...tuning.budget.priorities import Priorities
 from ...tuning.check.diagnosis import SearchClock
 from ...tuning.check.output_check import OutputCheck
 from ...tuning.check.wrong_schedules import without_wrong_schedules
@@ -30,11 +33,43 @@ from ...tuning.parts import Parts
 from ...tuning.picks.picks import last_line
 from ...tuning.schedules.application import best_records, count_trials
 from ..graph_timing import time_graphs
-from .equal_trials import InTurns
 from .kernel_module import kernel_module, workloads_of
 from .kernels import Kernel
 from .price_file import PriceFile, StoredPrice, price_key
-from .whole_graph import WholeGraph
+
+
+@dataclass
+class WholeGraph:
+    """A graph with its kernels."""
+
+    kernels: ModelKernels
+
+    @property
+    def workloads(self) -> set[int]:
+        """The structural hashes of its tasks."""
+        return {structural_hash(task.dispatched[0]) for task in self.kernels.tasks}
+
+
+class InTurns(Priorities):
+    """The task with the fewest batches is next, of these the one with the largest stake.
+
+    A kernel with a hundred trials looks better than one with eight: what is to be compared gets as
+    many. A task ends when its trials are spent; what earlier runs know makes no difference. A batch
+    begins where any time is left.
+    """
+
+    def next(self, secs_left: float = math.inf, busy: Collection[int] = ()) -> int | None:
+        """Choose the task of the next batch; see ``Priorities.next``."""
+        open_tasks = {
+            task: progress
+            for task, progress in enumerate(self._tasks)
+            if not progress.ended and task not in busy
+        }
+        return min(
+            open_tasks,
+            key=lambda task: (open_tasks[task].batches, -open_tasks[task].stake.secs),
+            default=None,
+        )
 
 
 class Workbench:

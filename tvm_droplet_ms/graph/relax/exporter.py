@@ -13,8 +13,7 @@ from ..equality.egraph import EGraph
 from ..equality.language import Node, Operator
 from ..extraction.implementations import AS_TYPED, SAME, conversion, moves_nothing, stored
 from ..extraction.problem import Choice, Place, Plan, Step, needs_of
-from ..folding import folded
-from ..interpreter import Array, evaluate
+from ..interpreter import Array, evaluate, folded
 from .importer import Imported, with_operands
 from .operators import write_call
 

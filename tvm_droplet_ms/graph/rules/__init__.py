@@ -4,11 +4,9 @@
 from .fold import FOLD
 from .fold_layers import FOLD_LAYERS
 from .linear import LINEAR
-from .linear_pools import LINEAR_POOLS
 from .merge import MERGE
 from .move import MOVE
 from .move_layers import MOVE_LAYERS
-from .move_slices import MOVE_SLICES
 from .rule import Rule
 from .subsample import SUBSAMPLE
 
@@ -16,11 +14,9 @@ ALL_RULES: tuple[Rule, ...] = (
     *FOLD,
     *FOLD_LAYERS,
     *LINEAR,
-    *LINEAR_POOLS,
     *SUBSAMPLE,
     *MERGE,
     *MOVE,
-    *MOVE_SLICES,
     *MOVE_LAYERS,
 )
 """All rules, by family."""

@@ -1,113 +1,157 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear: sums of layers, and layers of sums, become fewer layers. Imports no TVM."""
+"""Linear: sums of layers become fewer layers; pools and factors change places. Imports no TVM."""
 
 from collections.abc import Iterator
 from functools import partial
 
-from ..cases import Case, CaseMaker
 from ..equality.egraph import EGraph
-from ..equality.language import Term
-from .draws import image
-from .identity_branches import identities, identity_case
-from .matching import layers, weighted_in, with_weight
+from ..equality.language import Node, Term
 from .rule import Conditions, Equality, Rule, declare
-from .terms import axes_of, call, kernel_extents
+from .terms import (
+    along,
+    axes_of,
+    call,
+    changed_data,
+    kernel_extents,
+    layers,
+    sums,
+    varies_along,
+    weighted_in,
+    with_weight,
+    within,
+)
 
 _rule = partial(declare, "linear")
 
+_POINTWISE = ("one weight", "stride one", "no padding", "one layout")
 
-def _sums_of_kernels(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """conv(x, a) + conv(x, b) = conv(x, a + b)."""
+
+def _change_places(graph: EGraph, when: Conditions, conv: Node, pool: Node) -> bool:
+    op = conv.operator
+    return (
+        when("one weight", kernel_extents(graph, op, conv.children[1]) == (1, 1))
+        and when("stride one", op.get("strides") == (1, 1))
+        and when("no padding", not any(op.get("padding")))
+        and when("one layout", pool.operator.get("layout") == op.get("layout"))
+    )
+
+
+def _pools_before(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """avgpool(conv1x1(x)) = conv1x1(avgpool(x))."""
+    for number, pool in graph.named("avg_pool2d"):
+        for conv in weighted_in(graph, pool.children[0], "conv2d"):
+            if _change_places(graph, when, conv, pool):
+                pooled = Term(pool.operator, (conv.children[0],))
+                yield Equality(number, Term(conv.operator, (pooled, conv.children[1])))
+
+
+def _pools_after(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """conv1x1(avgpool(x)) = avgpool(conv1x1(x))."""
+    for number, conv, pool in within(graph, layers(graph, "conv2d"), "avg_pool2d"):
+        if _change_places(graph, when, conv, pool):
+            moved = Term(conv.operator, (pool.children[0], conv.children[1]))
+            yield Equality(number, Term(pool.operator, (moved,)))
+
+
+def _changed_pools(name: str, graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """pool(x + t) = pool(x) + t, for averages and for maxima; avgpool(x * s) = avgpool(x) * s."""
+    pools = graph.named("avg_pool2d", "max_pool2d")
+    for number, pool, value, weight in changed_data(graph, pools, name):
+        op = pool.operator
+        is_average = op.name == "avg_pool2d"
+        counted = is_average and op.get("count_include_pad") and any(op.get("padding"))
+        fits = (
+            when("averages", is_average)
+            if name == "multiply"
+            else when("padding is not counted", not counted)
+        )
+        channel = {axes_of(op).channel}
+        if fits and when("one for each channel", varies_along(graph.shape(weight), 4) <= channel):
+            yield Equality(number, call(name, Term(op, (value,)), weight))
+
+
+def identities(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """conv(x, w) + x * s = conv(x, w + the identity's kernel times s)."""
     for number, node in graph.named("add"):
-        for left in weighted_in(graph, node.children[0], "conv2d"):
-            for right in weighted_in(graph, node.children[1], "conv2d"):
-                if left.children[0] != right.children[0] or left == right:
-                    continue
-                if not when("equal attributes", left.operator == right.operator):
-                    continue
-                a, b = left.children[1], right.children[1]
-                if when("equal kernels", graph.shape(a) == graph.shape(b)):
-                    kernel = call("add", a, b)
-                    yield Equality(number, Term(left.operator, (left.children[0], kernel)))
+        for layer, branch in (node.children, node.children[::-1]):
+            for conv in weighted_in(graph, layer, "conv2d"):
+                data = conv.children[0]
+                for scale in _scales_to(graph, branch, data):
+                    term = _with_identity(graph, when, layer, branch, conv, scale)
+                    if term is not None:
+                        yield Equality(number, term)
 
 
-def _sum_of_kernels_case(make: CaseMaker) -> Case:
-    data = image(make, "NCHW", 2, low=3, high=5)
-    kinds = [((3, 3), 1, 1), ((3, 3), 2, 2), ((1, 1), 0, 1), ((3, 3), 0, 1)]
-    kind = make.pick(kinds)
-    branches = []
-    for kernel, padding, dilation in (kind, kind if make.chance(0.5) else make.pick(kinds)):
-        options = {"padding": (padding,) * 4, "dilation": (dilation,) * 2, "groups": 1}
-        weight = make.weight(3, 2, *kernel)
-        layouts = {"layout": "NCHW", "kernel_layout": "OIHW", "strides": (1, 1)}
-        branches.append(call("conv2d", data, weight, **options, **layouts))
-    return make.case(call("add", *branches))
+def _scales_to(graph: EGraph, branch: int, data: int) -> Iterator[int | None]:
+    """The factors that a class scales some data with; None for no factor."""
+    if graph.find(branch) == graph.find(data):
+        yield None
+    for node in graph.named_in(branch, "multiply"):
+        for value, scale in with_weight(graph, node):
+            if graph.find(value) == graph.find(data):
+                yield scale
 
 
-def _sums_of_data(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """conv(x, w) + conv(y, w) = conv(x + y, w)."""
-    for number, node in graph.named("add"):
-        for left in weighted_in(graph, node.children[0], "conv2d"):
-            for right in weighted_in(graph, node.children[1], "conv2d"):
-                if left.children[1] != right.children[1] or left == right:
-                    continue
-                if not when("equal attributes", left.operator == right.operator):
-                    continue
-                x, y = left.children[0], right.children[0]
-                if when("equal images", graph.shape(x) == graph.shape(y)):
-                    data = call("add", x, y)
-                    yield Equality(number, Term(left.operator, (data, left.children[1])))
+def _with_identity(
+    graph: EGraph, when: Conditions, layer: int, branch: int, conv: Node, scale: int | None
+) -> Term | None:
+    data, weight = conv.children
+    op, axes = conv.operator, axes_of(conv.operator)
+    extents = kernel_extents(graph, op, weight)
+    centres = [extent // 2 for extent in extents]
+    reach = tuple(centre * step for centre, step in zip(centres, op.get("dilation")))
+    if not when("centred", op.get("padding")[:2] == reach):
+        return None
+    if not when("equal shapes", graph.shape(layer) == graph.shape(data)):
+        return None
+    if not when("one group", op.get("groups") == 1):
+        return None
+    shape = graph.shape(weight)
+    outputs, inputs = shape[axes.outputs], shape[axes.inputs]
+    matrix = call("eye", shape=(outputs, inputs), dtype=graph.type(weight).dtype)
+    if not when("of its shape", graph.shape(branch) == graph.shape(data)):
+        return None
+    if scale is not None:
+        scales = graph.shape(scale)
+        if graph.type(scale).size != 1:
+            wanted = along(axes.channel, graph.shape(data)[axes.channel], 4)
+            if not when("one for each channel", scales == wanted):
+                return None
+        matrix = call("multiply", matrix, call("reshape", scale, shape=(graph.type(scale).size,)))
+    wide, widths = [1] * 4, [(0, 0)] * 4
+    # The matrix is diagonal: which of its axes is which does not matter.
+    wide[axes.outputs], wide[axes.inputs] = outputs, inputs
+    for axis, centre, extent in zip(axes.kernel, centres, extents):
+        widths[axis] = (centre, extent - 1 - centre)
+    kernel = call("reshape", matrix, shape=tuple(wide))
+    kernel = call("pad", kernel, widths=tuple(widths), value=0.0)
+    return Term(op, (data, call("add", weight, kernel)))
 
 
-def _sum_of_data_case(make: CaseMaker) -> Case:
-    weight = make.weight(3, 2, 3, 3)
-    extents = [(4, 4), (4, 4), (1, 1)]
-    branches = []
-    for extent in (make.pick(extents), make.pick(extents)):
-        padding, dilation = make.pick([(1, 1), (1, 1), (2, 2)])
-        options = {"padding": (padding,) * 4, "dilation": (dilation,) * 2, "groups": 1}
-        layouts = {"layout": "NCHW", "kernel_layout": "OIHW", "strides": (1, 1)}
-        data = make.input(1, 2, *extent)
-        branches.append(call("conv2d", data, weight, **options, **layouts))
-    return make.case(call("add", *branches))
+def _joined(left: Node, right: Node, shared: int) -> Term:
+    """One layer for the sum of two: of the operand that both have, and of the sum of the others."""
+    children = list[Term | int](left.children)
+    children[1 - shared] = call("add", left.children[1 - shared], right.children[1 - shared])
+    return Term(left.operator, tuple(children))
 
 
-def _sums_of_products(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """x @ a + x @ b = x @ (a + b)."""
-    for number, node in graph.named("add"):
-        for left in weighted_in(graph, node.children[0], "matmul"):
-            for right in weighted_in(graph, node.children[1], "matmul"):
-                if left.children[0] != right.children[0] or left == right:
-                    continue
-                a, b = left.children[1], right.children[1]
-                if when("matrices", graph.type(a).rank == graph.type(b).rank == 2):
-                    yield Equality(number, call("matmul", left.children[0], call("add", a, b)))
+def _sums_of_convolutions(shared: int, graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """conv(x, a) + conv(x, b) = conv(x, a + b), and conv(x, w) + conv(y, w) = conv(x + y, w)."""
+    for number, left, right in sums(graph, "conv2d", shared):
+        if not when("equal attributes", left.operator == right.operator):
+            continue
+        one, other = (graph.shape(layer.children[1 - shared]) for layer in (left, right))
+        if when("equal shapes", one == other):
+            yield Equality(number, _joined(left, right, shared))
 
 
-def _sum_of_products_case(make: CaseMaker) -> Case:
-    data = make.input(2, 2)
-    weights = [make.weight(*make.pick([(2, 2), (2, 2), (2,)])) for _ in range(2)]
-    return make.case(call("add", *[call("matmul", data, weight) for weight in weights]))
-
-
-def _products_of_sums(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """x @ w + y @ w = (x + y) @ w."""
-    for number, node in graph.named("add"):
-        for left in weighted_in(graph, node.children[0], "matmul"):
-            for right in weighted_in(graph, node.children[1], "matmul"):
-                if left.children[1] != right.children[1] or left == right:
-                    continue
-                # Rows of the data would meet the batches of a stack of matrices.
-                if not when("matrix", graph.type(left.children[1]).rank == 2):
-                    continue
-                data = call("add", left.children[0], right.children[0])
-                yield Equality(number, call("matmul", data, left.children[1]))
-
-
-def _product_of_sum_case(make: CaseMaker) -> Case:
-    weight = make.weight(*make.pick([(3, 4), (3, 4), (3, 4), (2, 3, 4)]))
-    inputs = [make.input(*make.pick([(3,), (2, 3), (1, 3), (2, 2, 3)])) for _ in range(2)]
-    return make.case(call("add", *[call("matmul", data, weight) for data in inputs]))
+def _sums_of_products(shared: int, graph: EGraph, when: Conditions) -> Iterator[Equality]:
+    """x @ a + x @ b = x @ (a + b), and x @ w + y @ w = (x + y) @ w."""
+    for number, left, right in sums(graph, "matmul", shared):
+        ranks = {graph.type(layer.children[1]).rank for layer in (left, right)}
+        # Rows of the data would meet the batches of a stack of matrices.
+        if when("matrices", ranks == {2}):
+            yield Equality(number, _joined(left, right, shared))
 
 
 def _enlarged(graph: EGraph, when: Conditions) -> Iterator[Equality]:
@@ -143,22 +187,6 @@ def _enlarged(graph: EGraph, when: Conditions) -> Iterator[Equality]:
             yield Equality(number, Term(grown, (data, padded)))
 
 
-def _enlarged_case(make: CaseMaker) -> Case:
-    data = image(make, "NHWC", 2)
-    step = make.pick([1, 1, 2])
-    shared = {"strides": make.pick([(1, 1), (2, 2)]), "groups": 1, "layout": "NHWC"}
-    small = make.pick([(1, 1), (1, 3)])
-    kernels = [(small, make.pick([1, 1, 2])), ((3, 3), step)]
-    roots = []
-    for kernel, dilation in kernels:
-        rings = [(3 - extent) // 2 for extent in kernel]
-        padding = tuple(2 - ring * step for ring in rings) * 2
-        weight = make.weight(*kernel, 2, 2)
-        options = {"padding": padding, "dilation": (dilation,) * 2, "kernel_layout": "HWIO"}
-        roots.append(call("conv2d", data, weight, **options, **shared))
-    return make.case(*roots)
-
-
 def _associated(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """(x @ a) @ b = x @ (a @ b), of two weights."""
     for number, outer in layers(graph, "matmul"):
@@ -177,22 +205,6 @@ def _dissociated(graph: EGraph, when: Conditions) -> Iterator[Equality]:
                 yield Equality(number, call("matmul", call("matmul", outer.children[0], a), b))
 
 
-def _associated_case(make: CaseMaker) -> Case:
-    if make.chance(0.4):
-        inner = call("matmul", make.input(2, 4, 4), make.weight(4))
-        return make.case(call("matmul", inner, make.weight(4, 4)))
-    inner = call("matmul", make.input(*make.pick([(2, 3), (2, 2, 3)])), make.weight(3, 5))
-    return make.case(call("matmul", inner, make.weight(5, 4)))
-
-
-def _dissociated_case(make: CaseMaker) -> Case:
-    if make.chance(0.4):
-        product = call("matmul", make.weight(4), make.weight(4, 4))
-        return make.case(call("matmul", make.input(2, 4, 4), product))
-    product = call("matmul", make.weight(3, 5), make.weight(5, 4))
-    return make.case(call("matmul", make.input(*make.pick([(2, 3), (2, 2, 3)])), product))
-
-
 def _common_factors(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """x * s + x * t = x * (s + t)."""
     for number, node in graph.named("add"):
@@ -206,39 +218,37 @@ def _common_factors(graph: EGraph, when: Conditions) -> Iterator[Equality]:
                             yield Equality(number, call("multiply", x, call("add", s, t)))
 
 
-def _common_factor_case(make: CaseMaker) -> Case:
-    data = make.input(2, 3)
-    other = data if make.chance(0.7) else make.input(2, 3)
-    shapes = [(3,), (2, 1), (1,)]
-    left = call("multiply", data, make.weight(*make.pick(shapes)))
-    right = call("multiply", make.weight(*make.pick(shapes)), other)
-    return make.case(call("add", left, right))
-
-
 LINEAR: tuple[Rule, ...] = (
-    _rule(
-        "sum of kernels",
-        _sums_of_kernels,
-        _sum_of_kernels_case,
-        "equal attributes",
-        "equal kernels",
-    ),
-    _rule("sum of images", _sums_of_data, _sum_of_data_case, "equal attributes", "equal images"),
-    _rule("sum of right sides", _sums_of_products, _sum_of_products_case, "matrices"),
-    _rule("sum of left sides", _products_of_sums, _product_of_sum_case, "matrix"),
-    _rule("kernel like a sibling's", _enlarged, _enlarged_case, "equal dilation, or one weight"),
+    _rule("sum of kernels", partial(_sums_of_convolutions, 0), "equal attributes", "equal shapes"),
+    _rule("sum of images", partial(_sums_of_convolutions, 1), "equal attributes", "equal shapes"),
+    _rule("sum of right sides", partial(_sums_of_products, 0), "matrices"),
+    _rule("sum of left sides", partial(_sums_of_products, 1), "matrices"),
+    _rule("kernel like a sibling's", _enlarged, "equal dilation, or one weight"),
     _rule(
         "identity branch",
         identities,
-        identity_case,
         "centred",
         "equal shapes",
         "one group",
         "of its shape",
         "one for each channel",
     ),
-    _rule("product of weights", _associated, _associated_case, "matrices"),
-    _rule("product of factors", _dissociated, _dissociated_case, "matrices"),
-    _rule("common factor", _common_factors, _common_factor_case, "of one value"),
+    _rule("product of weights", _associated, "matrices"),
+    _rule("product of factors", _dissociated, "matrices"),
+    _rule("common factor", _common_factors, "of one value"),
+    _rule("pool before convolution", _pools_before, *_POINTWISE),
+    _rule("pool after convolution", _pools_after, *_POINTWISE),
+    _rule(
+        "shift through pool",
+        partial(_changed_pools, "add"),
+        "one for each channel",
+        "padding is not counted",
+    ),
+    _rule(
+        "scale through pool",
+        partial(_changed_pools, "multiply"),
+        "averages",
+        "one for each channel",
+    ),
 )
 """Rules by linearity."""

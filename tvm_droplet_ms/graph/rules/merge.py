@@ -4,17 +4,25 @@
 from collections.abc import Iterator
 from functools import partial
 
-from ..cases import Case, CaseMaker
 from ..equality.egraph import EGraph
 from ..equality.language import Node, Operator, Term
-from .draws import image
-from .matching import layers, weighted_in
 from .rule import Conditions, Equality, Rule, declare
-from .terms import Part, axes_of, call, concat, cut_all, kernel_extents, permute, reshape
+from .terms import (
+    Matched,
+    Part,
+    axes_of,
+    call,
+    concat,
+    cut_all,
+    kernel_extents,
+    layers,
+    permute,
+    reshape,
+    sums,
+    weighted_in,
+)
 
 _rule = partial(declare, "merge")
-
-Member = tuple[int, Node]
 
 
 def _is_superseded(graph: EGraph, number: int, node: Node) -> bool:
@@ -35,7 +43,7 @@ def _is_merged(graph: EGraph, weight: int) -> bool:
     return bool(graph.named_in(weight, "concat"))
 
 
-def _groups(graph: EGraph, name: str, shared: int) -> list[list[Member]]:
+def _groups(graph: EGraph, name: str, shared: int) -> list[list[Matched]]:
     """Layers by the operand that they share, 0 for the data and 1 for the weight."""
     groups: dict[int, dict[int, Node]] = {}
     for number, node in layers(graph, name):
@@ -59,14 +67,6 @@ def _products_of_one_value(graph: EGraph, when: Conditions) -> Iterator[Equality
             yield Equality(number, piece)
 
 
-def _products_of_one_value_case(make: CaseMaker) -> Case:
-    data = make.input(*make.pick([(2, 3), (2, 2, 3)]))
-    count = make.integer(2, 4)
-    return make.case(
-        *[call("matmul", data, make.weight(3, make.integer(1, 4))) for _ in range(count)]
-    )
-
-
 def _products_by_one_weight(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """x @ w, y @ w, ... = slices of [x; y; ...] @ w."""
     for group in _groups(graph, "matmul", 1):
@@ -85,7 +85,7 @@ def _products_by_one_weight(graph: EGraph, when: Conditions) -> Iterator[Equalit
             yield Equality(number, piece)
 
 
-def _without_merged(graph: EGraph, group: list[Member]) -> list[Member]:
+def _without_merged(graph: EGraph, group: list[Matched]) -> list[Matched]:
     """Members but for those whose data are a concatenation of that of others."""
     data = {graph.find(node.children[0]) for _, node in group}
     return [
@@ -98,7 +98,7 @@ def _without_merged(graph: EGraph, group: list[Member]) -> list[Member]:
     ]
 
 
-def _independent(graph: EGraph, group: list[Member]) -> list[Member]:
+def _independent(graph: EGraph, group: list[Matched]) -> list[Matched]:
     """Members whose data do not depend on another member: the others would need themselves."""
     members = {graph.find(number) for number, _ in group}
     kept = []
@@ -115,39 +115,16 @@ def _independent(graph: EGraph, group: list[Member]) -> list[Member]:
     return kept
 
 
-def _products_by_one_weight_case(make: CaseMaker) -> Case:
-    weight = make.weight(*make.pick([(3, 4), (3, 4), (3, 4), (2, 3, 4)]))
-    batch = make.pick([(), (), (2,)])
-    roots = [
-        call("matmul", make.input(*batch, make.integer(1, 3), 3), weight)
-        for _ in range(make.integer(2, 4))
-    ]
-    return make.case(*roots)
-
-
 def _sums_of_products(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """x @ a + y @ b = [x y] @ [a; b]."""
-    for number, node in graph.named("add"):
-        for left in weighted_in(graph, node.children[0], "matmul"):
-            for right in weighted_in(graph, node.children[1], "matmul"):
-                a, b = left.children[1], right.children[1]
-                if left == right or _is_merged(graph, a) or _is_merged(graph, b):
-                    continue
-                if not graph.type(a).rank == graph.type(b).rank == 2:
-                    continue
-                rank = graph.type(left.children[0]).rank
-                data = concat([left.children[0], right.children[0]], rank - 1)
-                yield Equality(number, call("matmul", data, concat([a, b], 0)))
-
-
-def _sum_of_products_case(make: CaseMaker) -> Case:
-    columns = make.integer(1, 4)
-    shapes = [(2, 3), (2, 4), (1, 3), (2, 2, 3)]
-    terms = []
-    for _ in range(2):
-        shape = make.pick(shapes)
-        terms.append(call("matmul", make.input(*shape), make.weight(shape[-1], columns)))
-    return make.case(call("add", *terms))
+    for number, left, right in sums(graph, "matmul"):
+        a, b = left.children[1], right.children[1]
+        if _is_merged(graph, a) or _is_merged(graph, b):
+            continue
+        if graph.type(a).rank == graph.type(b).rank == 2:
+            rank = graph.type(left.children[0]).rank
+            data = concat([left.children[0], right.children[0]], rank - 1)
+            yield Equality(number, call("matmul", data, concat([a, b], 0)))
 
 
 def _convolutions_of_one_image(graph: EGraph, when: Conditions) -> Iterator[Equality]:
@@ -171,7 +148,7 @@ def _convolutions_of_one_image(graph: EGraph, when: Conditions) -> Iterator[Equa
                 yield Equality(number, piece)
 
 
-def _alike(graph: EGraph, when: Conditions, numbers: list[int], first: Node) -> list[Member]:
+def _alike(graph: EGraph, when: Conditions, numbers: list[int], first: Node) -> list[Matched]:
     """Of some classes, those with a convolution of the same data, attributes and kernel size."""
     extents = kernel_extents(graph, first.operator, first.children[1])
     group = []
@@ -187,32 +164,6 @@ def _alike(graph: EGraph, when: Conditions, numbers: list[int], first: Node) -> 
                 group.append((number, node))
                 break
     return group
-
-
-def _convolutions_of_one_image_case(make: CaseMaker) -> Case:
-    layout = make.pick(["NCHW", "NHWC"])
-    data = image(make, layout, 4)
-    alike = make.chance(0.7)
-    groups = make.pick([1, 1, 1, 2])
-    options = _random_options(make, layout, groups)
-    roots = []
-    for _ in range(make.integer(2, 3)):
-        options = options if alike else _random_options(make, layout, groups)
-        shape = (2 * make.integer(1, 2), 4 // groups, 3, 3)
-        roots.append(call("conv2d", data, make.weight(*shape), **options))
-    return make.case(*roots)
-
-
-def _random_options(make: CaseMaker, layout: str, groups: int) -> dict[str, object]:
-    padding, dilation = make.pick([((1, 1, 1, 1), (1, 1)), ((2, 2, 2, 2), (2, 2))])
-    return {
-        "strides": (1, 1),
-        "padding": padding,
-        "dilation": dilation,
-        "groups": groups,
-        "layout": layout,
-        "kernel_layout": "OIHW",
-    }
 
 
 def _halved_groups(graph: EGraph, when: Conditions) -> Iterator[Equality]:
@@ -244,36 +195,17 @@ def _halved(graph: EGraph, op: Operator, weight: int, groups: int) -> Term:
     return together if layout == "OIHW" else permute(together, back)
 
 
-def _halved_groups_case(make: CaseMaker) -> Case:
-    layout = make.pick(["NCHW", "NHWC"])
-    groups = make.pick([2, 3, 4])
-    inputs, outputs = groups * make.integer(1, 2), groups * make.integer(1, 2)
-    data = image(make, layout, inputs)
-    kernel_layout = make.pick(["OIHW", "HWIO"])
-    sizes = {"O": outputs, "I": inputs // groups, "H": 3, "W": 1}
-    weight = make.weight(*[sizes[letter] for letter in kernel_layout])
-    options = _random_options(make, layout, groups) | {"kernel_layout": kernel_layout}
-    return make.case(call("conv2d", data, weight, **options))
-
-
 MERGE: tuple[Rule, ...] = (
-    _rule("products of one value", _products_of_one_value, _products_of_one_value_case, exact=True),
-    _rule(
-        "products by one weight",
-        _products_by_one_weight,
-        _products_by_one_weight_case,
-        "matrix",
-        exact=True,
-    ),
-    _rule("sum of products", _sums_of_products, _sum_of_products_case),
+    _rule("products of one value", _products_of_one_value, exact=True),
+    _rule("products by one weight", _products_by_one_weight, "matrix", exact=True),
+    _rule("sum of products", _sums_of_products),
     _rule(
         "convolutions of one image",
         _convolutions_of_one_image,
-        _convolutions_of_one_image_case,
         "equal attributes",
         "one group",
         exact=True,
     ),
-    _rule("groups halved", _halved_groups, _halved_groups_case),
+    _rule("groups halved", _halved_groups),
 )
 """Rules that merge siblings."""

@@ -4,52 +4,28 @@
 from collections.abc import Iterator
 from functools import partial
 
-from ..cases import Case, CaseMaker
 from ..equality.egraph import EGraph
-from ..equality.language import Node, Term
-from .draws import image, random_convolution, random_pool
-from .matching import layers
+from ..equality.language import Node, Operator, Term
 from .rule import Conditions, Equality, Rule, declare
-from .terms import Part, axes_of, call, kernel_extents
+from .terms import axes_of, kernel_extents, layers, pieces_of, sliced, within
 
 _rule = partial(declare, "subsample")
 
 _WHOLE = "of the whole image"
 
 
-def _subsampled(
-    part: Part, shape: tuple[int, ...], axes: tuple[int, int], strides: tuple[int, int]
-) -> Term:
-    """Every s-th row and t-th column of an image."""
-    return call(
-        "strided_slice",
-        part,
-        axes=axes,
-        begin=(0, 0),
-        end=tuple(shape[axis] for axis in axes),
-        strides=strides,
-    )
-
-
-def _strides_of(
-    graph: EGraph, when: Conditions, piece: Node, axes: tuple[int, int]
-) -> tuple[int, int] | None:
-    """The strides of a slice that takes every s-th row and t-th column. None: it does not."""
-    op, shape = piece.operator, graph.shape(piece.children[0])
-    taken = list(zip(op.get("axes"), op.get("begin"), op.get("end"), op.get("strides")))
-    if not any(stride > 1 for *_, stride in taken):
+def _strided(graph: EGraph, when: Conditions, op: Operator, piece: Node) -> Operator | None:
+    """The layer with the strides of a slice too; None for one that does more than subsample."""
+    shape = graph.shape(piece.children[0])
+    pieces = pieces_of(piece.operator)
+    axes = axes_of(op).image
+    if all(stride == 1 for *_, stride in pieces) or any(axis not in axes for axis, *_ in pieces):
         return None
-    if any(axis not in axes for axis, *_ in taken):
+    if not when(_WHOLE, all(begin == 0 and end == shape[axis] for axis, begin, end, _ in pieces)):
         return None
-    whole = all(begin == 0 and end == shape[axis] for axis, begin, end, _ in taken)
-    if not when(_WHOLE, whole):
-        return None
-    strides = {axis: stride for axis, *_, stride in taken}
-    return strides.get(axes[0], 1), strides.get(axes[1], 1)
-
-
-def _product(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int]:
-    return one[0] * other[0], one[1] * other[1]
+    taken = {axis: stride for axis, *_, stride in pieces}
+    strides = zip(op.get("strides"), axes, strict=True)
+    return op.replaced(strides=tuple(stride * taken.get(axis, 1) for stride, axis in strides))
 
 
 def _is_pointwise(graph: EGraph, when: Conditions, conv: Node) -> bool:
@@ -63,133 +39,39 @@ def _strides_up(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     for number, conv in layers(graph, "conv2d"):
         op, data = conv.operator, conv.children[0]
         if max(op.get("strides")) > 1 and _is_pointwise(graph, when, conv):
-            pieces = _subsampled(data, graph.shape(data), axes_of(op).image, op.get("strides"))
-            yield Equality(number, Term(op.replaced(strides=(1, 1)), (pieces, conv.children[1])))
-
-
-def _strides_up_case(make: CaseMaker) -> Case:
-    layout = make.pick(["NCHW", "NHWC"])
-    changes: dict[str, object] = {} if make.chance(0.4) else {"padding": (0, 0, 0, 0)}
-    return make.case(random_convolution(make, image(make, layout, 2), 2, layout, 1, **changes))
+            pairs = zip(axes_of(op).image, op.get("strides"), strict=True)
+            pieces = [(axis, 0, graph.shape(data)[axis], stride) for axis, stride in pairs]
+            every = sliced(data, pieces)
+            yield Equality(number, Term(op.replaced(strides=(1, 1)), (every, conv.children[1])))
 
 
 def _strides_back(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """conv1x1 of every s-th row and column = conv1x1 of stride s."""
-    for number, conv in layers(graph, "conv2d"):
-        op = conv.operator
-        for piece in graph.named_in(conv.children[0], "strided_slice"):
-            if not _is_pointwise(graph, when, conv):
-                continue
-            strides = _strides_of(graph, when, piece, axes_of(op).image)
-            if strides is not None:
-                strided = op.replaced(strides=_product(strides, op.get("strides")))
+    for number, conv, piece in within(graph, layers(graph, "conv2d"), "strided_slice"):
+        if _is_pointwise(graph, when, conv):
+            strided = _strided(graph, when, conv.operator, piece)
+            if strided is not None:
                 yield Equality(number, Term(strided, (piece.children[0], conv.children[1])))
-
-
-def random_subsample(make: CaseMaker, part: Term, shape: tuple[int, ...], layout: str) -> Term:
-    """A random slice with strides, mostly of the whole image."""
-    axes = make.pick([(layout.index("H"), layout.index("W")), (layout.index("W"),)])
-    begin = [0 if make.chance(0.8) else 1 for _ in axes]
-    end = [shape[axis] - (0 if make.chance(0.8) else 1) for axis in axes]
-    strides = tuple(make.pick([1, 2, 2, 3]) for _ in axes)
-    return call(
-        "strided_slice", part, axes=axes, begin=tuple(begin), end=tuple(end), strides=strides
-    )
-
-
-def _strides_back_case(make: CaseMaker) -> Case:
-    layout = make.pick(["NCHW", "NHWC"])
-    data = image(make, layout, 2, low=7, high=9)
-    pieces = random_subsample(make, data, data.operator.get("shape"), layout)
-    kind = make.pick(["kernel", "padding", "", "", ""])
-    extent = 2 if kind == "kernel" else 1
-    options: dict[str, object] = {
-        "strides": make.pick([(1, 1), (2, 2)]),
-        "padding": (1, 1, 1, 1) if kind == "padding" else (0, 0, 0, 0),
-        "dilation": (1, 1),
-        "groups": 1,
-        "layout": layout,
-        "kernel_layout": "OIHW",
-    }
-    return make.case(call("conv2d", pieces, make.weight(2, 2, extent, extent), **options))
 
 
 def _into_layers(name: str, graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """Every s-th row and column of a layer of stride t = the layer of stride s t."""
-    for number, piece in graph.named("strided_slice"):
-        for layer in graph.named_in(piece.children[0], name):
-            op = layer.operator
-            strides = _strides_of(graph, when, piece, axes_of(op).image)
-            if strides is None:
-                continue
-            if name != "conv2d" and not when("not rounded up", not op.get("ceil_mode")):
-                continue
-            strided = op.replaced(strides=_product(strides, op.get("strides")))
+    for number, piece, layer in within(graph, graph.named("strided_slice"), name):
+        op = layer.operator
+        strided = _strided(graph, when, op, piece)
+        if strided is None:
+            continue
+        if name == "conv2d" or when("not rounded up", not op.get("ceil_mode")):
             yield Equality(number, Term(strided, layer.children))
 
 
-def _of_convolution_case(make: CaseMaker) -> Case:
-    layout = make.pick(["NCHW", "NHWC"])
-    extents = {"N": 1, "C": 2, "H": 9, "W": 9}
-    data = make.input(*[extents[letter] for letter in layout])
-    options = {
-        "strides": make.pick([(1, 1), (2, 2)]),
-        "padding": (1, 1, 1, 1),
-        "dilation": (1, 1),
-        "groups": make.pick([1, 2]),
-        "layout": layout,
-        "kernel_layout": "OIHW",
-    }
-    weight = make.weight(2, 2 // int(str(options["groups"])), 3, 3)
-    conv = call("conv2d", data, weight, **options)
-    side = 9 if options["strides"] == (1, 1) else 5
-    sizes = {"N": 1, "C": 2, "H": side, "W": side}
-    shape = tuple(sizes[letter] for letter in layout)
-    return make.case(random_subsample(make, conv, shape, layout))
-
-
-def _of_pool_case(name: str, make: CaseMaker) -> Case:
-    layout = make.pick(["NCHW", "NHWC"])
-    ceil = make.chance(0.3)
-    side = make.pick([8, 9])
-    extents = {"N": 1, "C": 2, "H": side, "W": side}
-    data = make.input(*[extents[letter] for letter in layout])
-    options: dict[str, object] = {
-        "pool_size": (3, 3),
-        "strides": (2, 2),
-        "padding": (0, 0, 0, 0),
-        "ceil_mode": ceil,
-        "count_include_pad": False,
-    }
-    pooled = random_pool(make, name, data, layout, **options)
-    out = -(-(side - 3) // 2) + 1 if ceil else (side - 3) // 2 + 1
-    sizes = {"N": 1, "C": 2, "H": out, "W": out}
-    shape = tuple(sizes[letter] for letter in layout)
-    return make.case(random_subsample(make, pooled, shape, layout))
-
-
 SUBSAMPLE: tuple[Rule, ...] = (
-    _rule("stride up", _strides_up, _strides_up_case, "one weight", "no padding", exact=True),
-    _rule(
-        "stride back",
-        _strides_back,
-        _strides_back_case,
-        "one weight",
-        "no padding",
-        _WHOLE,
-        exact=True,
-    ),
-    _rule(
-        "stride into convolution",
-        partial(_into_layers, "conv2d"),
-        _of_convolution_case,
-        _WHOLE,
-        exact=True,
-    ),
+    _rule("stride up", _strides_up, "one weight", "no padding", exact=True),
+    _rule("stride back", _strides_back, "one weight", "no padding", _WHOLE, exact=True),
+    _rule("stride into convolution", partial(_into_layers, "conv2d"), _WHOLE, exact=True),
     _rule(
         "stride into average",
         partial(_into_layers, "avg_pool2d"),
-        partial(_of_pool_case, "avg_pool2d"),
         _WHOLE,
         "not rounded up",
         exact=True,
@@ -197,7 +79,6 @@ SUBSAMPLE: tuple[Rule, ...] = (
     _rule(
         "stride into maximum",
         partial(_into_layers, "max_pool2d"),
-        partial(_of_pool_case, "max_pool2d"),
         _WHOLE,
         "not rounded up",
         exact=True,

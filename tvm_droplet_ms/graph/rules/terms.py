@@ -1,11 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terms and attributes that rules speak of. Imports no TVM."""
+"""Terms, attributes and patterns that rules speak of. Imports no TVM."""
 
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
 from ..equality.egraph import EGraph
-from ..equality.language import Operator, Tensor, Term, full_leaf, operator
+from ..equality.language import Node, Operator, Tensor, Term, full_leaf, operator
+
+Matched = tuple[int, Node]
+"""An e-node and its class."""
+
+
+def with_weight(graph: EGraph, node: Node, commutes: bool = True) -> Iterator[tuple[int, int]]:
+    """The operands of a binary e-node as (value, weight), where one of them is a weight."""
+    left, right = node.children
+    if graph.is_weight(right) and not graph.is_weight(left):
+        yield left, right
+    elif commutes and graph.is_weight(left) and not graph.is_weight(right):
+        yield right, left
+
+
+def _is_layer(graph: EGraph, node: Node) -> bool:
+    return graph.is_weight(node.children[1]) and not graph.is_weight(node.children[0])
+
+
+def layers(graph: EGraph, name: str) -> Iterator[Matched]:
+    """Convolutions or matrix products of a value by a weight."""
+    return ((number, node) for number, node in graph.named(name) if _is_layer(graph, node))
+
+
+def weighted_in(graph: EGraph, number: int, name: str) -> list[Node]:
+    """The layers in a class: convolutions or matrix products of a value by a weight."""
+    return [node for node in graph.named_in(number, name) if _is_layer(graph, node)]
+
+
+def within(
+    graph: EGraph, outer: Iterable[Matched], *names: str
+) -> Iterator[tuple[int, Node, Node]]:
+    """E-nodes whose first operand is one of some operators, with that operand's e-node."""
+    for number, node in outer:
+        for inner in graph.named_in(node.children[0], *names):
+            yield number, node, inner
+
+
+def changed_data(
+    graph: EGraph, outer: Iterable[Matched], name: str
+) -> Iterator[tuple[int, Node, int, int]]:
+    """E-nodes whose data are a sum or a product of a value of their shape and a weight.
+
+    Yields the class, the e-node, the value and the weight.
+    """
+    for number, node, inner in within(graph, outer, name):
+        for value, weight in with_weight(graph, inner):
+            if graph.shape(value) == graph.shape(node.children[0]):
+                yield number, node, value, weight
+
+
+def nested_weights(
+    graph: EGraph, outer: Iterable[Matched], *names: str
+) -> Iterator[tuple[Node, int, int, int, int]]:
+    """Arithmetic by a weight on arithmetic by another one.
+
+    Yields the e-node within, the class outside, the value, and the inner and the outer weight.
+    """
+    for number, node in outer:
+        for value, outer_weight in with_weight(graph, node):
+            for inner in graph.named_in(value, *names):
+                for source, weight in with_weight(graph, inner):
+                    yield inner, number, source, weight, outer_weight
+
+
+def sums(graph: EGraph, name: str, shared: int | None = None) -> Iterator[tuple[int, Node, Node]]:
+    """Sums of two layers. ``shared``: the operand that both have, 0 for the data."""
+    for number, node in graph.named("add"):
+        for left, right in product(*(weighted_in(graph, each, name) for each in node.children)):
+            is_shared = shared is None or left.children[shared] == right.children[shared]
+            if left != right and is_shared:
+                yield number, left, right
+
 
 Part = Term | int
 
@@ -51,10 +126,7 @@ def cut_all(parts_of: Part, axis: int, extents: list[int]) -> list[Term]:
 
 def total(parts: list[Part]) -> Part:
     """The sum of some parts."""
-    result = parts[0]
-    for part in parts[1:]:
-        result = call("add", result, part)
-    return result
+    return reduce(lambda one, other: call("add", one, other), parts)
 
 
 class Axes(NamedTuple):

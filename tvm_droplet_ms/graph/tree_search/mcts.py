@@ -13,12 +13,37 @@ ResNet-50 v1 with 250 e-nodes, and this one 92.51% (three seeds, 2026-11-24, com
 import math
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ..searchable import Environment, Found
-from .nodes import Child, Node
+
+
+@dataclass
+class Child:
+    """An edge of the tree."""
+
+    action: str
+    node: "Node"
+    visits: int = 0
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean return; minus infinity before the first visit."""
+        return self.total / self.visits if self.visits else -math.inf
+
+
+@dataclass
+class Node:
+    state: Any
+    untried: list[str]
+    children: dict[str, Child] = field(default_factory=dict)
+    visits: int = 0
+    done: bool = False
+
 
 S = TypeVar("S")
 

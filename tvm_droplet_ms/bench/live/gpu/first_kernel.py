@@ -13,12 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from .part_options import part_parser
+from ..layers import make_module
+from .parts import gpu_target, measuring, part_parser
 from .rows import Rows, card, last_words
-from .target import gpu_target
-from .workloads import WORKLOADS, error_of, expected, inputs, make_module, output_type
+from .workloads import WORKLOADS, run_built
 
 COMPILERS: Sequence[str] = ("nvrtc", "nvcc")
 MODE = "TVM_CUDA_COMPILE_MODE"
@@ -81,7 +79,7 @@ def _scheduled() -> Any:
     """The product with a thread for each element."""
     from tvm.s_tir import Schedule
 
-    schedule = Schedule(make_module(NAME))
+    schedule = Schedule(make_module(WORKLOADS[NAME]))
     block = schedule.get_sblock("C")
     i, j, _ = schedule.get_loops(block)
     fused = schedule.fuse(i, j)
@@ -89,31 +87,6 @@ def _scheduled() -> Any:
     schedule.bind(blocks, "blockIdx.x")
     schedule.bind(threads, "threadIdx.x")
     return schedule.mod
-
-
-def run_built(name: str, module: Any, *, compares: bool) -> dict[str, Any]:
-    """Run a built workload on the card and compare it with NumPy.
-
-    Raises ``ValueError`` if an element is off.
-    """
-    import tvm
-
-    values = inputs(name)
-    reference = expected(name, values)
-    device = tvm.cuda(0)
-    arrays = [tvm.runtime.tensor(value, device) for value in values]
-    output = tvm.runtime.tensor(np.full(reference.shape, np.nan, output_type(name)), device)
-    module["main"](*arrays, output)
-    device.sync()
-    if not compares:
-        return {"error_relative": None}
-    error = error_of(output.numpy(), reference)
-    if not error <= WORKLOADS[name].tolerance:
-        raise ValueError(
-            f"the output of {name} is off by {error:g} of its largest element, expected at most "
-            f"{WORKLOADS[name].tolerance:g}"
-        )
-    return {"error_relative": error}
 
 
 def _here(target: Any, compares: bool) -> dict[str, Any]:
@@ -130,8 +103,6 @@ def _measured(target: Any, roomy: bool) -> dict[str, Any]:
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.meta_schedule.builder import BuilderInput
     from tvm.s_tir.meta_schedule.runner import RunnerInput
-
-    from .measuring import measuring
 
     tools = measuring(target, 1, roomy=roomy)
     mod, times = _scheduled(), {}

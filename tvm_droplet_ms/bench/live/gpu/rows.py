@@ -16,8 +16,8 @@ FILE = "rows.jsonl"
 def card() -> dict[str, str]:
     """The name of the card, the driver and CUDA's version; "unknown" where nothing tells."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    name, _, driver = _first_line(query).partition(", ")
-    release = _last_line(["nvcc", "--version"])
+    name, _, driver = next(iter(_output(query)), "").partition(", ")
+    release = next(reversed(_output(["nvcc", "--version"])), "")
     return {"card": name or "unknown", "driver": driver or "unknown", "cuda": release or "unknown"}
 
 
@@ -70,11 +70,3 @@ def _output(command: list[str]) -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
-
-
-def _first_line(command: list[str]) -> str:
-    return next(iter(_output(command)), "")
-
-
-def _last_line(command: list[str]) -> str:
-    return next(iter(reversed(_output(command))), "")

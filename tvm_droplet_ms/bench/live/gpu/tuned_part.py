@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .part_options import part_parser
+from ..layers import make_module
+from .parts import gpu_target, measuring, part_parser
 from .rows import Rows, card, last_words
-from .target import gpu_target
-from .workloads import WORKLOADS, make_module
+from .workloads import WORKLOADS
 
 STRATEGIES = ("droplet", "evolutionary", "random")
 """``random`` measures random schedules that can be launched, until it is stopped."""
@@ -42,7 +42,6 @@ def tune(args: argparse.Namespace) -> None:
     from tvm.s_tir import meta_schedule as ms
 
     from ....progress import quiet_tvm
-    from .measuring import measuring
 
     names = {"workload": args.workload, "strategy": args.strategy, "seed": args.seed}
     rows = Rows(args.out, {**card(), **names})
@@ -58,7 +57,7 @@ def tune(args: argparse.Namespace) -> None:
     begun = time.perf_counter()
     with ms.Profiler() as profiler, quiet_tvm():
         ms.tune_tir(
-            make_module(args.workload),
+            make_module(WORKLOADS[args.workload]),
             target,
             str(work),
             max_trials_global=ENDLESS if is_random else args.trials,

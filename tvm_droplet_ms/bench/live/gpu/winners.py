@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .part_options import part_parser
+from .parts import part_parser
 from .rows import Rows, card, last_words
-from .winner_runs import check_winner, time_winner
-from .workloads import WORKLOADS
+from .workloads import WORKLOADS, check_winner, time_winner
 
 ROUNDS = 5
 LIBRARY = "library"
