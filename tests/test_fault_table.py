@@ -14,7 +14,7 @@ TESTS = {
     "The two versions": ["compat/test_versions.py::test_import_fails_with_crashing_versions"],
     "No C++ compiler": ["doctor/test_doctor.py::test_faults_of_a_machine_are_named"],
     "The model has open extents": [
-        "tuning/frontends/test_free_extents.py::test_all_that_is_missing_is_asked_for_at_once"
+        "tuning/frontends/test_frontends.py::test_all_that_is_missing_is_asked_for_at_once"
     ],
     "An operator, or its form": [
         "tuning/frontends/test_onnx_import.py::test_what_cannot_be_imported_is_one_sentence"
@@ -23,7 +23,7 @@ TESTS = {
         "tuning/frontends/test_frontends.py::TestRelax::test_an_unbound_parameter_is_named"
     ],
     "TVM's importer is wrong": [
-        "tuning/frontends/test_onnx_difference.py"
+        "tuning/frontends/test_onnx_import.py"
         "::test_a_wrong_import_names_its_node_and_blames_no_pass"
     ],
     "A graph pass was wrong": [
@@ -105,8 +105,8 @@ TESTS = {
         "kernel_tuning/test_kernel_library.py::test_a_result_runs_and_exports_its_own_library",
     ],
     "This run would overwrite `model.so`": [
-        "tuning/test_held_model.py::test_another_network_is_refused_in_a_sentence_that_names_both",
-        "tuning/test_held_model.py"
+        "tuning/test_tuning_parts.py::test_another_network_is_refused_in_a_sentence_that_names_both",
+        "tuning/test_tuning_parts.py"
         "::test_other_weights_leave_the_executable_of_the_first_under_another_name",
     ],
     "A killed run or a full disk left half a line": [

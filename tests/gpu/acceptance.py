@@ -131,17 +131,22 @@ def counted() -> Iterator[Accepted]:
         counts.reasons += draft.not_understood()
 
 
-def search(workload: str, dtype: str, target: str, trials: int = TRIALS) -> Accepted:
-    """Search a workload for a target with made-up times."""
+def context_of(workload: str, dtype: str, target: str, strategy: Any = None) -> ms.TuneContext:
+    """The task of a workload, to be searched by ``DropletStrategy`` or another strategy."""
     func = te.create_prim_func(WORKLOADS[workload](dtype))
-    context = ms.TuneContext(
+    return ms.TuneContext(
         IRModule({"main": func.with_attr("global_symbol", "main")}),
         target=Target(target),
         space_generator="post-order-apply",
-        search_strategy=DropletStrategy(),
+        search_strategy=strategy or DropletStrategy(),
         rand_state=1,
         num_threads=1,
     )
+
+
+def search(workload: str, dtype: str, target: str, trials: int = TRIALS) -> Accepted:
+    """Search a workload for a target with made-up times."""
+    context = context_of(workload, dtype, target)
     with counted() as counts:
         drive(context, timed(rugged), max_trials=trials, num_trials_per_iter=8)
     return counts

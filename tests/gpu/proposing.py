@@ -13,14 +13,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from acceptance import TARGETS, WORKLOADS
+from acceptance import TARGETS, WORKLOADS, context_of
 from conformance.driving import drive
 from conformance.objectives import rugged, timed
 
-from tvm import IRModule, te
-from tvm.s_tir import meta_schedule as ms
-from tvm.target import Target
-from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
 
 
@@ -33,17 +29,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--target", default=TARGETS[-1])
     args = parser.parse_args(argv)
-    func = te.create_prim_func(WORKLOADS[args.workload](args.dtype))
-    ours = args.strategy == "droplet"
+    strategy = None if args.strategy == "droplet" else args.strategy
     with fast_tune_contexts():
-        context = ms.TuneContext(
-            IRModule({"main": func.with_attr("global_symbol", "main")}),
-            target=Target(args.target),
-            space_generator="post-order-apply",
-            search_strategy=DropletStrategy() if ours else args.strategy,
-            rand_state=1,
-            num_threads=1,
-        )
+        context = context_of(args.workload, args.dtype, args.target, strategy)
         driven = drive(context, timed(rugged), max_trials=args.trials, num_trials_per_iter=16)
     used = resource.getrusage(resource.RUSAGE_SELF)
     secs, trials = used.ru_utime + used.ru_stime, len(driven.trials)

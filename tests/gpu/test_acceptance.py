@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's postprocessors accept what is proposed for a GPU. Needs no GPU."""
+"""TVM accepts what is proposed for a GPU, in batches as wide as the builders are many."""
 
 import pytest
 from acceptance import TARGETS, main, search
+from conformance.driving import drive
+from conformance.objectives import rugged, timed
 
+from tvm import te
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
+from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
 
 V100, A100, H100 = TARGETS
 LEAST = 0.95
+
+GPU, CPU = "nvidia/nvidia-h100", {"kind": "llvm", "num-cores": 4}
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +59,23 @@ def test_what_the_draft_does_not_understand_is_named(capsys):
     main(["--workloads", "softmax", "--types", "float16", "--targets", A100, "--trials", "4"])
     *_, row = capsys.readouterr().out.splitlines()
     assert "0 of 4; 4 with a schedule whose loops are not bound by its tiling" in row
+
+
+@pytest.mark.parametrize(
+    ("target", "threads", "sizes"),
+    [(GPU, 6, [8, 6, 6]), (GPU, 1, [8, 4, 4, 4]), (CPU, 6, [8, 4, 4, 4])],
+)
+def test_each_thread_has_a_candidate_to_build(target, threads, sizes):
+    """After eight that explore."""
+    strategy = DropletStrategy(prior=None, stop=None)
+    with fast_tune_contexts():
+        context = ms.TuneContext(
+            te.create_prim_func(te_workload.matmul(64, 64, 64)),
+            target=Target(target),
+            space_generator="post-order-apply",
+            search_strategy=strategy,
+            rand_state=1,
+            num_threads=threads,
+        )
+        driven = drive(context, timed(rugged), max_trials=20, num_trials_per_iter=64)
+    assert [len(batch) for batch in driven.batches] == sizes

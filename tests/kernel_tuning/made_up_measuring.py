@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner
+from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.kernel_tuning import tune_kernel
 from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.measure.runner import PromptRunnerFuture
 
@@ -63,3 +65,9 @@ class SharedPool:
 
     def close(self):
         pass
+
+
+def quick_tune(mod, work_dir, trials=4, **options):
+    """Tune a kernel without predictions, which take most of the time."""
+    options = {"progress": None, "strategy": DropletStrategy(prior=None, draft=None)} | options
+    return tune_kernel(mod, trials=trials, work_dir=work_dir, **options)

@@ -3,13 +3,12 @@
 
 import numpy as np
 import pytest
+from made_up_measuring import quick_tune
 
 import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
-from tvm_droplet_ms.kernel_tuning import tune_kernel
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.kernel_tuning.check.arguments import (
@@ -63,18 +62,11 @@ def test_made_up_integers_are_indices_of_their_axis():
     assert list(measured_values(arguments, arrays, {"table": arrays[0]}, roles)) == [0, 1]
 
 
-def tune(mod, work_dir, **options):
-    strategy = DropletStrategy(prior=None, draft=None)
-    return tune_kernel(
-        mod, trials=2, work_dir=work_dir, strategy=strategy, progress=None, **options
-    )
-
-
 def test_a_gather_is_measured_without_crashes(tmp_path, monkeypatch):
     """TVM fills integers with any number: each candidate ended by SIGSEGV."""
     monkeypatch.setattr(verification, "ROUNDS", 1)
     mod = kernel(TABLE, ROWS, topi.gather(TABLE, 1, ROWS))
-    result = tune(mod, tmp_path)
+    result = quick_tune(mod, tmp_path, trials=2)
     assert result.verified and result.trials and not result.failures
     table = np.arange(13 * 17, dtype="float32").reshape(13, 17)
     rows = np.random.default_rng(0).integers(0, 17, (13, 5))
@@ -94,7 +86,7 @@ def test_given_values_reach_the_measuring(tmp_path, measuring, monkeypatch):
     monkeypatch.setattr(kernel_measuring, "fast_measure", measure)
     mod = kernel(TABLE, ROWS, topi.gather(TABLE, 1, ROWS))
     table = np.arange(13 * 17, dtype="float32").reshape(13, 17)
-    tune(mod, tmp_path, inputs={"rows": np.full((13, 5), 16), "table": table})
+    quick_tune(mod, tmp_path, inputs={"rows": np.full((13, 5), 16), "table": table})
     np.testing.assert_array_equal(allocated[0].numpy(), table)
     assert (allocated[1].numpy() == 16).all()
     assert allocated[2].shape == (13, 5)

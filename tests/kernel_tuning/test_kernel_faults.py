@@ -10,19 +10,20 @@ import resource
 import signal
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from conformance.workloads import RejectAll
+from made_up_measuring import quick_tune
 
 from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.kernel_tuning import KernelError, KernelInterrupted, tune_kernel
+from tvm_droplet_ms.kernel_tuning import KernelError, KernelInterrupted
 from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
 from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.kernel_tuning.records import RECORDS
@@ -32,10 +33,7 @@ from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
 
 
-def tune(work_dir, trials=4, **options):
-    # Without predictions, which take most of the time.
-    options = {"progress": None, "strategy": DropletStrategy(prior=None, draft=None)} | options
-    return tune_kernel(MATMUL, trials=trials, work_dir=work_dir, **options)
+tune = partial(quick_tune, MATMUL)
 
 
 def lines(work_dir):

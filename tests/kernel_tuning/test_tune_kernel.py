@@ -9,6 +9,7 @@ import signal
 import filelock
 import numpy as np
 import pytest
+from made_up_measuring import quick_tune
 
 import tvm
 from tvm import te
@@ -86,10 +87,8 @@ def test_callbacks_are_told_each_batch(tmp_path, monkeypatch):
             told.append(len(results))
             assert os.environ["TVM_NUM_THREADS"] == "2"
 
-    result = tune_kernel(
-        MATMUL, trials=8, work_dir=tmp_path, threads=2, callbacks=[Tell()], progress=None
-    )
-    assert sum(told) == result.trials == 8
+    result = quick_tune(MATMUL, tmp_path, threads=2, callbacks=[Tell()])
+    assert sum(told) == result.trials == 4
     assert os.environ["TVM_NUM_THREADS"] == "7"
 
 
@@ -123,7 +122,7 @@ def test_the_same_directory_goes_on(tuned):
 
 
 def test_a_target_latency_ends_after_the_first_batch(tmp_path):
-    result = tune_kernel(MATMUL, trials=64, work_dir=tmp_path, target_latency_us=1e6, progress=None)
+    result = quick_tune(MATMUL, tmp_path, trials=64, target_latency_us=1e6)
     assert result.why_ended == "target"
     assert result.trials <= 8
 
@@ -134,7 +133,7 @@ def test_a_signal_ends_the_run_with_what_it_has(tmp_path):
     def end(_line):
         os.kill(os.getpid(), signal.SIGTERM)
 
-    result = tune_kernel(MATMUL, trials=64, work_dir=tmp_path, progress=end)
+    result = quick_tune(MATMUL, tmp_path, trials=64, progress=end)
     assert result.why_ended == "interrupt"
     assert result.verified and result.trials <= 8
 
@@ -180,7 +179,7 @@ class TestWrong:
         spaces = ms.space_generator.SpaceGeneratorUnion(
             [ms.space_generator.ScheduleFn(space) for space in (right, fast_and_wrong)]
         )
-        result = tune_kernel(MATMUL, trials=8, work_dir=tmp_path, space=spaces, progress=None)
+        result = quick_tune(MATMUL, tmp_path, space=spaces)
         assert result.verified
         assert len(result.wrong) == 1
         assert "argument 'C' differs by" in result.wrong[0]
@@ -191,16 +190,9 @@ class TestWrong:
         assert "nothing" not in str(schedule.trace)
 
     def test_alone_ends_in_words(self, tmp_path):
-        with pytest.raises(
-            KernelError, match="none of the 1 measured schedules of kernel computes"
-        ):
-            tune_kernel(
-                MATMUL,
-                trials=4,
-                work_dir=tmp_path,
-                space=ms.space_generator.ScheduleFn(fast_and_wrong),
-                progress=None,
-            )
+        words = "none of the 1 measured schedules of kernel computes"
+        with pytest.raises(KernelError, match=words):
+            quick_tune(MATMUL, tmp_path, space=ms.space_generator.ScheduleFn(fast_and_wrong))
 
 
 def right(schedule: Schedule) -> None:

@@ -7,16 +7,16 @@ import pytest
 
 import tvm
 from tvm_droplet_ms.measure.allocation import GivenArguments, allocate_safely
-from tvm_droplet_ms.tuning.measuring import kept_arguments
+from tvm_droplet_ms.tuning import cold_timing
 
 
 def info(dtype, *shape):
     return ["TENSOR", dtype, list(shape)]
 
 
-@pytest.mark.parametrize("allocate", [allocate_safely, kept_arguments.allocate_or_keep])
+@pytest.mark.parametrize("allocate", [allocate_safely, cold_timing.allocate_or_keep])
 def test_integers_are_an_index_of_every_axis_and_others_are_random(allocate, monkeypatch):
-    monkeypatch.setattr(kept_arguments, "KEPT_BYTES", 400)
+    monkeypatch.setattr(cold_timing, "KEPT_BYTES", 400)
     kinds = ["int64", "int32", "uint8", "bool", "int8"]
     described = [info("float32", 50), *(info(kind, 200) for kind in kinds), info("bfloat16", 50)]
     for floats, *integers, halves in allocate(tvm.cpu(), described, 2):

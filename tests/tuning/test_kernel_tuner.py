@@ -9,7 +9,8 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning import kernel_tuner
-from tvm_droplet_ms.tuning.experience.experience import Experience
+from tvm_droplet_ms.tuning.budget.tuning_run import in_whole_batches
+from tvm_droplet_ms.tuning.experience.strategy import Experience
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.parts import Parts
 from tvm_droplet_ms.tuning.picks.picks import FirstPicks
@@ -86,33 +87,24 @@ def test_without_a_batch_the_time_decides(log, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("trials", "sizes"), [(None, [8]), (16, [8]), (19, [8, 3]), (3, [3]), (1, [1])]
+    ("trials", "why", "sizes"),
+    [
+        (None, "time", [8]),
+        (16, "trials", [8]),
+        (19, "trials", [8, 3]),
+        (3, "trials", [3]),
+        (1, "trials", [1]),
+        *((19, why, [8]) for why in ("time", "stopped", "converged")),
+    ],
 )
-def test_no_more_trials_than_asked(trials, sizes, tmp_path, log, monkeypatch):
+def test_no_more_trials_than_asked_and_what_ends_a_run_ends_all_of_it(trials, why, sizes):
     """TVM measures whole batches until it has as many as the limit."""
     batches = []
 
-    def run(tasks, *, num_trials_per_iter, max_trials, **_):
-        batches.append(num_trials_per_iter)
-        if max_trials is None:
-            return SimpleNamespace(trials=100, why_ended="time")
-        whole = -(-max_trials // num_trials_per_iter) * num_trials_per_iter
-        return SimpleNamespace(trials=whole, why_ended="trials")
+    def run(size, most):
+        batches.append(size)
+        whole = -(-most // size) * size if why == "trials" else 5
+        return SimpleNamespace(trials=whole, why_ended=why)
 
-    monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
-    made = tuner(tmp_path)
-    made.tune([], KERNELS, StopRequest(), trials, 8)
-    assert batches == sizes and made.trials == (trials or 100)
-
-
-@pytest.mark.parametrize("why", ["time", "stopped", "converged"])
-def test_what_ends_a_run_ends_all_of_it(why, tmp_path, log, monkeypatch):
-    batches = []
-
-    def run(tasks, **_):
-        batches.append(why)
-        return SimpleNamespace(trials=8, why_ended=why)
-
-    monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
-    tuner(tmp_path).tune([], KERNELS, StopRequest(), 19, 8)
-    assert len(batches) == 1
+    done = in_whole_batches(run, 8, trials)
+    assert batches == sizes and done == (trials if why == "trials" else 5, why)

@@ -2,26 +2,38 @@
 """The small parts of a model's tuning."""
 
 import json
+import math
 import os
 import signal
 
 import numpy as np
 import pytest
+from small_network import small_model
 
-from tvm import relax
-from tvm.s_tir.meta_schedule.database import MemoryDatabase
+import tvm
+from tvm import relax, te
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.target import Target
+from tvm_droplet_ms.display import RunState, TaskState
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.work_dir import open_work_dir
-from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning import tune
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
-from tvm_droplet_ms.tuning.frontends.memory import check_memory, weight_bytes
+from tvm_droplet_ms.tuning.frontends.identity import ModelIdentity
+from tvm_droplet_ms.tuning.frontends.imported import check_memory, weight_bytes
 from tvm_droplet_ms.tuning.frontends.relax import import_relax
-from tvm_droplet_ms.tuning.measuring.alternation import time_in_alternation
+from tvm_droplet_ms.tuning.held_model import EXECUTABLE, hold_model
+from tvm_droplet_ms.tuning.watch import Patience, Watch
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
+
+FIRST = ModelIdentity("first.onnx", "network 1", "weights 1")
 
 
 class TestAlternation:
@@ -77,44 +89,46 @@ class TestTarget:
         target = cpu_target({"kind": "llvm", "num-cores": 8, "mcpu": "znver4"}, 3)
         assert int(target.attrs["num-cores"]) == 3
         assert str(target.attrs["mcpu"]) == "znver4"
-
-    def test_auto_is_this_machine(self):
         assert cpu_target("auto", 1).kind.name == "llvm"
 
-    def test_a_gpu_is_refused(self):
-        with pytest.raises(ModelError, match="of kind cuda: whole models are tuned for CPUs"):
-            cpu_target("cuda", 1)
-
-    def test_an_unknown_target_is_named(self):
-        with pytest.raises(ModelError, match="'abacus' is not known to TVM"):
-            cpu_target("abacus", 1)
+    @pytest.mark.parametrize(
+        ("target", "words"),
+        [
+            ("cuda", "of kind cuda: whole models are tuned for CPUs"),
+            ("abacus", "'abacus' is not known to TVM"),
+        ],
+    )
+    def test_what_is_no_cpu_is_refused(self, target, words):
+        with pytest.raises(ModelError, match=words):
+            cpu_target(target, 1)
 
 
 class TestWorkDir:
     def test_another_run_of_the_same_settings_goes_on(self, tmp_path):
         first = open_work_dir(tmp_path / "new", TARGET, 1)
         assert open_work_dir(first, TARGET, 1) == first
+        assert open_work_dir(None, TARGET, 1).is_dir()
 
-    def test_another_thread_count_is_refused(self, tmp_path):
+    @pytest.mark.parametrize(
+        ("cpu", "threads", "words"),
+        [
+            ({}, 2, "was made for threads 1, and this run has 2"),
+            ({"mcpu": "znver4"}, 1, "was made for target .* and this run has .*znver4"),
+        ],
+    )
+    def test_other_settings_are_refused(self, tmp_path, cpu, threads, words):
         open_work_dir(tmp_path, TARGET, 1)
-        with pytest.raises(ModelError, match="was made for threads 1, and this run has 2"):
-            open_work_dir(tmp_path, TARGET, 2)
+        with pytest.raises(ModelError, match=words):
+            open_work_dir(tmp_path, Target({"kind": "llvm", "num-cores": 1, **cpu}), threads)
 
-    def test_another_target_is_refused(self, tmp_path):
-        open_work_dir(tmp_path, TARGET, 1)
-        other = Target({"kind": "llvm", "num-cores": 1, "mcpu": "znver4"})
-        with pytest.raises(ModelError, match="was made for target .* and this run has .*znver4"):
-            open_work_dir(tmp_path, other, 1)
-
-    def test_one_that_cannot_be_made_is_refused(self):
-        with pytest.raises(ModelError, match="'/proc/none' cannot be used: .*another work_dir$"):
-            open_work_dir("/proc/none", TARGET, 1)
-
-    def test_a_file_is_refused(self, tmp_path):
-        path = tmp_path / "file"
-        path.touch()
-        with pytest.raises(ModelError, match="is a file: expected a directory"):
-            open_work_dir(path, TARGET, 1)
+    def test_what_cannot_be_used_is_refused(self, tmp_path):
+        (tmp_path / "file").touch()
+        for path, words in (
+            ("/proc/none", "'/proc/none' cannot be used: .*another work_dir$"),
+            (tmp_path / "file", "is a file: expected a directory"),
+        ):
+            with pytest.raises(ModelError, match=words):
+                open_work_dir(path, TARGET, 1)
 
     def test_torn_settings_are_named(self, tmp_path):
         open_work_dir(tmp_path, TARGET, 1)
@@ -122,10 +136,6 @@ class TestWorkDir:
         path.write_text(json.dumps(json.loads(path.read_text()))[:-5])
         with pytest.raises(ModelError, match="settings.json is no settings file"):
             open_work_dir(tmp_path, TARGET, 1)
-
-    def test_none_makes_a_directory(self):
-        directory = open_work_dir(None, TARGET, 1)
-        assert directory.is_dir()
 
 
 class TestMemory:
@@ -162,3 +172,95 @@ class TestCompiledModel:
         executable = build(lower(builder.get(), TARGET), MemoryDatabase(), TARGET)
         (found,) = CompiledModel(executable)([np.float32(3.0), np.arange(4, dtype="float32")])
         assert found.tolist() == [0.0, 3.0, 6.0, 9.0]
+
+
+def test_patience_counts_trials_of_all_kernels_since_the_last_gain():
+    a, b = TaskState("a"), TaskState("b")
+    run = RunState([a, b])
+    patience = Patience(5)
+    for task, times in ((a, [3.0, 4.0]), (b, [None, None]), (b, [9.0, None])):
+        task.tell(times)
+        patience.batch(run, task)
+    # The gain of b was its third of four trials: one of six came after it.
+    assert not patience.is_spent
+    a.tell([3.0, 3.5, 5.0])
+    patience.batch(run, a)
+    assert not patience.is_spent
+    a.tell([3.0])
+    patience.batch(run, a)
+    assert patience.is_spent
+    a.tell([2.0])
+    patience.batch(run, a)
+    assert not patience.is_spent
+
+
+def test_what_earlier_runs_knew_is_no_gain():
+    task = TaskState("a", known=10, best_secs=2.0)
+    patience = Patience(3)
+    task.tell([3.0, 2.5, 2.0])
+    patience.batch(RunState([task]), task)
+    assert patience.is_spent
+
+
+def test_the_watch_knows_earlier_runs(tmp_path):
+    mod = tvm.IRModule({"main": te.create_prim_func(matmul(8, 8, 8))})
+    database, target = MemoryDatabase(), Target({"kind": "llvm", "num-cores": 1})
+    workload = database.commit_workload(mod)
+    for secs in (2.0, 1e10):
+        database.commit_tuning_record(TuningRecord(Schedule(mod).trace, workload, [secs], target))
+    watch = Watch(tmp_path)
+    # Asked again within a run: what was told first stays.
+    for known in (database, MemoryDatabase()):
+        watch.know_records([ExtractedTask("a", mod, target, [mod], 1)], known, target)
+    (task,) = watch.tasks
+    assert (task.name, task.known, task.done, task.best_secs) == ("a", 2, 2, 2.0)
+
+
+def test_without_patience_it_is_never_spent():
+    task = TaskState("a", best_secs=math.inf)
+    patience = Patience(None)
+    task.tell([None] * 1000)
+    patience.batch(RunState([task]), task)
+    assert not patience.is_spent
+
+
+def test_another_network_is_refused_in_a_sentence_that_names_both(tmp_path):
+    hold_model(tmp_path, FIRST)
+    (tmp_path / EXECUTABLE).write_bytes(b"first")
+    with pytest.raises(ModelError) as refusal:
+        hold_model(tmp_path, ModelIdentity("second.onnx", "network 2", "weights 1"))
+    for part in (repr(str(tmp_path)), "'first.onnx'", "'second.onnx'", "pass another work_dir"):
+        assert part in str(refusal.value)
+    with pytest.raises(ModelError, match="'first.onnx', with other operators"):
+        hold_model(tmp_path, ModelIdentity("first.onnx", "network 2", "weights 1"))
+    assert (tmp_path / EXECUTABLE).read_bytes() == b"first"
+    assert hold_model(tmp_path, FIRST) == []
+
+
+def test_a_directory_without_an_executable_has_nothing_to_lose(tmp_path):
+    hold_model(tmp_path, FIRST)
+    assert hold_model(tmp_path, ModelIdentity("second.onnx", "network 2", "")) == []
+
+
+def test_other_weights_leave_the_executable_of_the_first_under_another_name(tmp_path):
+    hold_model(tmp_path, FIRST)
+    (tmp_path / EXECUTABLE).write_bytes(b"first")
+    (note,) = hold_model(tmp_path, ModelIdentity("first.onnx", "network 1", "others"))
+    assert "model-weights .so" in note
+    assert (tmp_path / "model-weights .so").read_bytes() == b"first"
+    assert not (tmp_path / EXECUTABLE).exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"name": "first.onnx"}'])
+def test_a_damaged_file_does_not_keep_a_run_from_going_on(tmp_path, text):
+    (tmp_path / EXECUTABLE).write_bytes(b"first")
+    (tmp_path / "model.json").write_text(text)
+    assert hold_model(tmp_path, FIRST) == []
+
+
+def test_tune_refuses_before_anything_is_tuned(tmp_path):
+    hold_model(tmp_path, FIRST)
+    (tmp_path / EXECUTABLE).write_bytes(b"first")
+    with pytest.raises(ModelError, match=r"holds the result of another model, 'first\.onnx'"):
+        tune(small_model(), work_dir=tmp_path, trials=0, progress=None)
+    assert (tmp_path / EXECUTABLE).read_bytes() == b"first"

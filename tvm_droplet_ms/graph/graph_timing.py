@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..measure import WorkerPool, prepare_to_time
-from ..tuning.compile.compiled_model import CompiledModel
-from ..tuning.measuring.alternation import time_in_alternation
+from ..tuning.compile.compiled_model import CompiledModel, time_in_alternation
 
 MOST_ROUNDS, FEWEST_ROUNDS, TIMED_SECS = 301, 7, 4.0
 """Rounds that graphs are timed in, in turns: fewer of slow ones."""

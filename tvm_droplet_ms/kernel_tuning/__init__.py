@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tune a single kernel: one call, stops, resume, and a winner that was checked.
 
-``tune_kernel`` is the call. ``stop_rules`` says when to end, ``arguments`` makes the inputs,
-``verification`` checks and times the best schedules in worker processes, and ``records`` puts what
-it found into the database.
+``tune_kernel`` is the call. ``stoppable_strategy`` says when to end, ``arguments`` makes the
+inputs, ``verification`` checks and times the best schedules in worker processes, and ``records``
+puts what it found into the database.
 """
 
 from typing import TYPE_CHECKING

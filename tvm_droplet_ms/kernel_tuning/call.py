@@ -17,10 +17,7 @@ _NAME = "main"
 
 
 def module_of(mod: IRModule | PrimFunc) -> IRModule:
-    """A module whose function ``main`` is the kernel.
-
-    Raises ``KernelError`` if it is no ``PrimFunc`` and no module of one.
-    """
+    """A module whose function ``main`` is the kernel. Raises ``KernelError`` if it is none."""
     if isinstance(mod, PrimFunc):
         mod = IRModule({_NAME: mod})
     functions = list(mod.functions.items()) if isinstance(mod, IRModule) else []
@@ -35,10 +32,7 @@ def module_of(mod: IRModule | PrimFunc) -> IRModule:
 
 
 def refuse_empty(module: IRModule) -> None:
-    """Refuse a kernel that has nothing to schedule, or computes nothing.
-
-    Raises ``KernelError`` if it has no blocks, or a loop without iterations.
-    """
+    """Refuse a kernel that has nothing to schedule, or computes nothing."""
     blocks: list[Any] = []
     loops: list[Any] = []
     structural_walk(module[_NAME].body, [(SBlock, blocks.append), (For, loops.append)])
@@ -65,10 +59,7 @@ def check_limits(
     patience: int | None,
     target_latency_us: float | None,
 ) -> None:
-    """Refuse numbers that are out of range; see ``tune_kernel``.
-
-    Raises ``KernelError``: names the argument, its value and what was expected.
-    """
+    """Refuse numbers that are out of range; see ``tune_kernel``."""
     if threads < 1:
         raise KernelError(f"threads is {threads!r}, expected an integer of at least 1")
     if trials < 0:

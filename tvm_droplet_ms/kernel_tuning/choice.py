@@ -40,16 +40,11 @@ _Ranked = tuple[int, TuningRecord]
 class Chosen:
     """The schedule to hand over, and what was found out beside it.
 
-    - ``library``: its shared library.
-    - ``time``: its time, taken beside the others.
-    - ``untuned``: the time of the kernel without a schedule; a single call of a slow one. None
-      where it could not run.
-    - ``verdict``: of its outputs.
+    - ``untuned``: the time of the kernel without a schedule; None where it could not run.
     - ``wrong``: why other schedules were refused.
     - ``unchecked``: why others could not be checked, or the best not be timed again; not their
       fault.
-    - ``is_untuned``: whether the schedule is none, because none is faster than the kernel without
-      one.
+    - ``is_untuned``: whether the schedule is none, because none is faster.
     """
 
     schedule: Schedule
@@ -97,10 +92,6 @@ class Choice:
     the best, beside it, until there is none or the groups are used up: TVM's own ``compile_tir``
     applies the record of the least time, which is then the schedule that is handed over. Where the
     kernel without a schedule is faster than that, it is handed over.
-
-    - ``name``: the kernel's name.
-    - ``module``: the kernel without a schedule.
-    - ``verifier``: checks and times.
     """
 
     name: str
@@ -112,9 +103,8 @@ class Choice:
     _expected: Expected = field(default=Expected(None, "", math.nan), init=False)
 
     def choose(self, ranked: list[_Ranked]) -> Chosen:
-        """Choose among records.
+        """Choose among valid records and their positions in the file, the fastest first.
 
-        ``ranked``: those with a valid time and their positions in the file, the fastest first.
         Raises ``KernelError`` if none is right, or none could be checked.
         """
         try:

@@ -13,8 +13,7 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from .errors import KernelError, KernelInterrupted
-from .records import RECORDS, count_records
-from .result_file import RESULT, workload_hash
+from .records import RECORDS, RESULT, count_records, workload_hash
 
 CHECKS = "check_"
 """The prefix of the folders that schedules are checked in; a killed run leaves one."""
@@ -52,8 +51,7 @@ def refusing_full_disks(work_dir: str | os.PathLike[str]) -> Iterator[None]:
 def refuse_another_kernel(work_dir: Path, module: IRModule) -> None:
     """Refuse a directory that holds the result of another kernel, which would be lost.
 
-    A result that an earlier version wrote, or that is damaged, does not tell its kernel. Raises
-    ``KernelError`` if it does; names the kernel.
+    A result that an earlier version wrote, or that is damaged, does not tell its kernel.
     """
     try:
         kept = json.loads((work_dir / RESULT).read_text(encoding="utf-8"))
@@ -75,11 +73,7 @@ def remove_left_checks(work_dir: Path) -> None:
 
 
 def check_written(work_dir: Path, expected: int) -> None:
-    """Refuse to go on where records did not reach their file: TVM does not look.
-
-    ``work_dir``: directory of the database. ``expected``: how many records there are to be. Raises
-    ``KernelError`` if there are fewer.
-    """
+    """Refuse to go on where records did not reach their file: TVM does not look."""
     found = count_records(work_dir)
     if found < expected:
         free = shutil.disk_usage(work_dir).free >> 20
@@ -109,12 +103,8 @@ def nothing_measured(
 ) -> KernelError:
     """The error of a run that has no measured schedule to hand over.
 
-    - ``name``: the kernel's name.
-    - ``arguments``: the names of its arguments.
-    - ``work_dir``: the directory of the run.
-    - ``known``: failed schedules of earlier runs in it.
-    - ``failures``: failed schedules of this run, by the first line of the reason.
-    - ``why_ended``: the stop rule that ended the run; empty for none.
+    ``known``: failed schedules of earlier runs. ``failures``: those of this run, by the first line
+    of the reason. ``why_ended``: the stop rule that ended the run; empty for none.
     """
     if failures:
         count = sum(failures.values())

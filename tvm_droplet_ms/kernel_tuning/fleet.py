@@ -2,7 +2,7 @@
 """The servers that measure, check and time the kernels of a run."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,9 @@ _TRIES = 2
 
 
 class Fleet:
-    """The servers of a key, for one run of ``tune_kernel``.
+    """The servers of a key of a tracker, for one run of ``tune_kernel``.
 
-    ``tracker``: ``HOST:PORT`` of the tracker. ``allocate``: allocates the arguments of candidates,
-    as ``FleetRunner`` takes it; None for its default. Raises ``KernelError`` if the tracker does
-    not answer, or there is no server.
+    Raises ``KernelError`` if the tracker does not answer, or there is no server.
     """
 
     def __init__(
@@ -83,10 +81,7 @@ class Fleet:
         return {"builder": builder, "runner": self.runner}
 
     def run(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run or time libraries on a server; see ``Verifier``.
-
-        Raises ``TaskFailed`` if they fail, or no server is left.
-        """
+        """Run or time libraries on a server; ``TaskFailed`` if they fail, or no server is left."""
         return self._call(secs, on_server, self._threads, function, *arguments)
 
     def close(self) -> None:
@@ -110,10 +105,7 @@ class Fleet:
 def fleet_of(
     tracker: str | None, key: str | None, threads: int, allocate: Callable[..., Any] | None = None
 ) -> Fleet | None:
-    """The fleet that the arguments of ``tune_kernel`` ask for; None for this machine.
-
-    Raises ``KernelError`` if one of them is missing, or the fleet cannot be used.
-    """
+    """The fleet that the arguments of ``tune_kernel`` ask for; None for this machine."""
     if tracker is None and key is None:
         return None
     if not tracker or not key:
@@ -124,20 +116,8 @@ def fleet_of(
     return Fleet(tracker, key, threads, allocate)
 
 
-def target_of(
-    target: str | Mapping[str, Any] | Target, fleet: Fleet | None
-) -> str | Mapping[str, Any] | Target:
-    """The target, where "auto" is the CPU of the servers."""
-    if fleet is not None and isinstance(target, str) and target == "auto":
-        return fleet.target()
-    return target
-
-
 def refuse_lost_fleet(fleet: Fleet | None, directory: Path, measured: int) -> None:
-    """End a run that has no servers left.
-
-    Raises ``KernelError`` if the fleet has a fault; says what is kept and how to go on.
-    """
+    """End a run that has no servers left; says what is kept and how to go on."""
     if fleet is not None and fleet.runner.fault:
         raise KernelError(
             f"{fleet.runner.fault}. The {measured} schedules that were measured are kept in "

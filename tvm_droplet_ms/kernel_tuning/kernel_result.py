@@ -6,22 +6,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+import tvm
+from tvm.ir import IRModule
+from tvm.target import Target
+
 from ..display.state import shown_us
+from ..measure.build import source_of
 from ..session.archive import replacing
+from ..session.cuda import why_no_device
 from ..session.library_file import LibraryFile
+from ..session.target import runs_on
+from .check.arguments import Argument
+from .check.verification import KernelTime
 from .errors import KernelError
-from .result_file import RESULT, workload_hash
-
-if TYPE_CHECKING:
-    from tvm.ir import IRModule
-    from tvm.target import Target
-
-    from .check.arguments import Argument
-    from .check.verification import KernelTime
+from .records import RESULT, workload_hash
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,14 @@ class KernelResult:
     """
 
     name: str
-    arguments: "tuple[Argument, ...]"
-    target: "Target"
-    mod_before: "IRModule"
+    arguments: tuple[Argument, ...]
+    target: Target
+    mod_before: IRModule
     library: Path
-    mod: "IRModule"
+    mod: IRModule
     trace: str
-    time: "KernelTime"
-    untuned: "KernelTime | None"
+    time: KernelTime
+    untuned: KernelTime | None
     flop: float
     peak_gflops: float
     is_untuned: bool
@@ -120,8 +122,6 @@ class KernelResult:
     @property
     def _device(self) -> str:
         """TVM's name of the type of device that it runs on."""
-        from ..session.target import runs_on
-
         return runs_on(self.target)
 
     def export(self, path: str | os.PathLike[str]) -> None:
@@ -134,8 +134,6 @@ class KernelResult:
 
         The module is built again for it.
         """
-        from ..measure.build import source_of
-
         return source_of(self.mod, self.target)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
@@ -144,10 +142,6 @@ class KernelResult:
         Raises ``KernelError`` if there are more or fewer, one has another shape, or there is no
         device to run on.
         """
-        import tvm
-
-        from ..session.cuda import why_no_device
-
         device = self._device
         if device == "cuda" and (reason := why_no_device()):
             raise KernelError(f"{self.name} needs a CUDA device to run on: {reason}")

@@ -38,12 +38,11 @@ from .check.integer_roles import integer_roles
 from .check.verification import Verifier, verifying_pool
 from .errors import KernelError
 from .faults import CHECKS, refuse_another_kernel, refusing_full_disks, remove_left_checks
-from .fleet import Fleet, fleet_of, refuse_lost_fleet, target_of
-from .flop import flop_of
+from .fleet import Fleet, fleet_of, refuse_lost_fleet
 from .kernel_result import KernelResult
-from .machine import write_machine
+from .machine import flop_of, write_machine
 from .measuring import KernelRun
-from .stop_rules import StopRules
+from .stoppable_strategy import StopRules
 
 LIBRARY = "kernel.so"
 """The file of the work directory that holds the winner."""
@@ -144,7 +143,8 @@ def tune_kernel(
     arrays = random_arrays(arguments, seed, inputs, roles)
     folder, allocate = _given_arguments(measured_values(arguments, arrays, inputs, roles))
     fleet = fleet_of(tracker, key, threads, allocate)
-    target = target_of(target, fleet)
+    if fleet is not None and isinstance(target, str) and target == "auto":
+        target = fleet.target()
     work_dir = work_dir or tempfile.mkdtemp(prefix="droplet_kernel_")
     with refusing_full_disks(work_dir):
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file that says which machine a directory was tuned on."""
+"""The machine that a directory was tuned on, and the arithmetic of a kernel."""
 
 import json
 import math
@@ -7,6 +7,9 @@ import os
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from tvm.ir import IRModule
+from tvm.s_tir.analysis import estimate_tir_flops
 
 from ..host import cpu_name
 from ..session.archive import replacing
@@ -21,11 +24,9 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 def write_machine(
     work_dir: str | os.PathLike[str], threads: int, elsewhere: str | None = None
 ) -> float:
-    """Measure the machine and write the file; it takes half a second.
+    """Measure the machine for half a second and write the file; returns its peak in GFLOP/s.
 
-    ``threads``: the threads of the kernel. ``elsewhere``: the name of what measured, whose peak is
-    not known: servers, or a GPU; None for this machine's CPU. Returns the peak rate of float32
-    operations, in billions a second; NaN where it cannot be measured.
+    ``elsewhere``: the name of what measured, servers or a GPU, whose peak is not known: NaN.
     """
     peak = _peak_gflops(threads) if elsewhere is None else math.nan
     content: dict[str, Any] = {
@@ -51,3 +52,11 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:  # Such as a build of TVM from its source.
         return "not from a package"
+
+
+def flop_of(mod: IRModule) -> float:
+    """Floating-point operations of one call; NaN where TVM cannot count them."""
+    try:
+        return float(estimate_tir_flops(mod))
+    except Exception:  # TVM raises errors of many types for what it cannot count.
+        return math.nan

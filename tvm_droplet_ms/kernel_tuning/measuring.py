@@ -12,7 +12,7 @@ from tvm_ffi import structural_hash
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.database import Database, TuningRecord
+from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
@@ -38,8 +38,7 @@ from .errors import KernelError
 from .faults import check_written, nothing_measured
 from .fleet import Fleet, refuse_lost_fleet
 from .records import count_records, read_records
-from .stop_rules import StopRules
-from .stoppable_strategy import StoppableStrategy
+from .stoppable_strategy import StoppableStrategy, StopRules
 
 
 class KernelRun:
@@ -62,7 +61,10 @@ class KernelRun:
         self._seed = seed
         self._fleet = fleet
         self._allocate = allocate
-        self._database = _open(directory)
+        try:
+            self._database = open_database(directory)
+        except (OSError, ValueError) as error:
+            raise KernelError(str(error)) from error
         self.forecast = ""
         self.trials = 0
         self.measured = 0
@@ -170,10 +172,3 @@ class KernelRun:
         timed.sort(key=lambda row: row[:2])
         ranked = [(position, record) for _, position, record in timed]
         return Choice(self._name, self._module, self._directory, verifier).choose(ranked)
-
-
-def _open(directory: Path) -> Database:
-    try:
-        return open_database(directory)
-    except (OSError, ValueError) as error:
-        raise KernelError(str(error)) from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the records of a database by their line, and corrects their times.
+"""The files of a work directory: records read by their line, with corrected times, and the result.
 
 TVM's own ``compile_tir`` takes the record of the least mean time. So what was timed again, and what
 turned out to be wrong, has to be written into the records.
@@ -10,7 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+
+from ..session.archive import replacing
 
 WORKLOADS = "database_workload.json"
 """TVM's file of workloads, one a line."""
@@ -20,6 +25,9 @@ RECORDS = "database_tuning_record.json"
 
 FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""
+
+RESULT = "result.json"
+"""The file of the work directory that gets the result."""
 
 
 def read_records(work_dir: str | os.PathLike[str]) -> list[tuple[int, TuningRecord]]:
@@ -44,12 +52,7 @@ def count_records(work_dir: str | os.PathLike[str]) -> int:
 
 
 def correct_times(work_dir: str | os.PathLike[str], times: Mapping[int, Sequence[float]]) -> None:
-    """Replace the times of some records.
-
-    ``work_dir``: directory of the database. No other process may write it. ``times``: the new times
-    in seconds, by the position of the record in the file. Raises ``OSError`` if the file cannot be
-    read or written.
-    """
+    """Replace the times of some records, by their positions. No other process may write them."""
     if not times:
         return
     path = Path(work_dir) / RECORDS
@@ -58,6 +61,10 @@ def correct_times(work_dir: str | os.PathLike[str], times: Mapping[int, Sequence
         workload, record = json.loads(lines[position])
         record[1] = list(secs)
         lines[position] = json.dumps([workload, record]).encode()
-    partial = path.with_suffix(".part")
-    partial.write_bytes(b"".join(line + b"\n" for line in lines))
-    partial.replace(path)
+    with replacing(path) as partial:
+        partial.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def workload_hash(mod: IRModule) -> str:
+    """Name a kernel by its structure, alike in every process; the kernel's own name is no part."""
+    return f"{structural_hash(mod) & 0xFFFFFFFFFFFFFFFF:016x}"

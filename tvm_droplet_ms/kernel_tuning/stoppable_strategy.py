@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A strategy that ends when rules say so, around any other."""
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
@@ -16,10 +18,51 @@ from tvm.s_tir.meta_schedule.search_strategy import (
 )
 
 from ..search_strategy.published.candidates import mean, valid_secs
-from .stop_rules import StopRules
 
 OnBatch = Callable[[Sequence[RunnerResult]], None]
 """Told the results of each batch."""
+
+
+@dataclass
+class StopRules:
+    """The rules of one run, and what it has seen.
+
+    - ``is_due``: why the run should end now, from outside: its time, or a signal; empty while it
+      should not.
+    - ``patience``: trials without a gain after which to end; None for no limit.
+    - ``target_secs``: the time of the kernel at which to end; None for none.
+    - ``best_secs``: the best mean time before the run.
+    """
+
+    is_due: Callable[[], str]
+    patience: int | None = None
+    target_secs: float | None = None
+    best_secs: float = math.inf
+    since_gain: int = field(default=0, init=False)
+    _failed: str = field(default="", init=False)
+
+    def tell(self, times: Sequence[float | None]) -> None:
+        """Take the mean times of a batch, None for failures, in seconds."""
+        for secs in times:
+            self.since_gain += 1
+            if secs is not None and secs < self.best_secs:
+                self.best_secs, self.since_gain = secs, 0
+
+    def fail(self, reason: str) -> None:
+        """End the run, because it cannot go on."""
+        self._failed = self._failed or reason
+
+    @property
+    def reason(self) -> str:
+        """The reason that the run should end now; empty while it should not."""
+        due = self._failed or self.is_due()
+        if due:
+            return due
+        if self.target_secs is not None and self.best_secs <= self.target_secs:
+            return "target"
+        if self.patience is not None and self.since_gain >= self.patience:
+            return "patience"
+        return ""
 
 
 @derived_object
@@ -27,8 +70,7 @@ class StoppableStrategy(PySearchStrategy):
     """Forwards to another strategy until its rules have a reason to end.
 
     TVM ends a task whose strategy has no candidates (``task_scheduler.cc``). So a run ends after
-    the batch that is being measured, and no exception passes through TVM's C++. ``rules``: when to
-    end; told the results. ``on_batch``: told the results of each batch, after the rules.
+    the batch that is being measured, and no exception passes through TVM's C++.
     """
 
     def __init__(self, strategy: SearchStrategy, rules: StopRules, on_batch: OnBatch) -> None:

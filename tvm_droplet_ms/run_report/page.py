@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..display.state import shown_us
-from ..kernel_tuning.flop import flop_of
-from ..kernel_tuning.machine import MACHINE
-from ..kernel_tuning.records import RECORDS, WORKLOADS
-from ..kernel_tuning.result_file import RESULT
+from ..kernel_tuning.machine import MACHINE, flop_of
+from ..kernel_tuning.records import RECORDS, RESULT, WORKLOADS
 from ..report import shown_share
 from ..session.archive import replacing
 from ..session.work_dir import SETTINGS

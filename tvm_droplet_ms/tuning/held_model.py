@@ -18,27 +18,11 @@ MODEL = "model.json"
 
 
 def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[str]:
-    """Keep in a work directory which model it holds. Only its writer may.
+    """Keep in a work directory which model it holds; returns what the user should know.
 
-    The same network with other weights goes on: its kernels are the same. The executable with the
-    weights before is kept under another name.
-
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory.
-    model : ModelIdentity
-        The model that is tuned.
-
-    Returns
-    -------
-    notes : list[str]
-        What the user should know.
-
-    Raises
-    ------
-    ModelError
-        If the directory holds the executable of another network. Names both.
+    Only its writer may. The same network with other weights goes on: its kernels are the same. The
+    executable with the weights before is kept under another name. Raises ``ModelError``, which
+    names both, if the directory holds the executable of another network.
     """
     directory = Path(work_dir)
     held, executable = _held(directory), directory / EXECUTABLE

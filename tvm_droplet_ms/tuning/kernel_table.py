@@ -14,7 +14,7 @@ from ..model.kernels.winograd.convolution_kernels import implementation_of
 from ..session.roofline import MachineRates, task_bound, task_work
 from .model_kernels import ModelKernels
 from .result import KernelRow
-from .schedules.application import count_trials, is_made_up, workloads_of
+from .schedules import count_trials, is_made_up, workloads_of
 
 
 def kernel_rows(
@@ -24,14 +24,9 @@ def kernel_rows(
     target: Target,
     rates: MachineRates,
 ) -> tuple[KernelRow, ...]:
-    """Describe the kernels of a model.
+    """Describe the kernels of a model, those with the most seconds first.
 
-    - Several functions may be one task.
-    - ``kernel_secs``: seconds of each function inside the model, in each run; see
-      ``CompiledModel.kernel_secs``.
-    - ``rates``: what the core can do.
-
-    Returns the kernels with the most seconds first.
+    ``kernel_secs``: of each function inside the model, in each run; several may be one task.
     """
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
     trials = count_trials(database, target)
@@ -58,10 +53,7 @@ def kernel_rows(
 
 
 def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
-    """The schedules that a model's kernels have, as Python that replays, by the kernel's name.
-
-    Untouched ones are left out, and so are those that are fastest without one.
-    """
+    """The schedules that a model's kernels have, as Python that replays, by the kernel's name."""
     schedules = kernels.schedules()
     found: dict[str, str] = {}
     for task in kernels.tasks:
@@ -74,10 +66,7 @@ def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
 def task_secs(
     kernels: ModelKernels, kernel_secs: Mapping[str, Sequence[float]]
 ) -> dict[str, float]:
-    """The median seconds of each task in a run of the model, by its name.
-
-    ``kernel_secs``: see ``kernel_rows``.
-    """
+    """The median seconds of each task in a run of the model, by its name."""
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
     found: dict[str, float] = {}
     for task in kernels.tasks:
@@ -90,11 +79,7 @@ def task_secs(
 def secs_by_workload(
     lowered: IRModule, kernel_secs: Mapping[str, Sequence[float]]
 ) -> dict[int, list[float]]:
-    """The seconds of each workload inside the model.
-
-    ``kernel_secs``: seconds of each compiled function in each run. Returns, by the structural
-    hash of the workload, the seconds of all its functions in each run.
-    """
+    """The seconds of all functions of each workload in each run, by its structural hash."""
     secs: dict[int, list[float]] = {}
     for name, key in workloads_of(lowered, kernel_secs).items():
         before = secs.get(key, [0.0] * len(kernel_secs[name]))

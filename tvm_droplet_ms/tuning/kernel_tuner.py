@@ -17,27 +17,22 @@ from ..measure.background import BackgroundRunner, PatientBuilder
 from ..search_strategy.prior import find_prior
 from ..session.roofline import measure_machine
 from ..session.stop import StopRequest
-from .budget.batch_size import batch_size
-from .budget.ending import GRACE_SECS
+from .budget.ending import GRACE_SECS, batch_size
 from .budget.priorities import Priorities
-from .budget.tuning_run import TuningRun, tune_tasks_by_clock
-from .budget.whole_batches import in_whole_batches
+from .budget.tuning_run import TuningRun, in_whole_batches, tune_tasks_by_clock
+from .cold_timing import InsideTiming, allocate_or_keep
 from .compile.kernel_objects import KernelObjects
 from .compile.lowering import ModelBuilder
-from .experience.experience import Experience
-from .experience.strategy import model_strategy
-from .measuring.cold_timing import InsideTiming
-from .measuring.kept_arguments import allocate_or_keep
-from .measuring.workers import start_workers
+from .experience.strategy import Experience, model_strategy
 from .model_kernels import ModelKernels
 from .parts import Parts
 from .picks.first_picks import is_tunable
 from .picks.pick_contest import PickContest
-from .picks.pick_file import PickFile
 from .picks.pick_pace import PickPace
-from .picks.pick_workers import PickWorkers
-from .schedules.inside_choice import kept_choice
-from .watch import Watch, know_records
+from .picks.pick_workers import PickWorkers, start_workers
+from .picks.picks import PickFile
+from .schedules import kept_choice
+from .watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -45,20 +40,11 @@ logger = logging.getLogger(__name__)
 class KernelTuner:
     """Picks and measures schedules of kernels, of one model and of its variants.
 
-    - ``database``: measured records of the work directory.
-    - ``parts``: where the time goes.
-    - ``note``: is told what the user should know.
-    - ``seed``: seed of all random choices.
-    - ``experience``: what is known before anything is measured.
-    - ``watch``: what follows the measurements. None for nothing.
-    - ``make_strategy``: makes the search strategy; called as ``model_strategy``.
-    - ``make_priorities``: makes what chooses the task of each batch; called as ``Priorities``.
+    - ``make_strategy``, ``make_priorities``: called as ``model_strategy`` and ``Priorities``.
     - ``keep_measuring``: whether the processes that measure outlast a call of ``tune``: to start
       them takes seconds, which many short calls would pay again and again.
-    - ``rates``: the machine's rates.
-    - ``trials``: the schedules that were measured.
-    - ``why_ended``: why measuring ended: "time", "trials", "interrupt", "patience" or "converged";
-      empty where nothing was measured.
+    - ``why_ended``: "time", "trials", "interrupt", "patience" or "converged"; empty where nothing
+      was measured.
     """
 
     def __init__(
@@ -182,14 +168,11 @@ class KernelTuner:
     ) -> None:
         """Measure until the clock runs out.
 
-        - ``tasks``: those to measure.
-        - ``kernels``: what they belong to: its picks are what they start with.
-        - ``stop``: when to end.
-        - ``trials``: the most schedules to measure; None for no limit.
+        - ``kernels``: what the tasks belong to: its picks are what they start with.
         - ``batch``: the most trials of a batch; None for ``batch_size`` of the time that is left.
         - ``each``: the most trials of a task; None for no limit.
         """
-        know_records(self.watch, tasks, self.database, self._target)
+        self.watch.know_records(tasks, self.database, self._target)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
         tasks = [task for task in tasks if task.task_name not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.

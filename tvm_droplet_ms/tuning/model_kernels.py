@@ -18,12 +18,13 @@ from ..session.roofline import MachineRates
 from .compile.compiled_model import CompiledModel
 from .compile.kernel_objects import KernelObjects
 from .compile.lowering import ModelBuilder, lower
-from .experience.experience import Experience
-from .picks.first_picks import Pace, pick_schedules
+from .experience.strategy import Experience
+from .picks.first_picks import pick_schedules
+from .picks.pick_pace import PickPace
 from .picks.pick_workers import PickWorkers
 from .picks.picks import FirstPick, FirstPicks
-from .schedules.alternatives import NEAR
-from .schedules.application import (
+from .schedules import (
+    NEAR,
     best_records,
     by_workload,
     database_of,
@@ -35,15 +36,10 @@ LowerGraph = Callable[[IRModule, Target], IRModule]
 
 
 class ModelKernels:
-    """The kernels of a model.
+    """The kernels of a model, with the schedules that they have now.
 
     - ``database``: measured records, which are looked up whenever something is compiled.
-    - ``builder``: compiles the model, and keeps what it compiled. None for one that works in this
-      process.
-    - ``lower_graph``: turns the graph's operators into kernels.
-    - ``lowered``: the graph's operators as kernels.
-    - ``tasks``: the different ones.
-    - ``picks``: schedules before anything is measured; empty before ``pick``.
+    - ``builder``: compiles the model, and keeps what it compiled. None for one in this process.
     - ``untouched``: names of tasks that are not scheduled, because their schedules gave other
       outputs.
     - ``preferred``: by the structural hash of the workload: a measured schedule to take instead of
@@ -75,7 +71,7 @@ class ModelKernels:
         work_dir: str | os.PathLike[str],
         rates: MachineRates,
         seed: int,
-        pace: Pace | None = None,
+        pace: PickPace | None = None,
         workers: PickWorkers | None = None,
         experience: Experience | None = None,
     ) -> None:
@@ -119,10 +115,7 @@ class ModelKernels:
     def compile(
         self, schedules: Database | None = None, late_at: float = math.inf
     ) -> CompiledModel:
-        """Compile the model with some schedules; None for the best that are known.
-
-        ``late_at`` is that of ``KernelObjects.compile``.
-        """
+        """Compile the model with some schedules; None for the best that are known."""
         schedules = self.schedules() if schedules is None else schedules
         return CompiledModel(self._builder.build(self.lowered, schedules, late_at))
 

@@ -28,13 +28,12 @@ from .budget.ending import (
     late_note,
     timed_runs,
 )
-from .check.agreement import Agreement, Executable
-from .check.guarded_passes import NamedPass
+from .check.agreement import Agreement, Executable, NamedPass
 from .check.output_check import OutputCheck
 from .choices.inside_model import ROUNDS, faster_inside
 from .choices.winograd_tuning import with_winograd
 from .compile.compiled_model import CompiledModel
-from .experience.experience import Experience
+from .experience.strategy import Experience
 from .frontends.imported import ImportedModel
 from .held_model import EXECUTABLE, what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
@@ -42,8 +41,7 @@ from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
 from .parts import Parts
 from .result import Latency, TuneResult
-from .schedules.alternatives import MOST
-from .schedules.inside_choice import keep_choice
+from .schedules import MOST, keep_choice
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -55,16 +53,7 @@ def graph_passes() -> list[NamedPass]:
 
 
 class ModelTuning:
-    """One run of ``tune``.
-
-    - ``threads``: threads of the runtime.
-    - ``check``: what the outputs are compared with.
-    - ``exact``: whether Winograd's algorithm is not to be used.
-    - ``parts``: where the time goes.
-    - ``seed``: seed of all random choices.
-    - ``experience``: what is known before anything is measured. None for what the package ships.
-    - ``watch``: what follows the measurements. None for nothing.
-    """
+    """One run of ``tune``."""
 
     def __init__(
         self,
@@ -112,10 +101,9 @@ class ModelTuning:
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
 
-        ``stop``: when to end. ``trials``: the most schedules to measure; None for no limit. Returns
-        the tuned model. Raises ``ModelError`` if the time is too short for a first executable, or
-        TVM's import computes something else than the reference. Raises ``RuntimeError`` if the
-        executable computes something else after it was written.
+        Raises ``ModelError`` if the time is too short for a first executable, or TVM's import
+        computes something else than the reference; ``RuntimeError`` if the executable computes
+        something else after it was written.
         """
         try:
             return self._run(stop, trials)

@@ -16,9 +16,8 @@ from tvm.target import Target
 
 from ..session.errors import ModelError
 from .check.output_check import OutputCheck
-from .compile.compiled_model import CompiledModel
+from .compile.compiled_model import CompiledModel, time_in_alternation
 from .frontends.imported import Arrays, InputSpec
-from .measuring.alternation import time_in_alternation
 
 
 @dataclass(frozen=True)

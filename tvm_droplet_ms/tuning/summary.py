@@ -11,10 +11,7 @@ MOST_ROWS = 12
 
 
 def summary(result: TuneResult, beside: Mapping[str, Latency] | None = None) -> str:
-    """Describe a result for a person.
-
-    ``beside``: what ``TuneResult.beside_reference`` returns. Returns lines without a final newline.
-    """
+    """Describe a result for a person, and what ``TuneResult.beside_reference`` returns."""
     reference = result.check.reference.name
     lines = [
         f"latency    {result.latency} on {result.threads} thread(s)",

@@ -22,9 +22,9 @@ from ..session.target import cpu_target
 from ..session.threads import set_own_threads, set_worker_threads
 from ..session.work_dir import open_work_dir
 from .check.output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, make_check
-from .experience.experience import Experience
+from .experience.strategy import Experience
 from .frontends import import_model
-from .frontends.memory import check_memory
+from .frontends.imported import check_memory
 from .held_model import hold_model
 from .model_tuning import ModelTuning
 from .parts import Parts

@@ -16,14 +16,11 @@ from tvm.target import Target
 
 from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
 from ..search_strategy.stopping import Stop
-from .schedules.application import best_records, count_trials
+from .schedules import best_records, count_trials
 
 
 class Patience:
-    """Counts the trials since a kernel gained. It is fed as a display is.
-
-    ``patience``: trials without a gain of any kernel after which it is spent; None for never.
-    """
+    """Counts the trials since a kernel gained, as a display; None is never spent."""
 
     def __init__(self, patience: int | None) -> None:
         self._patience = patience
@@ -48,14 +45,7 @@ class Patience:
 
 
 class Watch:
-    """The followers of the measurements of a run of ``tune``.
-
-    - ``work_dir``: where the events go; None for nowhere.
-    - ``callbacks``: told each batch, after TVM's own.
-    - ``progress`` (Callable[[str], None] | "auto" | None): see ``tune``.
-    - ``patience``: trials without a gain of any kernel after which to end.
-    - ``stop``: when a kernel ends; as of ``DropletStrategy``.
-    """
+    """The followers of the measurements of a run of ``tune``, whose options they are."""
 
     def __init__(
         self,
@@ -80,10 +70,17 @@ class Watch:
         """The state of each kernel."""
         return self._run.tasks
 
-    def know(self, name: str, trials: int, best_secs: float) -> None:
-        """Take what earlier runs know of a kernel: its trials, and its best time in seconds."""
-        if all(task.name != name for task in self._run.tasks):
-            self._run.tasks.append(TaskState(name, known=trials, best_secs=best_secs))
+    def know_records(
+        self, tasks: Sequence[ExtractedTask], database: Database, target: Target
+    ) -> None:
+        """Take the trials of each task, and its best time, that earlier runs measured."""
+        best, trials = best_records(database, target), count_trials(database, target)
+        told = {task.name for task in self._run.tasks}
+        for task in tasks:
+            name, key = str(task.task_name), structural_hash(task.dispatched[0])
+            if name not in told:
+                secs = best[key][1] if key in best else math.inf
+                self._run.tasks.append(TaskState(name, known=trials[key], best_secs=secs))
 
     @property
     def is_spent(self) -> bool:
@@ -98,15 +95,3 @@ class Watch:
     def close(self) -> None:
         """The measurements have ended."""
         self._display.close()
-
-
-def know_records(
-    watch: Watch, tasks: Sequence[ExtractedTask], database: Database, target: Target
-) -> None:
-    """Tell a watch the trials of each task, and its best time, that a database has of a target."""
-    best = best_records(database, target)
-    trials = count_trials(database, target)
-    for task in tasks:
-        key = structural_hash(task.dispatched[0])
-        secs = best[key][1] if key in best else math.inf
-        watch.know(str(task.task_name), trials[key], secs)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model of made-up tasks: a table of their times after each batch, and rules that tune it."""
 
-import math
 import random
 from dataclasses import dataclass
 
@@ -83,15 +82,12 @@ class Replay:
         made_up = self.tasks[task]
         return min(made_up.pick, made_up.best[batches - 1]) if batches else made_up.pick
 
-    def is_exhausted(self, task: int) -> bool:
-        return self.batches[task] == len(self.tasks[task].best)
-
     def latency(self) -> float:
         """The seconds of the whole model."""
         return sum(task.weight * self.best(index) for index, task in enumerate(self.tasks))
 
 
-def by_priorities(tasks, priorities, secs, **limits) -> Replay:
+def by_priorities(tasks, priorities, secs) -> Replay:
     """Tune by the rule under test until it ends."""
     replay = Replay(tasks)
     while replay.clock < secs:
@@ -99,7 +95,7 @@ def by_priorities(tasks, priorities, secs, **limits) -> Replay:
         if task is None:
             break
         priorities.tell(task, *replay.run(task))
-        if replay.is_exhausted(task):
+        if replay.batches[task] == len(tasks[task].best):
             priorities.end(task)
     return replay
 
@@ -121,16 +117,3 @@ def by_gradient(tasks, secs, alpha=0.2, window=3) -> Replay:
         best, _ = replay.run(task)
         histories[task].append(min([best, *histories[task]]))
     return replay
-
-
-def by_turns(tasks, secs) -> Replay:
-    """Round robin."""
-    replay = Replay(tasks)
-    while replay.clock < secs:
-        replay.run(len(replay.chosen) % len(tasks))
-    return replay
-
-
-def bound_of(tasks) -> float:
-    """The model's latency at the roofline."""
-    return math.fsum(task.weight * task.bound for task in tasks)

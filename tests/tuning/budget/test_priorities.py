@@ -5,15 +5,16 @@ import math
 from statistics import geometric_mean
 
 import pytest
-from made_up_tasks import MadeUpTask, by_gradient, by_priorities, by_turns, make_tasks
+from made_up_tasks import MadeUpTask, by_gradient, by_priorities, make_tasks
 
+from tvm_droplet_ms.tuning.budget.ending import batch_size
 from tvm_droplet_ms.tuning.budget.priorities import NEAR_PATIENCE, PATIENCE, Priorities, Stake
 
 KINDS = ("slowing", "steady", "sudden")
 
 
-def priorities_of(tasks, **options):
-    return Priorities([Stake(task.weight, task.bound) for task in tasks], **options)
+def priorities_of(tasks):
+    return Priorities([Stake(task.weight, task.bound) for task in tasks])
 
 
 def visited(*bests, cost=1.0, weights=None, bound=1.0):
@@ -169,35 +170,19 @@ def test_run_is_never_over_its_clock_by_more_than_a_batch(kind, secs):
         last = replay.chosen[-1]
         cost = tasks[last].cost[replay.batches[last] - 1]
         assert secs - 5.0 < replay.clock < secs + cost
+        assert min(replay.batches) >= (secs > 100.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_task_is_reached(kind):
-    for seed in range(3):
-        tasks = make_tasks(seed, kind=kind)
-        replay = by_priorities(tasks, priorities_of(tasks), 120.0)
-        assert min(replay.batches) >= 1
-
-
-def test_runs_are_deterministic():
-    tasks = make_tasks(0)
-    first, second = (by_priorities(tasks, priorities_of(tasks), 120.0).chosen for _ in range(2))
-    assert first == second
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_model_is_faster_than_by_gradient_and_by_turns(kind):
+def test_model_is_faster_than_by_gradient(kind):
     """At equal clocks; the times of the models relative to those of the rule."""
-    gradient, turns = [], []
+    ratios = []
     for seed in range(12):
         tasks = make_tasks(seed, kind=kind, batches=400)
         for secs in (120.0, 200.0):
             ours = by_priorities(tasks, priorities_of(tasks), secs).latency()
-            gradient.append(by_gradient(tasks, secs).latency() / ours)
-            turns.append(by_turns(tasks, secs).latency() / ours)
-    print(f"{kind}: {geometric_mean(gradient):.3f} {geometric_mean(turns):.3f}")
-    assert geometric_mean(gradient) > 1.0
-    assert geometric_mean(turns) > 1.05
+            ratios.append(by_gradient(tasks, secs).latency() / ours)
+    assert geometric_mean(ratios) > 1.0
 
 
 def test_gradient_of_the_comparison_is_the_published_one():
@@ -206,3 +191,19 @@ def test_gradient_of_the_comparison_is_the_published_one():
     tasks = [MadeUpTask(1.0, 1.0, 20.0, times[i], (1.0,) * 9) for i in (0, 1)]
     # Batches of the first are worth 10/1, 10/2, 10/3, those of the second 6/1, 6/2.
     assert by_gradient(tasks, 6.0).chosen == [0, 1, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("secs", "kernels", "trials"),
+    [
+        (math.inf, 1000, 8),
+        (0.0, 1, 2),
+        (280.0, 50, 8),  # 16 trials of each
+        (279.0, 50, 4),
+        (140.0, 50, 4),  # 8 trials of each
+        (139.0, 50, 2),
+        (1.0, 50, 2),
+    ],
+)
+def test_half_of_what_there_is_time_for(secs, kernels, trials):
+    assert batch_size(secs, kernels) == trials

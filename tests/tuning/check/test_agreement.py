@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every accepted model ends in an executable that agrees, and only the guilty are blamed."""
 
+import itertools
+import math
 import time
 from types import SimpleNamespace
 
@@ -22,14 +24,20 @@ from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning import ModelError, model_tuning, tune
 from tvm_droplet_ms.tuning.check import agreement
 from tvm_droplet_ms.tuning.check.agreement import Agreement
-from tvm_droplet_ms.tuning.check.diagnosis import SearchClock
+from tvm_droplet_ms.tuning.check.diagnosis import (
+    SearchClock,
+    TooLate,
+    all_changes,
+    first_change,
+    without_wrong_schedules,
+)
 from tvm_droplet_ms.tuning.check.judgement import Judgement
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
-from tvm_droplet_ms.tuning.check.wrong_schedules import without_wrong_schedules
 from tvm_droplet_ms.tuning.frontends.imported import Reference
+from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.parts import Parts
-from tvm_droplet_ms.tuning.schedules.application import by_workload
+from tvm_droplet_ms.tuning.schedules import by_workload
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 X = np.random.default_rng(0).standard_normal((2, 16)).astype("float32")
@@ -184,17 +192,13 @@ class TestPasses:
         self.notes = notes
         return lambda stop: made.first(prepare, stop)
 
-    def test_the_guilty_pass_is_left_out_and_named(self):
-        steps = [adding(f"p{n}", 1.0 if n == 5 else 0.0) for n in range(9)]
+    def test_the_guilty_passes_are_left_out_and_named(self):
+        guilty = ("p2", "p5")
+        steps = [adding(f"p{n}", 1.0 if f"p{n}" in guilty else 0.0) for n in range(9)]
         made = self.agreement(steps)(StopRequest())
         assert check().agrees(made.compiled)
-        assert self.notes == ["the graph pass p5 changed the outputs and was left out"]
-
-    def test_two_guilty_passes_are_named(self):
-        steps = [adding("a", 1.0), adding("b", 0.0), adding("c", 1.0)]
-        made = self.agreement(steps)(StopRequest())
-        assert check().agrees(made.compiled)
-        assert [note.split()[3] for note in self.notes] == ["a", "c"]
+        words = "the graph pass {} changed the outputs and was left out"
+        assert self.notes == [words.format(name) for name in guilty]
 
     def test_no_pass_is_blamed_without_time(self):
         made = self.agreement([adding("a", 0.0), adding("b", 1.0)])(StopRequest(0.0))
@@ -229,18 +233,17 @@ class TestPasses:
         (note,) = self.notes
         assert note.startswith("some outputs are ill-conditioned")
 
-    def test_a_model_that_is_too_slow_without_schedules_is_refused_at_once(self, monkeypatch):
-        monkeypatch.setattr(agreement, "naive_secs", lambda _: 60.0)
-        with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
-            self.agreement([adding("a", 1.0)])(StopRequest(0.0))
+    @pytest.mark.parametrize("is_slow", [True, False])
+    def test_without_time_to_judge_the_difference_is_said(self, monkeypatch, is_slow):
+        """A model that is too slow without schedules is refused at once."""
 
-    def test_without_time_to_judge_the_difference_is_said(self, monkeypatch):
         def ask(*_):
             raise TooLateError("the time is too short: 3 of 59 kernels were compiled")
 
         monkeypatch.setattr(Judgement, "ask", ask)
+        monkeypatch.setattr(agreement, "naive_secs", lambda _: 60.0 * is_slow)
         with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
-            self.agreement([adding("a", 1.0)])(StopRequest())
+            self.agreement([adding("a", 1.0)])(StopRequest(0.0) if is_slow else StopRequest())
 
     def test_a_graph_that_cannot_be_prepared_in_time_ends_in_the_import(self):
         mod, notes = IRModule({}).with_attr("error", 0.0), []
@@ -320,16 +323,14 @@ class Broken:
 class TestTune:
     x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
 
-    def test_a_pass_that_changes_the_outputs_is_left_out_and_named(self, monkeypatch, tmp_path):
-        passes = [("Harmless", harmless), ("Harmful", harmful)]
-        monkeypatch.setattr(model_tuning, "graph_passes", lambda: passes)
-        result = tune(Doubled, trials=0, work_dir=tmp_path)
-        np.testing.assert_allclose(result(self.x), np.maximum(2 * self.x, 0), rtol=1e-6)
-        assert result.notes == ("the graph pass Harmful changed the outputs and was left out",)
+    @pytest.fixture(autouse=True)
+    def _without_measuring(self, monkeypatch):
+        monkeypatch.setattr(KernelTuner, "measure_picks", lambda *_: 0)
 
-    def test_a_pass_that_raises_is_left_out_and_named(self, monkeypatch, tmp_path):
-        passes = [("Broken", Broken()), ("Harmful", harmful), ("Broken", Broken())]
-        monkeypatch.setattr(model_tuning, "graph_passes", lambda: passes)
+    def test_a_pass_that_changes_the_outputs_is_left_out_and_named(self, monkeypatch, tmp_path):
+        """And so is one that raises."""
+        passes = [("Harmless", harmless), ("Broken", Broken()), ("Harmful", harmful)]
+        monkeypatch.setattr(model_tuning, "graph_passes", lambda: [*passes, passes[1]])
         result = tune(Doubled, trials=0, work_dir=tmp_path)
         np.testing.assert_allclose(result(self.x), np.maximum(2 * self.x, 0), rtol=1e-6)
         assert result.notes == (
@@ -360,3 +361,55 @@ class TestTune:
 def test_the_time_without_schedules_goes_by_the_operations():
     kernels = ModelKernels(Doubled, TARGET, MemoryDatabase())
     assert naive_secs(kernels.tasks) == pytest.approx(2 * 8 / NAIVE_RATE)
+
+
+class TestFirstChange:
+    @pytest.mark.parametrize("count", [1, 2, 3, 7, 67])
+    def test_a_lone_culprit_is_found_in_few_steps(self, count):
+        for culprit in range(count):
+            asked = []
+
+            def agrees(number, culprit=culprit, asked=asked):
+                asked.append(number)
+                return number <= culprit
+
+            assert first_change(count, agrees) == culprit
+            assert len(asked) <= math.ceil(math.log2(count))
+
+    def test_is_where_agreement_ends_whatever_the_pattern(self):
+        for pattern in itertools.product([True, False], repeat=5):
+            agrees = [True, *pattern, False]
+            found = first_change(len(agrees) - 1, agrees.__getitem__)
+            assert agrees[found] and not agrees[found + 1]
+
+
+class TestAllChanges:
+    def test_finds_every_culprit_and_no_other(self):
+        for culprits in itertools.chain.from_iterable(
+            itertools.combinations(range(6), size) for size in range(7)
+        ):
+            found = all_changes(6, lambda kept, culprits=culprits: not set(kept) & set(culprits))
+            assert sorted(found) == list(culprits)
+
+    def test_what_is_wrong_together_only_needs_one_of_the_two(self):
+        assert len(all_changes(6, lambda kept: not {1, 4} <= set(kept))) == 1
+
+    def test_a_verdict_that_changes_convicts_nobody_it_cleared(self):
+        answers = iter([False, True, True, True])
+        assert all_changes(2, lambda kept: next(answers)) == [1]
+
+
+class TestSearchClock:
+    def test_ends_when_a_step_as_long_as_the_longest_does_not_fit(self):
+        now = 0.0
+        clock = SearchClock(StopRequest(10.0, clock=lambda: now), lambda: now)
+        with clock.step():
+            now = 4.0
+        with clock.step():
+            now = 7.0
+        with pytest.raises(TooLate), clock.step():
+            pytest.fail("a step of 4 s does not fit into 3")
+
+    def test_no_step_begins_after_the_end(self):
+        with pytest.raises(TooLate), SearchClock(StopRequest(0.0)).step():
+            pytest.fail("it is too late")

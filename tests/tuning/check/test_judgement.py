@@ -10,8 +10,7 @@ from tvm.script import relax as R
 from tvm.target import Target
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.stop import StopRequest
-from tvm_droplet_ms.tuning.check.double_precision import in_float64, with_wide_inputs
-from tvm_droplet_ms.tuning.check.judgement import Judgement
+from tvm_droplet_ms.tuning.check.judgement import Judgement, in_float64
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
@@ -72,13 +71,12 @@ def compiled(mod):
 
 def test_a_module_in_float64_computes_in_float64():
     generator = np.random.default_rng(0)
-    x = generator.standard_normal((1, 4, 6, 6)).astype("float32")
-    weight = generator.standard_normal((4, 4, 3, 3)).astype("float32")
+    x, weight = (generator.standard_normal(shape) for shape in ((1, 4, 6, 6), (4, 4, 3, 3)))
     ids = np.array([3, 1, 4, 1])
-    found = with_wide_inputs(compiled(in_float64(Varied)))((x, weight, ids))
-    padded = np.pad(x[0].astype("f8"), ((0, 0), (1, 1), (1, 1)))
+    found = compiled(in_float64(Varied))((x, weight, ids))
+    padded = np.pad(x[0], ((0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
-    layer = np.einsum("chwij,ocij->ohw", windows, weight.astype("f8")) + ids.reshape(4, 1, 1)
+    layer = np.einsum("chwij,ocij->ohw", windows, weight) + ids.reshape(4, 1, 1)
     powers = np.exp(np.float32(0.1).astype("f8") * layer[None, 2:])
     expected = [powers / powers.sum(-1, keepdims=True), ids.cumsum(), ids, np.full(2, 0.5)]
     assert [array.dtype.name for array in found] == ["float64", "float64", "int64", "float64"]

@@ -3,16 +3,21 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto
+from onnx_graphs import FLOAT, model, node
 
 from tvm import relax
+from tvm.ir import IRModule
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm_droplet_ms.deviation import largest_deviation
-from tvm_droplet_ms.tuning.check.output_bounds import Bound, output_bounds
-from tvm_droplet_ms.tuning.check.output_check import ROUNDINGS, OutputCheck, moved_runs
-from tvm_droplet_ms.tuning.frontends.imported import Reference
+from tvm_droplet_ms.tuning.check.output_bounds import Bound, output_bounds, output_steps
+from tvm_droplet_ms.tuning.check.output_check import ROUNDINGS, OutputCheck, make_check, moved_runs
+from tvm_droplet_ms.tuning.frontends.imported import ImportedModel, InputSpec, Reference
+from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
 TOLERANCE = 1e-4
+UINT8 = TensorProto.UINT8
 X = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")
 
 
@@ -71,24 +76,20 @@ class TestNoise:
         assert check.agrees(lambda inputs: [np.float32(5.0001e-5) * inputs[0]])
         assert not check.agrees(lambda inputs: [np.float32(5.1e-5) * inputs[0]])
 
-    def test_inputs_move_by_one_place_and_zeros_stay(self):
-        inputs = (np.array([0.0, 1.0, -3.0], "float32"), np.array([3, 4]))
-        seen = []
-        moved_runs(Reference("", lambda arrays: seen.append(arrays)), inputs, 4)
+    @pytest.mark.parametrize("rounding", [0.0, 0.25])
+    def test_inputs_move_by_one_place_or_half_a_step_and_zeros_stay(self, rounding):
+        """By half a step in a quantized model."""
+        inputs, seen = (np.array([0.0, 1.0, -4.0], "float32"), np.array([3, 4])), []
+        moved_runs(Reference("", lambda arrays: seen.append(arrays), rounding=rounding), inputs, 4)
+        ulp = np.float32(9)
         for floats, integers in seen:
             assert floats.dtype == np.float32 and integers.tolist() == [3, 4] and floats[0] == 0
-            assert all(
-                moved in (np.nextafter(x, np.float32(9)), np.nextafter(x, np.float32(-9)))
-                for moved, x in zip(floats[1:], inputs[0][1:])
-            )
+            for moved, x in zip(floats[1:], inputs[0][1:], strict=True):
+                neighbours = [np.nextafter(x, ulp), np.nextafter(x, -ulp)]
+                assert moved in (
+                    [(1 - rounding) * x, (1 + rounding) * x] if rounding else neighbours
+                )
         assert len({floats.tobytes() for floats, _ in seen}) > 1
-
-    def test_inputs_of_a_quantized_model_move_by_half_a_step(self):
-        inputs, seen = (np.array([0.0, 1.0, -4.0], "float32"), np.array([3])), []
-        moved_runs(Reference("", lambda arrays: seen.append(arrays), rounding=0.25), inputs, 4)
-        for floats, integers in seen:
-            assert floats.dtype == np.float32 and integers.tolist() == [3]
-            assert floats[0] == 0 and floats[1] in (0.75, 1.25) and floats[2] in (-3, -5)
 
     def test_integers_alone_are_not_moved(self):
         assert moved_runs(Reference("", lambda _: pytest.fail("ran")), (np.array([1]),)) == []
@@ -218,3 +219,56 @@ def test_a_bound_allows_the_roundings_there():
     assert not check_of(sigmoid, far, (Bound(np.array(1.0)),)).agrees(
         lambda _: [almost[0] + 10 * unit]
     )
+
+
+def made_steps(nodes, **outputs):
+    """The steps of the outputs of a model of `x`, whose types are given by name."""
+    constants = {"s": np.float32(0.25), "z": np.uint8(7), "l": np.float32(0), "h": np.float32(255)}
+    made = model(
+        nodes, [("x", FLOAT, [2, 8])], *((*each, None) for each in outputs.items()), **constants
+    )
+    return output_steps(import_onnx(made).mod)
+
+
+def test_bytes_have_a_step_of_one_and_what_they_stand_for_their_scale():
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("Transpose", "d", "t"),
+        node("Exp", "d", "e"),
+    ]
+    assert made_steps(nodes, q=UINT8, d=FLOAT, t=FLOAT, e=FLOAT) == (1.0, 0.25, 0.25, None)
+
+
+def test_bytes_that_are_not_rounded_are_not_quantised():
+    nodes = [node("Clip", "x l h", "c"), node("Cast", "c", to=UINT8)]
+    assert made_steps(nodes, y=UINT8) == (None,)
+
+
+@pytest.mark.parametrize("steps, agrees", [(0, True), (1, True), (2, False)])
+def test_one_step_is_allowed_and_counted(steps, agrees):
+    expected = np.arange(16, dtype=np.float32).reshape(2, 8) * np.float32(0.25)
+    reference = Reference("NumPy", lambda _: [expected])
+    check = OutputCheck(reference, ((),), ([expected],), 1e-4, steps=(0.25,))
+    found = expected.copy()
+    found[1, 3] += steps * np.float32(0.25)
+    assert check.agrees(lambda _: [found]) == agrees
+    off = check.steps_off(lambda _: [found])
+    assert off[0].tolist() == [0] * 11 + [steps] + [0] * 4
+    # Without steps, nothing but rounding is allowed.
+    plain = OutputCheck(reference, ((),), ([expected],), 1e-4)
+    assert plain.agrees(lambda _: [found]) == (steps == 0)
+    assert plain.steps_off(lambda _: [found]) == {}
+
+
+def test_given_inputs_are_in_every_set():
+    specs = (InputSpec("x", (2,), "float32"), InputSpec("rows", (2,), "int64"))
+    inputs = [relax.Var(spec.name, relax.TensorType(spec.shape, spec.dtype)) for spec in specs]
+    mod = IRModule({"main": relax.Function(inputs, inputs[0])})
+    reference = Reference("the sum", lambda arrays: [arrays[0].astype("f8") + arrays[1]])
+    check = make_check(ImportedModel(mod, specs, reference), None, 1e-4, 0, {"rows": [7, 9]})
+    assert len(check.inputs) > 1
+    for (x, rows), (expected,) in zip(check.inputs, check.expected, strict=True):
+        assert rows.tolist() == [7, 9] and rows.dtype == np.int64
+        np.testing.assert_allclose(expected, x.astype("f8") + np.array([7, 9]))
+    assert len({x.tobytes() for x, _ in check.inputs}) == len(check.inputs)

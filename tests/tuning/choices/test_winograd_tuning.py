@@ -58,6 +58,7 @@ def times(monkeypatch):
         return times[implementation(task).tile]
 
     monkeypatch.setattr(KernelTuner, "best_secs", best_secs)
+    monkeypatch.setattr(KernelTuner, "measure_picks", lambda *_: 0)
     return times
 
 

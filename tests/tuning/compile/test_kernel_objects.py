@@ -17,10 +17,9 @@ from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.compile import kernel_objects
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.kernel_objects import KernelObjects
-from tvm_droplet_ms.tuning.compile.lowering import ModelBuilder, build, lower
-from tvm_droplet_ms.tuning.compile.packing import WeightPacker
-from tvm_droplet_ms.tuning.measuring.workers import start_workers
+from tvm_droplet_ms.tuning.compile.lowering import ModelBuilder, WeightPacker, build
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.picks.pick_workers import start_workers
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))
@@ -61,6 +60,24 @@ def network():
     return builder.get(), weights
 
 
+@pytest.fixture(scope="module")
+def picked():
+    """The network with picks, and its weights."""
+    mod, weights = network()
+    kernels = ModelKernels(mod, TARGET, MemoryDatabase())
+    kernels.pick(None, RATES, 0)
+    return kernels, weights
+
+
+@pytest.fixture(scope="module")
+def split(picked):
+    """The network after ``SplitLayoutRewritePreproc``."""
+    kernels, _ = picked
+    with TARGET, kernels.schedules():
+        scheduled = relax.transform.MetaScheduleApplyDatabase()(kernels.lowered)
+    return relax.transform.SplitLayoutRewritePreproc()(scheduled)
+
+
 def expected(image, weights):
     for weight in weights:
         image = np.maximum(image @ weight, 0)
@@ -81,30 +98,23 @@ class TestKernelObjects:
         objects.compile({"other": add(1)})
         assert compiled == ["one", "other"]
 
-    def test_workers_compile_the_same(self):
-        pool = start_workers(1)
+    def test_workers_compile_the_same_and_pass_errors_of_tvm_on(self):
+        unbound = tvm.tirx.PrimFunc([], add(1).body)
+        pool = start_workers()
         try:
-            theirs, ours = KernelObjects(TARGET, pool), KernelObjects(TARGET)
-            made = [objects.compile({"one": add(1)})["one"] for objects in (theirs, ours)]
-            assert made[0].read_bytes() == made[1].read_bytes()
-        finally:
-            pool.close()
-
-    def test_an_error_of_tvm_comes_out_as_it_is(self):
-        function = add(1)
-        unbound = tvm.tirx.PrimFunc([], function.body)
-        pool = start_workers(1)
-        try:
-            for workers in (None, pool):
+            made = [KernelObjects(TARGET, workers) for workers in (pool, None)]
+            theirs, ours = (objects.compile({"one": add(1)})["one"] for objects in made)
+            assert theirs.read_bytes() == ours.read_bytes()
+            for objects in made:
                 with pytest.raises(Exception, match="Buffer a is used before its definition"):
-                    KernelObjects(TARGET, workers).compile({"unbound": unbound})
+                    objects.compile({"unbound": unbound})
         finally:
             pool.close()
 
-    def test_a_crash_names_the_kernel(self):
-        workers = FailingPool("crash")
+    @pytest.mark.parametrize("kind", ["crash", "timeout"])
+    def test_a_kernel_that_cannot_be_compiled_or_left_is_named(self, kind):
         with pytest.raises(RuntimeError, match="the kernel one cannot be compiled: it ended"):
-            KernelObjects(TARGET, workers).compile({"one": add(1)})
+            KernelObjects(TARGET, FailingPool(kind)).compile({"one": add(1)})
 
     def test_the_deadline_ends_the_wait_and_what_was_begun_goes_on(self):
         pool = WaitingPool()
@@ -150,10 +160,6 @@ class TestKernelObjects:
         with pytest.raises(LateKernelsError) as raised:
             KernelObjects(TARGET, FailingPool(kind)).compile(functions, time.monotonic() + 60)
         assert raised.value.names == ("one", "two")
-
-    def test_a_slow_kernel_that_cannot_be_left_is_named(self):
-        with pytest.raises(RuntimeError, match="the kernel one cannot be compiled"):
-            KernelObjects(TARGET, FailingPool("timeout")).compile({"one": add(1)})
 
     def test_what_was_begun_is_not_begun_again(self):
         pool = WaitingPool()
@@ -202,32 +208,17 @@ class FailingPool:
 
 
 class TestWeightPacker:
-    def test_results_of_constants_are_numpys(self):
-        """TVM's own FoldConstant is the other implementation."""
-        mod, weights = network()
-        kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-        kernels.pick(None, RATES, 0)
-        with TARGET, kernels.schedules():
-            scheduled = relax.transform.MetaScheduleApplyDatabase()(kernels.lowered)
-        split = relax.transform.SplitLayoutRewritePreproc()(scheduled)
+    def test_results_of_constants_are_numpys_and_are_packed_once(self, picked, split, monkeypatch):
+        _, weights = picked
         assert any("prepack" in variable.name_hint for variable in split.get_global_vars())
-        packed = WeightPacker(KernelObjects(TARGET))(split)
+        packer = WeightPacker(KernelObjects(TARGET))
+        packed = packer(split)
         assert not any(v.name_hint.endswith("_prepack") for v in packed.get_global_vars())
         image = np.random.default_rng(1).standard_normal((32, 64), dtype="float32")
         machine = relax.VirtualMachine(tvm.compile(packed, TARGET), tvm.cpu())
         found = machine["main"](tvm.runtime.tensor(image)).numpy()
         np.testing.assert_allclose(found, expected(image, weights), rtol=1e-4, atol=1e-3)
-
-    def test_constants_are_packed_once(self, monkeypatch):
-        mod, _ = network()
-        kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-        kernels.pick(None, RATES, 0)
-        with TARGET, kernels.schedules():
-            scheduled = relax.transform.MetaScheduleApplyDatabase()(kernels.lowered)
-        split = relax.transform.SplitLayoutRewritePreproc()(scheduled)
-        packer = WeightPacker(KernelObjects(TARGET))
-        packer(split)
-        monkeypatch.setattr(packer, "_load", lambda _functions: pytest.fail("packed again"))
+        monkeypatch.setattr(packer, "_load", lambda *_: pytest.fail("packed again"))
         packer(split)
 
     def test_a_weight_that_two_functions_pack_has_two_layouts(self):
@@ -261,26 +252,21 @@ class TestWeightPacker:
 
 
 class TestModelBuilder:
-    def test_gives_the_outputs_of_numpy_and_of_build(self):
-        mod, weights = network()
-        kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-        kernels.pick(None, RATES, 0)
+    def test_gives_the_outputs_of_numpy_and_of_build(self, picked):
+        kernels, weights = picked
         image = np.random.default_rng(1).standard_normal((32, 64), dtype="float32")
         (found,) = kernels.compile()([image])
         (other,) = CompiledModel(build(kernels.lowered, kernels.schedules(), TARGET))([image])
         np.testing.assert_allclose(found, expected(image, weights), rtol=1e-4, atol=1e-3)
         np.testing.assert_array_equal(found, other)
 
-    def test_a_second_build_compiles_only_what_changed(self, compiled):
-        mod, _ = network()
-        builder = ModelBuilder(KernelObjects(TARGET), TARGET)
-        lowered = lower(mod, TARGET)
+    def test_a_second_build_compiles_only_what_changed(self, picked, compiled):
+        kernels, _ = picked
+        builder, lowered = ModelBuilder(KernelObjects(TARGET), TARGET), kernels.lowered
         builder.build(lowered, MemoryDatabase())
         count = len(compiled)
         assert count
         builder.build(lowered, MemoryDatabase())
         assert len(compiled) == count
-        kernels = ModelKernels(mod, TARGET, MemoryDatabase(), builder)
-        kernels.pick(None, RATES, 0)
-        kernels.compile()
+        builder.build(lowered, kernels.schedules())
         assert len(compiled) > count

@@ -10,6 +10,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
@@ -26,13 +27,7 @@ TARGET = Target({"kind": "llvm", "num-cores": 1})
 
 
 def matmul(rows, columns, depth):
-    left = te.placeholder((rows, depth), name="left")
-    right = te.placeholder((depth, columns), name="right")
-    k = te.reduce_axis((0, depth), name="k")
-    out = te.compute(
-        (rows, columns), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="out"
-    )
-    return IRModule({"main": te.create_prim_func([left, right, out])})
+    return IRModule({"main": te.create_prim_func(te_workload.matmul(rows, columns, depth))})
 
 
 def schedules_of(mod):
@@ -145,8 +140,8 @@ def test_pick_is_a_known_schedule_where_the_model_prefers_it(tmp_path):
     spaces = DesignSpaces([schedule.trace for schedule in schedules_of(mod)])
     points = nearest_points([donor], spaces, 16)
     random_only, asked = Recording(), Recording()
-    without = PickRequest(mod, TARGET, 4, "post-order-apply", 1, 0, known=None)
-    request = PickRequest(mod, TARGET, 4, "post-order-apply", 1, 0, known=path)
+    without = PickRequest(mod, TARGET, 4, 0, known=None)
+    request = PickRequest(mod, TARGET, 4, 0, known=path)
     assert not set(points) & set(sample_pick(without, random_only).points)
     sample_pick(request, asked)
     added = asked.seen - random_only.seen
@@ -160,7 +155,7 @@ def test_without_a_model_the_nearest_known_schedule_is_picked(tmp_path):
     path = tmp_path / "known.jsonl"
     write_schedules(path, [donor])
     spaces = DesignSpaces([schedule.trace for schedule in schedules_of(mod)])
-    request = PickRequest(mod, TARGET, 1, "post-order-apply", 1, 0, known=path)
+    request = PickRequest(mod, TARGET, 1, 0, known=path)
     assert sample_pick(request, None).points == tuple(nearest_points([donor], spaces, 1))
 
 

@@ -20,12 +20,10 @@ from tvm_droplet_ms.search_strategy.history import History
 from tvm_droplet_ms.search_strategy.known.tuned_task import (
     TunedTask,
     points_of_same_loops,
-    sketch_id,
 )
 from tvm_droplet_ms.search_strategy.refit import refit_tile
 from tvm_droplet_ms.session.roofline import MachineRates
-from tvm_droplet_ms.tuning.experience.strategy import model_strategy
-from tvm_droplet_ms.tuning.experience.transfer import NEIGHBOURS, PICKED, TaskSeeds
+from tvm_droplet_ms.tuning.experience.strategy import NEIGHBOURS, PICKED, TaskSeeds, model_strategy
 from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -106,7 +104,7 @@ def test_first_pick_comes_first_and_all_are_distinct():
     database = MemoryDatabase()
     measure(database, near)
     task = ms.ExtractedTask("new", new, TARGET, [new], 1)
-    picks = pick_schedules([task], prior=None, most=6, least=6, rates=RATES, known=None)
+    picks = pick_schedules([task], prior=None, rates=RATES, known=None)
     search = search_of(new)
     seeds = TaskSeeds([near, new], database, TARGET, picks)
     points = seeds(search)
@@ -146,15 +144,6 @@ def test_without_a_neighbour_there_are_no_seeds(fault):
         measure(database, donor, count=2)
     search = search_of(convolution(64))
     assert TaskSeeds([donor], database, TARGET)(search) == []
-
-
-def test_task_seeds_itself_with_its_own_record():
-    """A resumed task finds its own best: the explorer leaves out what was measured."""
-    mod = convolution(64)
-    database = MemoryDatabase()
-    best = measure(database, mod)
-    search = search_of(mod)
-    assert best in TaskSeeds([mod], database, TARGET).transferred(search.spaces)
 
 
 def test_task_that_was_measured_has_the_best_of_its_siblings():
@@ -205,20 +194,10 @@ def test_decisions_of_a_sibling_of_the_same_sketch_are_tried_in_that_one():
     assert points_of_same_loops([tuned], search_of(convolution(48)).spaces, 0) == []
 
 
-def test_tuned_task_reads_a_recorded_trace():
-    mod = convolution(64)
-    search = search_of(mod)
-    (candidate,) = RandomExploration(search.replayer, search.schedules, search.history).ask(1)
-    tuned = TunedTask.from_trace(candidate.trace)
-    index, point = search.spaces.find(candidate.trace)
-    assert tuned.sketch == sketch_id(search.spaces.sketches[index])
-    assert sum(tuned.values, ()) == point
-
-
 def test_strategy_of_a_model_starts_with_the_pick():
     new = convolution(64)
     task = ms.ExtractedTask("new", new, TARGET, [new], 1)
-    picks = pick_schedules([task], prior=None, most=6, least=6, rates=RATES, known=None)
+    picks = pick_schedules([task], prior=None, rates=RATES, known=None)
     strategy = model_strategy([task], MemoryDatabase(), TARGET, picks, None, prior=None)
     with fast_tune_contexts():
         context = ms.TuneContext(

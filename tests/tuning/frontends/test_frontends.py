@@ -2,7 +2,9 @@
 """Frontends: what they import, and the one sentence for what they cannot."""
 
 import numpy as np
+import onnx
 import pytest
+from onnx_graphs import FLOAT, model, node
 
 import tvm
 from tvm import relax
@@ -11,8 +13,67 @@ from tvm.script import relax as R
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning import frontends
 from tvm_droplet_ms.tuning.frontends import import_model
+from tvm_droplet_ms.tuning.frontends.extents import DeclaredInput, resolve_shapes
 from tvm_droplet_ms.tuning.frontends.imported import InputSpec
 from tvm_droplet_ms.tuning.frontends.integer_inputs import IntegerUse
+
+IMAGE = DeclaredInput("image", ("batch", 3, "height", "width"))
+MASK = DeclaredInput("mask", ("batch", "width"))
+SOUND = DeclaredInput("sound", (2, None))
+FREE = DeclaredInput("free", None)
+
+
+def test_names_hold_for_all_inputs():
+    dims = {"batch": 2, "height": np.int64(5), "width": 7}
+    assert resolve_shapes([IMAGE, MASK], {}, dims) == {"image": [2, 3, 5, 7], "mask": [2, 7]}
+
+
+def test_a_shape_gives_its_names_to_the_other_inputs():
+    found = resolve_shapes([IMAGE, MASK], {"image": (2, 3, 5, 7)}, {})
+    assert found == {"image": [2, 3, 5, 7], "mask": [2, 7]}
+
+
+def test_shapes_may_break_with_a_name_that_the_model_uses_twice():
+    found = resolve_shapes([IMAGE, MASK], {"image": (2, 3, 5, 7), "mask": (2, 9)}, {})
+    assert found["mask"] == [2, 9]
+
+
+def test_shapes_fill_what_has_no_name_or_no_rank():
+    found = resolve_shapes([SOUND, FREE], {"sound": (2, 8), "free": (4,)}, {})
+    assert found == {"sound": [2, 8], "free": [4]}
+
+
+def test_all_that_is_missing_is_asked_for_at_once():
+    with pytest.raises(ModelError) as raised:
+        resolve_shapes([IMAGE, MASK, SOUND, FREE], {}, {"height": 5})
+    text = str(raised.value)
+    assert "input 'image' has the open shape (batch, 3, height, width)" in text
+    assert "input 'sound' has the open shape (2, ?), input 'free' has no shape" in text
+    assert "dims={'batch': 1, 'width': 224}, shapes={'sound': (2, 1), 'free': (" in text
+    assert "--dim batch=1 --dim width=224 --shape sound=2,1 --shape free=" in text
+    assert "\n" not in text and text.count("--dim") == 2
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dims", "message"),
+    [
+        ({"imag": (1,)}, {}, "shapes names the input 'imag': the model has image, mask"),
+        ({}, {"widht": 3}, "dims names the extent 'widht'.*leaves open batch, height, width"),
+        ({"mask": (2, 7)}, {"batch": 3}, r"'mask' the shape \(2, 7\): the model has \(batch, w"),
+        ({"mask": (2,)}, {}, r"'mask' the shape \(2,\): the model has \(batch, width\)"),
+        ({"image": (2, 4, 5, 7)}, {}, "'image' the shape .*: the model has"),
+        ({"mask": "2,7"}, {}, "'mask' the shape '2,7': expected a sequence"),
+        ({"mask": 2}, {}, "'mask' the shape 2: expected a sequence"),
+    ],
+)
+def test_what_does_not_fit_is_named(shapes, dims, message):
+    with pytest.raises(ModelError, match=message):
+        resolve_shapes([IMAGE, MASK], shapes, dims)
+
+
+def test_dims_of_a_model_without_names_are_refused():
+    with pytest.raises(ModelError, match="'batch' of the model's inputs: none is open by name"):
+        resolve_shapes([SOUND], {"sound": (2, 3)}, {"batch": 1})
 
 
 @I.ir_module
@@ -79,37 +140,35 @@ class TestRelax:
         with pytest.raises(ModelError, match="parameter 'weight' is not bound"):
             import_model(Dense)
 
-    def test_an_unknown_parameter_is_named(self):
-        with pytest.raises(ModelError, match="'wait' is not one of the module's: expected x, wei"):
-            import_model((Dense, {"wait": np.zeros((4, 3), "float32")}))
+    @pytest.mark.parametrize("options", [{"shapes": {"x": (3, 4)}}, {"dims": {"n": 3}}])
+    def test_symbolic_extents_are_bound(self, options):
+        assert import_model(Open, **options).inputs == (InputSpec("x", (3, 4), "float32"),)
 
-    def test_a_symbolic_shape_asks_for_the_extents(self):
-        with pytest.raises(ModelError, match=r"'x' has the symbolic shape \(n, 4\).*'x': \(1, 4\)"):
-            import_model(Open)
-
-    def test_shapes_bind_symbolic_extents(self):
-        model = import_model(Open, {"x": (3, 4)})
-        assert model.inputs == (InputSpec("x", (3, 4), "float32"),)
-
-    @pytest.mark.parametrize("shape", [(3, 5), (3,), (3, 4, 1)])
-    def test_a_shape_that_the_module_contradicts_is_named(self, shape):
-        with pytest.raises(ModelError, match="shapes gives 'x' the shape"):
-            import_model(Open, {"x": shape})
-
-    def test_another_type_than_float32_is_named(self):
-        with pytest.raises(ModelError, match=r"computes in float16 \(relax.multiply\)"):
-            import_model(Half)
-
-    def test_dims_bind_symbolic_extents_by_their_names(self):
-        assert import_model(Open, dims={"n": 3}).inputs == (InputSpec("x", (3, 4), "float32"),)
-
-    def test_an_unknown_dim_is_named(self):
-        with pytest.raises(ModelError, match="dims names the extent 'm'.*it leaves open n"):
-            import_model(Open, dims={"m": 3})
-
-    def test_constants_are_for_onnx_models(self):
-        with pytest.raises(ModelError, match="constants names the input 'x': only inputs of ONNX"):
-            import_model(Open, dims={"n": 3}, constants={"x": 1.0})
+    @pytest.mark.parametrize(
+        ("model", "options", "words"),
+        [
+            (
+                (Dense, {"wait": np.zeros(1)}),
+                {},
+                "'wait' is not one of the module's: expected x, w",
+            ),
+            (Open, {}, r"'x' has the symbolic shape \(n, 4\).*'x': \(1, 4\)"),
+            (Open, {"shapes": {"x": (3, 5)}}, "shapes gives 'x' the shape"),
+            (Open, {"shapes": {"x": (3,)}}, "shapes gives 'x' the shape"),
+            (Half, {}, r"computes in float16 \(relax.multiply\)"),
+            (Open, {"dims": {"m": 3}}, "dims names the extent 'm'.*it leaves open n"),
+            (
+                Open,
+                {"dims": {"n": 3}, "constants": {"x": 1.0}},
+                "constants names the input 'x': only inputs of ONNX",
+            ),
+            (3, {}, "model is a int: expected the path of an .onnx"),
+            ("nowhere/model.onnx", {}, "does not exist"),
+        ],
+    )
+    def test_what_does_not_fit_is_named(self, model, options, words):
+        with pytest.raises(ModelError, match=words):
+            import_model(model, **options)
 
     def test_virtual_devices_are_named(self):
         placed = tvm.IRModule({"main": Open["main"]})
@@ -141,14 +200,6 @@ class TestOther:
         with pytest.raises(ModelError, match=f"gives 'n' the extent {extent!r}: expected a pos"):
             import_model(Open, dims={"n": extent})
 
-    def test_something_else_is_named(self):
-        with pytest.raises(ModelError, match="model is a int: expected the path of an .onnx"):
-            import_model(3)
-
-    def test_a_missing_file_is_named(self, tmp_path):
-        with pytest.raises(ModelError, match="does not exist"):
-            import_model(tmp_path / "model.onnx")
-
 
 class TestInputSpec:
     def test_random_inputs_have_the_shape_and_the_type(self):
@@ -162,54 +213,18 @@ class TestInputSpec:
 
 
 class TestOnnx:
-    @pytest.fixture(autouse=True)
-    def onnx(self):
-        self.onnx = pytest.importorskip("onnx")
-
-    def model(self, extents, operator="Relu"):
-        helper, kind = self.onnx.helper, self.onnx.TensorProto.FLOAT
-        graph = helper.make_graph(
-            [helper.make_node(operator, ["x"], ["y"])],
-            "graph",
-            [helper.make_tensor_value_info("x", kind, extents)],
-            [helper.make_tensor_value_info("y", kind, extents)],
-        )
-        return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
+    def model(self):
+        return model([node("Relu", "x")], [("x", FLOAT, [1, 3])], ("y", FLOAT, [1, 3]))
 
     def test_a_file_is_imported(self, tmp_path):
         path = tmp_path / "relu.onnx"
-        self.onnx.save(self.model([1, 3]), path)
-        model = import_model(path)
+        onnx.save(self.model(), path)
+        imported = import_model(path)
         x = np.array([[-1, 0, 2]], dtype="float32")
-        assert model.inputs == (InputSpec("x", (1, 3), "float32"),)
-        np.testing.assert_array_equal(run(model.mod, x), [[0, 0, 2]])
-
-    def test_onnx_runtime_is_the_reference(self):
-        pytest.importorskip("onnxruntime")
-        model = import_model(self.model([1, 3]))
-        (output,) = model.reference.run([np.array([[-1, 0, 2]], dtype="float32")])
-        assert model.reference.name == "ONNX Runtime"
-        np.testing.assert_array_equal(output, [[0, 0, 2]])
-
-    def test_an_open_extent_asks_for_the_shape(self):
-        with pytest.raises(ModelError, match=r"'x' has the open shape \(batch, 3\).*--dim batch=1"):
-            import_model(self.model(["batch", 3]))
-
-    def test_a_given_shape_fills_an_open_extent(self):
-        model = import_model(self.model(["batch", 3]), {"x": (5, 3)})
-        assert model.inputs[0].shape == (5, 3)
-
-    def test_a_shape_that_the_model_contradicts_is_named(self):
-        with pytest.raises(ModelError, match=r"the shape \(5, 4\): the model has \(batch, 3\)"):
-            import_model(self.model(["batch", 3]), {"x": (5, 4)})
-
-    def test_an_unknown_input_is_named(self):
-        with pytest.raises(ModelError, match="shapes names the input 'z': the model has x"):
-            import_model(self.model([1, 3]), {"z": (1, 3)})
-
-    def test_an_operator_that_the_frontend_lacks_is_named(self):
-        with pytest.raises(ModelError, match="Squiggle.*; export the model without it"):
-            import_model(self.model([1, 3], "Squiggle"))
+        assert imported.inputs == (InputSpec("x", (1, 3), "float32"),)
+        np.testing.assert_array_equal(run(imported.mod, x), [[0, 0, 2]])
+        assert imported.reference.name == "ONNX Runtime"
+        np.testing.assert_array_equal(imported.reference.run([x])[0], [[0, 0, 2]])
 
     def test_a_file_that_is_no_model_is_named(self, tmp_path):
         path = tmp_path / "noise.onnx"
@@ -217,38 +232,22 @@ class TestOnnx:
         with pytest.raises(ModelError, match="noise.onnx' is no ONNX file"):
             import_model(path)
 
-
-class TestTorch:
-    @pytest.fixture(autouse=True)
-    def torch(self):
-        self.torch = pytest.importorskip("torch")
-
-    def test_a_module_is_exported_and_pytorch_is_the_reference(self):
-        module = self.torch.nn.Linear(4, 3).eval()
-        model = import_model((module, self.torch.zeros(2, 4)))
-        x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
-        (expected,) = model.reference.run([x])
-        assert model.reference.name == "PyTorch"
-        np.testing.assert_allclose(run(model.mod, x), expected, rtol=1e-5, atol=1e-6)
-
-    def test_a_module_in_training_mode_is_refused(self):
-        with pytest.raises(ModelError, match=r"call model.eval\(\) before"):
-            import_model((self.torch.nn.Linear(4, 3), self.torch.zeros(2, 4)))
-
-    def test_a_module_without_inputs_is_refused(self):
-        with pytest.raises(ModelError, match="needs example inputs"):
-            import_model(self.torch.nn.Linear(4, 3).eval())
-
-    def test_a_file_that_is_no_program_is_named(self, tmp_path):
-        path = tmp_path / "noise.pt2"
-        path.write_bytes(b"nothing")
-        with pytest.raises(ModelError, match="noise.pt2' is no file of torch.export.save"):
-            import_model(path)
+    def test_a_file_without_the_package_onnx_is_refused_in_a_sentence(self, tmp_path, monkeypatch):
+        path = tmp_path / "model.onnx"
+        path.write_bytes(b"")
+        monkeypatch.setattr(frontends, "find_spec", lambda name: None)
+        with pytest.raises(ModelError, match=r"needs the package onnx: pip install 'tvm-droplet"):
+            import_model(str(path))
 
 
-def test_a_file_without_the_package_onnx_is_refused_in_a_sentence(tmp_path, monkeypatch):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(b"")
-    monkeypatch.setattr(frontends, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"needs the package onnx: pip install 'tvm-droplet-ms"):
-        import_model(str(path))
+def test_what_is_no_program_of_pytorch_is_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "noise.pt2").write_bytes(b"nothing")
+    layer = torch.nn.Linear(4, 3)
+    for program, words in (
+        ((layer, torch.zeros(2, 4)), r"call model.eval\(\) before"),
+        (torch.nn.Linear(4, 3).eval(), "needs example inputs"),
+        (tmp_path / "noise.pt2", "noise.pt2' is no file of torch.export.save"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            import_model(program)

@@ -4,27 +4,18 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from onnx_graphs import FLOAT, model, node
 
 from tvm import relax
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.identity import identify
 
 
-def onnx_model(*, value=1.0, operator="Relu", strides=(1, 1), dtype=TensorProto.FLOAT):
+def onnx_model(*, value=1.0, operator="Relu", strides=(1, 1), dtype=FLOAT):
     weights = np.full((4, 3, 3, 3), value, helper.tensor_dtype_to_np_dtype(dtype))
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["h"], strides=strides),
-        helper.make_node(operator, ["h"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", dtype, ["batch", 3, 8, 8])],
-        [helper.make_tensor_value_info("y", dtype, None)],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    nodes = [node("Conv", "x w", "h", strides=strides), node(operator, "h")]
+    return model(nodes, [("x", dtype, ["batch", 3, 8, 8])], ("y", dtype, None), w=weights)
 
 
 def relax_module(operator=relax.op.nn.relu, extent=4):
@@ -44,7 +35,7 @@ def test_extents_do_not_matter_and_the_file_names_the_model(tmp_path):
     first = import_model(str(path), dims={"batch": 1}).identity
     assert first == import_model(str(path), dims={"batch": 2}).identity
     assert first.name == "net.onnx"
-    assert import_model(onnx_model(), dims={"batch": 1}).identity.name == "net"
+    assert import_model(onnx_model(), dims={"batch": 1}).identity.name == "model"
 
 
 def test_weights_and_networks_differ_apart():
@@ -82,12 +73,12 @@ def test_modules_and_programs_of_pytorch():
             return self.function(self.layer(x))
 
     torch.manual_seed(0)
-    model = Plain(torch.relu).eval()
-    first, image = identify(model), torch.zeros(2, 8)
-    assert identify(model) == first
-    torch.nn.init.ones_(model.layer.weight)
-    assert identify(model).network == first.network
-    assert identify(model).weights != first.weights
+    plain = Plain(torch.relu).eval()
+    first, image = identify(plain), torch.zeros(2, 8)
+    assert identify(plain) == first
+    torch.nn.init.ones_(plain.layer.weight)
+    assert identify(plain).network == first.network
+    assert identify(plain).weights != first.weights
     assert identify(torch.nn.Linear(8, 9)).network != identify(torch.nn.Linear(8, 8)).network
     programs = [
         torch.export.export(Plain(function).eval(), (image,))

@@ -1,42 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX models as they come: imported, right, and refused in one sentence."""
 
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
+from onnx_graphs import FLOAT, INT, model, node
 
 import tvm
 from tvm import relax
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.target import Target
+from tvm_droplet_ms.model.onnx.operators import importer
 from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.session.stop import StopRequest
+from tvm_droplet_ms.tuning.check.agreement import Agreement
+from tvm_droplet_ms.tuning.check.output_check import make_check
+from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.imported import InputSpec
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.parts import Parts
 
-onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-
-FLOAT, HALF, INT = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
+TARGET = Target({"kind": "llvm", "num-cores": 1})
 RANDOM = np.random.default_rng(0)
 FILTER = RANDOM.standard_normal((8, 3, 3, 3)).astype("float32")
 IMAGE = ("x", FLOAT, [1, 3, 8, 8])
 CONV = helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1])
 SHAPE = helper.make_node("Shape", ["c"], ["s"])
-
-
-def node(kind, inputs, outputs="y", **attributes):
-    return helper.make_node(kind, inputs.split(" "), outputs.split(" "), **attributes)
-
-
-def model(nodes, inputs, *outputs, opset=17, **constants):
-    outputs = outputs or (("y", FLOAT, None),)
-    graph = helper.make_graph(
-        nodes,
-        "model",
-        [helper.make_tensor_value_info(*each) for each in inputs],
-        [helper.make_tensor_value_info(*each) for each in outputs],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
-    )
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
 
 
 def branch(name, inner):
@@ -205,44 +199,27 @@ def test_a_scalar_fills_the_extent_that_the_shape_of_another_input_gives():
         import_model(made, constants={"k": 5})
 
 
-def test_a_float16_model_is_computed_in_float32():
-    weight = RANDOM.standard_normal((8, 4)).astype("float16")
-    made = model([node("MatMul", "x w")], [("x", HALF, [2, 8])], ("y", HALF, None), w=weight)
-    imported = import_model(made)
-    assert imported.inputs[0].dtype == "float16"
-    (note,) = imported.notes
-    assert note.startswith("the model is one of float16: it is computed in float32")
-    x = RANDOM.standard_normal((2, 8)).astype("float16")
-    (actual,) = compiled(imported.mod, x)
-    expected = (x.astype("float64") @ weight.astype("float64")).astype("float16")
-    assert actual.dtype == np.float16
-    np.testing.assert_allclose(actual, expected, rtol=2e-3)
-    agreeing(imported, rtol=2e-3)
-    np.testing.assert_allclose(imported.reference.fastest([x])[0], expected, rtol=2e-2, atol=1e-2)
-
-
-def test_a_bfloat16_model_is_computed_in_float32():
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    weight = RANDOM.standard_normal((8, 4)).astype(ml_dtypes.bfloat16)
-    kind = TensorProto.BFLOAT16
+@pytest.mark.parametrize(
+    ("name", "rtol", "is_noted"),
+    [("float16", 2e-3, True), ("bfloat16", 1e-2, True), ("float64", 1e-12, False)],
+)
+def test_a_model_of_other_types_has_them_at_its_borders(name, rtol, is_noted):
+    """It is computed in float32 where that is of more bits."""
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
+    x, weight = (RANDOM.standard_normal(shape).astype(dtype) for shape in ((2, 8), (8, 4)))
     made = model([node("MatMul", "x w")], [("x", kind, [2, 8])], ("y", kind, None), w=weight)
     imported = import_model(made)
-    assert imported.inputs[0].dtype == "bfloat16"
-    x = RANDOM.standard_normal((2, 8)).astype(ml_dtypes.bfloat16)
-    (actual,), (other,) = compiled(imported.mod, x), imported.reference.run([x])
+    assert imported.inputs[0].dtype == name
+    words = f"the model is one of {name}: it is computed in float32"
+    assert [note.startswith(words) for note in imported.notes] == [True] * is_noted
     expected = x.astype("float64") @ weight.astype("float64")
-    assert actual.dtype == other.dtype == ml_dtypes.bfloat16
-    np.testing.assert_allclose(actual.astype("float64"), expected, rtol=1e-2, atol=1e-2)
-    np.testing.assert_allclose(other.astype("float64"), expected, rtol=1e-2, atol=1e-2)
-
-
-def test_a_float64_model_stays_one():
-    weight = RANDOM.standard_normal((8, 4))
-    kind = TensorProto.DOUBLE
-    made = model([node("MatMul", "x w")], [("x", kind, [2, 8])], ("y", kind, None), w=weight)
-    imported = import_model(made)
-    assert imported.notes == ()
-    assert agreeing(imported, rtol=1e-12, atol=1e-12)[0].dtype == np.float64
+    for (found,) in (compiled(imported.mod, x), imported.reference.run([x])):
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.astype("float64"), expected, rtol=rtol, atol=rtol)
+    if name == "float16":
+        (fast,) = imported.reference.fastest([x])
+        np.testing.assert_allclose(fast, expected, rtol=2e-2, atol=1e-2)
 
 
 def test_a_quantized_model_is_imported():
@@ -296,6 +273,25 @@ def test_the_simplified_model_is_its_own_reference_where_only_that_can_be_import
             model([node("Add", "x z", name="sum")], [("x", FLOAT, [2])]),
             r"graph is damaged: the node 'sum' \(Add\) reads the value 'z', which nothing",
         ),
+        (
+            model([node("Expand", "x shape")], [("x", FLOAT, [1, 8]), ("shape", INT, [2])]),
+            r"input 'shape' decides it: .* \(--constant shape=VALUE",
+        ),
+        (
+            model(
+                [node("Cast", "x", "shape", to=INT), node("Expand", "data shape")],
+                [("x", FLOAT, [2]), ("data", FLOAT, [1, 8])],
+            ),
+            "its extents depend on data: export the model with fixed",
+        ),
+        (
+            model(
+                [node("NonZero", "x", "n"), node("Shape", "n")],
+                [("x", FLOAT, [4, 8])],
+                ("y", INT, None),
+            ),
+            "an output of the model is the shape of a tensor",
+        ),
     ],
 )
 def test_what_cannot_be_imported_is_one_sentence(made, message, capfd):
@@ -344,3 +340,101 @@ def test_weights_in_a_file_that_is_missing_are_named(tmp_path):
     (tmp_path / "weights").unlink()
     with pytest.raises(ModelError, match="has weights in other files, which cannot be read: .*w"):
         import_model(path)
+
+
+def masked_by_lengths():
+    """A model of speech: what lies beyond the length of an utterance is masked."""
+    nodes = [
+        node("ReduceMax", "x_lens", "most", keepdims=0),
+        node("Range", "zero most one", "frames"),
+        node("Unsqueeze", "x_lens one_axis", "lengths"),
+        node("Less", "frames lengths", "mask"),
+        node("Cast", "mask", "weights", to=FLOAT),
+        node("Unsqueeze", "weights last", "column"),
+        node("Mul", "x column", "masked"),
+        node("MatMul", "masked w"),
+    ]
+    inputs = [("x", FLOAT, ["N", "T", 8]), ("x_lens", INT, ["N"])]
+    return model(
+        nodes,
+        inputs,
+        zero=np.int64(0),
+        one=np.int64(1),
+        one_axis=np.array([1]),
+        last=np.array([2]),
+        w=np.ones((8, 4), np.float32),
+    )
+
+
+def test_the_input_of_lengths_is_named_and_bound():
+    dims = {"N": 1, "T": 20}
+    with pytest.raises(ModelError) as refusal:
+        import_model(masked_by_lengths(), dims=dims)
+    text = str(refusal.value)
+    assert "the input 'x_lens' decides it: bind it with constants={'x_lens': value}" in text
+    assert "(--constant x_lens=VALUE)" in text
+    assert "without it" not in text
+    imported = import_model(masked_by_lengths(), dims=dims, constants={"x_lens": [20]})
+    assert [spec.name for spec in imported.inputs] == ["x"]
+
+
+def test_a_length_that_does_not_fit_asks_for_other_extents():
+    with pytest.raises(ModelError) as refusal:
+        import_model(masked_by_lengths(), dims={"N": 1, "T": 20}, constants={"x_lens": [10]})
+    text = str(refusal.value)
+    assert "relax.multiply" in text and "ArgumentInfo" not in text
+    assert "pass other extents with dims= or shapes= (--dim, --shape)" in text
+
+
+def test_a_kernel_of_unknown_extents_is_refused_where_nothing_can_be_bound():
+    nodes = [
+        node("NonZero", "x", "places"),
+        node("Cast", "places", "numbers", to=FLOAT),
+        node("Tile", "numbers repeats", "tiled"),
+        node("Mul", "tiled row", "product"),
+        node("MatMul", "product w"),
+    ]
+    weights = {"repeats": np.array([1, 2]), "row": np.ones((2, 3), np.float32)}
+    made = model(nodes, [("x", FLOAT, [8])], w=np.ones((3, 4), np.float32), **weights)
+    with pytest.raises(ModelError, match="extents depend on data, and TVM makes no"):
+        lower(import_model(made).mod, TARGET)
+
+
+def test_inputs_that_the_reference_refuses_are_asked_for():
+    nodes = [node("Add", "index far", "place"), node("Gather", "table place")]
+    table = np.ones((16, 4), np.float32)
+    made = model(nodes, [("index", INT, [3])], table=table, far=np.int64(100))
+    with pytest.raises(ModelError, match=r"ONNX Runtime cannot run .* inputs=\{name: array\}"):
+        make_check(import_model(made), TARGET, 1e-4, 0)
+
+
+def resized():
+    """TVM rounds other positions than ONNX Runtime; before and after it nothing is special."""
+    enlarge = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "half_pixel",
+        "nearest_mode": "round_prefer_floor",
+    }
+    nodes = [
+        node("Abs", "x", "a", name="before"),
+        helper.make_node("Resize", ["a", "", "scales"], ["r"], name="enlarge", **enlarge),
+        node("Relu", "r", name="after"),
+    ]
+    return model(nodes, [("x", FLOAT, [1, 1, 3, 3])], scales=np.float32([1, 1, 1.5, 1.5]))
+
+
+def test_a_wrong_import_names_its_node_and_blames_no_pass(monkeypatch):
+    # TVM's own converter, which has other pixels than ONNX Runtime.
+    own = {name: each for name, each in importer.converters().items() if name != "Resize"}
+    monkeypatch.setattr(importer, "converters", lambda: own)
+    imported = import_model(resized())
+    check = make_check(imported, TARGET, 1e-4, 0)
+    kernels, notes = ModelKernels(imported.mod, TARGET, MemoryDatabase()), []
+    agreement = Agreement(imported.mod, [], check, Parts(), notes.append, locate=imported.locate)
+    message = (
+        r"TVM's import of the model computes something else than ONNX Runtime, first at .*"
+        r"'enlarge' \(Resize\): the outputs differ by .* before anything is tuned"
+    )
+    with pytest.raises(ModelError, match=message):
+        agreement.first(lambda _: (imported.mod, kernels), StopRequest())
+    assert not notes

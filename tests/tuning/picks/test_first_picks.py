@@ -18,18 +18,21 @@ from tvm.target import Target
 from tvm.tirx import ForKind
 from tvm_droplet_ms.measure.pool import TaskFailed
 from tvm_droplet_ms.session.roofline import MachineRates
-from tvm_droplet_ms.tuning.measuring.workers import start_workers
-from tvm_droplet_ms.tuning.picks import first_picks
+from tvm_droplet_ms.tuning.picks import first_picks, pick_sampling
 from tvm_droplet_ms.tuning.picks.first_picks import is_tunable, pick_schedules
-from tvm_droplet_ms.tuning.picks.pick_file import PickFile
-from tvm_droplet_ms.tuning.picks.pick_workers import LocalSampler, Models, PickWorkers
-from tvm_droplet_ms.tuning.picks.picks import FirstPicks
+from tvm_droplet_ms.tuning.picks.pick_workers import (
+    LocalSampler,
+    Models,
+    PickWorkers,
+    start_workers,
+)
+from tvm_droplet_ms.tuning.picks.picks import FirstPicks, PickFile
 from tvm_droplet_ms.tuning.picks.plain_schedule import plain_schedule
-from tvm_droplet_ms.tuning.schedules.application import database_to_apply
+from tvm_droplet_ms.tuning.schedules import database_to_apply
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))
-QUICK = {"rates": RATES, "most": 6, "least": 2, "known": None}
+QUICK = {"rates": RATES, "known": None}
 
 
 @derived_object
@@ -56,6 +59,24 @@ class HashModel(ms.cost_model.PyCostModel):
 
 def score(mod):
     return structural_hash(mod) % 1009 / 1009
+
+
+@pytest.fixture(autouse=True)
+def _few_samples(monkeypatch):
+    monkeypatch.setattr(first_picks, "MOST", 6)
+    monkeypatch.setattr(first_picks, "LEAST", 2)
+
+
+@pytest.fixture
+def six(monkeypatch):
+    """Six samples of light tasks too."""
+    monkeypatch.setattr(first_picks, "LEAST", 6)
+
+
+def scheduled(pick):
+    schedule = Schedule(pick.mod)
+    pick.trace.apply_to_schedule(schedule, remove_postproc=False)
+    return schedule
 
 
 def network():
@@ -130,18 +151,16 @@ def test_no_kernel_is_left_naive(module, tasks):
     np.testing.assert_allclose(run(applied, arguments), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_pick_is_best_predicted_of_distinct_samples(tasks):
+def test_pick_is_best_predicted_of_distinct_samples(tasks, six):
     model = HashModel()
-    picks = pick_schedules(tasks, prior=model, **QUICK | {"least": 6})
+    picks = pick_schedules(tasks, prior=model, **QUICK)
     # The plain schedule is the seventh.
     assert model.asked == 7 * len(tasks)
     for pick in picks:
         assert list(pick.predicted) == sorted(pick.predicted, reverse=True)
         assert len(set(pick.points)) == 6
-        schedule = Schedule(pick.mod)
-        pick.trace.apply_to_schedule(schedule, remove_postproc=False)
         plain = plain_schedule(pick.mod)
-        assert score(schedule.mod) == max(pick.predicted[0], score(plain.mod))
+        assert score(scheduled(pick).mod) == max(pick.predicted[0], score(plain.mod))
 
 
 def is_vectorized(schedule, name):
@@ -173,8 +192,7 @@ def test_a_reduction_over_outer_axes_is_vectorized():
     mod = tvm.IRModule({"main": te.create_prim_func([data, total])})
     task = ms.ExtractedTask("mean", mod, TARGET, [mod], 1)
     (pick,) = pick_schedules([task], prior=VectorModel(), **QUICK)
-    schedule = Schedule(pick.mod)
-    pick.trace.apply_to_schedule(schedule, remove_postproc=False)
+    schedule = scheduled(pick)
     array = np.random.default_rng(0).random((1, 20, 20, 96), dtype="float32")
     out = tvm.runtime.empty((1, 96), "float32")
     tvm.compile(schedule.mod, TARGET)(tvm.runtime.tensor(array), out)
@@ -182,10 +200,10 @@ def test_a_reduction_over_outer_axes_is_vectorized():
     assert is_vectorized(schedule, "total_update")
 
 
-def test_pick_of_a_task_does_not_depend_on_the_others(tasks):
-    together = pick_schedules(tasks, prior=HashModel(), **QUICK | {"least": 6})
+def test_pick_of_a_task_does_not_depend_on_the_others(tasks, six):
+    together = pick_schedules(tasks, prior=HashModel(), **QUICK)
     for task in tasks:
-        alone = pick_schedules([task], prior=HashModel(), **QUICK | {"least": 6})
+        alone = pick_schedules([task], prior=HashModel(), **QUICK)
         mod = task.dispatched[0]
         assert alone.find(mod, TARGET).points == together.find(mod, TARGET).points
 
@@ -197,19 +215,11 @@ def test_without_a_model_one_schedule_is_drawn():
     assert pick.points
 
 
-def test_late_tasks_get_a_random_schedule_or_the_plain_one(tmp_path):
-    model = HashModel()
-    late = pick_schedules([dense(8)], prior=model, work_dir=tmp_path, pace=Slow(1), **QUICK)
-    assert len(late) == 1
-    assert model.asked == 2
-    pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
-    assert model.asked == 2 + 7
-
-
 def test_a_late_pick_is_used_again_but_where_there_is_time_for_a_better_one(tmp_path):
     model, task = HashModel(), dense(8)
     (late,) = pick_schedules([task], prior=model, work_dir=tmp_path, pace=Slow(1), **QUICK)
     asked = model.asked
+    assert asked == 2
     for pace in (Slow(1), Slow(0)):
         (again,) = pick_schedules([task], prior=model, work_dir=tmp_path, pace=pace, **QUICK)
         assert again.points == late.points
@@ -246,12 +256,12 @@ class Slow:
         self.taken.append((samples, secs >= 0))
 
 
-def test_clock_says_how_many_are_sampled_and_what_is_left_as_it_is():
+def test_clock_says_how_many_are_sampled_and_what_is_left_as_it_is(six):
     model, pace = HashModel(), Slow(8, 4, 0)
     tasks = [dense(n, weight=64 // n, name=f"dense{n}") for n in (8, 16, 32)]
-    picks = pick_schedules(tasks, prior=model, pace=pace, **QUICK | {"least": 6})
+    picks = pick_schedules(tasks, prior=model, pace=pace, **QUICK)
     # Half of the samples are left to known schedules, of which there are none here.
-    assert pace.wishes == [(12, False)] * 3 and model.asked == 5 + 3
+    assert pace.wishes == [(12, True)] * 3 and model.asked == 5 + 3
     assert picks.unscheduled == {"dense32": "the time is too short to pick one"}
     # The first one is not counted: it waits for the processes to start.
     assert pace.taken == [(4, True)]
@@ -271,17 +281,6 @@ def test_kept_picks_are_used_again(tmp_path):
     assert len(PickFile(tmp_path).path.read_text().splitlines()) == 2
 
 
-def test_torn_pick_is_made_anew(tmp_path):
-    model = HashModel()
-    pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
-    path = PickFile(tmp_path).path
-    path.write_bytes(path.read_bytes()[:-40])
-    picks = pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
-    assert len(picks) == 1
-    assert model.asked == 14
-    assert len(PickFile(tmp_path).read()) == 1
-
-
 def test_pick_of_another_workload_or_target_is_not_used(tmp_path):
     model = HashModel()
     pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
@@ -291,22 +290,34 @@ def test_pick_of_another_workload_or_target_is_not_used(tmp_path):
     assert model.asked == 21
 
 
-def test_trace_that_no_longer_replays_is_made_anew(tmp_path):
-    model = HashModel()
+@pytest.mark.parametrize(
+    ("damaged", "readable"),
+    [
+        (lambda line: line[:-40], 0),
+        # The block's name is in the trace alone.
+        (lambda line: line.replace(b"T_matmul_NT", b"T_other"), 1),
+    ],
+)
+def test_torn_pick_or_one_that_no_longer_replays_is_made_anew(damaged, readable, tmp_path):
+    model, file = HashModel(), PickFile(tmp_path)
     pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)
-    file = PickFile(tmp_path)
-    file.path.write_text(file.path.read_text().replace("T_matmul_NT", "T_other"))
-    # The block's name is in the trace alone.
-    assert len(file.read()) == 1
+    file.path.write_bytes(damaged(file.path.read_bytes()))
+    assert len(file.read()) == readable
     assert len(pick_schedules([dense(8)], prior=model, work_dir=tmp_path, **QUICK)) == 1
-    assert model.asked == 14
+    assert model.asked == 14 and len(file.read()) == 1
 
 
-def test_task_without_a_valid_schedule_is_named_and_left():
+@pytest.fixture
+def rejecting(monkeypatch):
+    """A design space all of whose schedules are rejected."""
     space = ms.space_generator.ScheduleFn(
         lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
     )
-    picks = pick_schedules([total("rejected")], space=space, prior=None, **QUICK)
+    monkeypatch.setattr(pick_sampling, "SPACE", space)
+
+
+def test_task_without_a_valid_schedule_is_named_and_left(rejecting):
+    picks = pick_schedules([total("rejected")], prior=None, **QUICK)
     assert len(picks) == 0
     assert list(picks.unscheduled) == ["rejected"]
     assert "PyPostproc" in picks.unscheduled["rejected"]
@@ -314,14 +325,9 @@ def test_task_without_a_valid_schedule_is_named_and_left():
     assert note.startswith("rejected has no schedule and stays as it is: all samples were dropped")
 
 
-def test_without_a_valid_sample_a_plain_schedule_is_picked():
-    space = ms.space_generator.ScheduleFn(
-        lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
-    )
-    (pick,) = pick_schedules([dense(8)], space=space, prior=None, **QUICK)
-    schedule = Schedule(pick.mod)
-    pick.trace.apply_to_schedule(schedule, remove_postproc=False)
-    assert "T.vectorized" in schedule.mod.script() and pick.points == ()
+def test_without_a_valid_sample_a_plain_schedule_is_picked(rejecting):
+    (pick,) = pick_schedules([dense(8)], prior=None, **QUICK)
+    assert "T.vectorized" in scheduled(pick).mod.script() and pick.points == ()
 
 
 def test_task_that_no_schedule_can_change_is_not_sampled():
@@ -351,14 +357,15 @@ def test_notes_name_a_few_of_the_tasks_of_a_reason():
     ]
 
 
-def test_task_whose_space_fails_does_not_stop_the_others():
+def test_task_whose_space_fails_does_not_stop_the_others(monkeypatch):
     def make(sch):
         if sch.get_child_blocks(sch.get_sblock("root"))[0] and "data_red" in sch.mod.script():
             raise ValueError("made-up fault")
 
     space = ms.space_generator.ScheduleFn(make, sch_rules=[], postprocs=[], mutator_probs={})
+    monkeypatch.setattr(pick_sampling, "SPACE", space)
     tasks = [total("faulty"), dense(8, name="sound")]
-    picks = pick_schedules(tasks, space=space, prior=None, **QUICK)
+    picks = pick_schedules(tasks, prior=None, **QUICK)
     assert list(picks.unscheduled) == ["faulty"]
     assert "made-up fault" in picks.unscheduled["faulty"]
     assert picks.find(tasks[1].dispatched[0], TARGET) is not None
@@ -370,12 +377,6 @@ def test_scheduled_task_is_left_out():
     scheduled = ms.ExtractedTask("scheduled", mod, TARGET, [mod], 1)
     assert is_tunable(task) and not is_tunable(scheduled)
     assert len(pick_schedules([scheduled], prior=None, **QUICK)) == 0
-
-
-@pytest.mark.parametrize("name", ["most", "least"])
-def test_no_sample_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} is 0"):
-        pick_schedules([], **QUICK | {name: 0})
 
 
 def test_database_has_measured_records_where_there_are_valid_ones():
@@ -406,8 +407,8 @@ def test_database_has_measured_records_where_there_are_valid_ones():
 
 class TestWorkers:
     def test_pick_the_same(self, tasks):
-        options = {"rates": RATES, "most": 4, "least": 2}
-        pool = start_workers(2)
+        options = {"rates": RATES}
+        pool = start_workers()
         try:
             theirs = pick_schedules(tasks, workers=PickWorkers(pool), **options)
         finally:
@@ -440,9 +441,7 @@ class TestWorkers:
     def test_a_task_whose_single_schedule_takes_too_long_gets_a_plain_one(self):
         workers = SlowWorkers(LocalSampler(Models(None)), most=0)
         (pick,) = pick_schedules([dense(8)], workers=workers, **QUICK)
-        schedule = Schedule(pick.mod)
-        pick.trace.apply_to_schedule(schedule, remove_postproc=False)
-        assert "T.vectorized" in schedule.mod.script()
+        assert "T.vectorized" in scheduled(pick).mod.script()
         assert len(workers.asked) == 2
 
     def test_leave_a_task_that_has_no_plain_schedule_either(self, monkeypatch):

@@ -20,11 +20,15 @@ from tvm.target import Target
 from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.session.stop import StopRequest
-from tvm_droplet_ms.tuning.picks.pick_contest import AT_ONCE, PickContest
-from tvm_droplet_ms.tuning.picks.pick_file import PickFile
-from tvm_droplet_ms.tuning.picks.pick_measuring import Finalists, measure_finalists, weighing
-from tvm_droplet_ms.tuning.picks.picks import FirstPick, FirstPicks, restore, task_key
-from tvm_droplet_ms.tuning.schedules.application import database_to_apply
+from tvm_droplet_ms.tuning.picks.pick_contest import (
+    AT_ONCE,
+    Finalists,
+    PickContest,
+    measure_finalists,
+)
+from tvm_droplet_ms.tuning.picks.pick_pace import weighing
+from tvm_droplet_ms.tuning.picks.picks import FirstPick, FirstPicks, PickFile, restore, task_key
+from tvm_droplet_ms.tuning.schedules import database_to_apply
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))

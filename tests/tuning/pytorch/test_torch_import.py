@@ -12,11 +12,6 @@ from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.frontends import import_model
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def random_inputs(imported):
     generator = np.random.default_rng(0)
     return [spec.random(generator) for spec in imported.inputs]

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that TVM's importer of PyTorch programs lacks or takes for others."""
+"""Operators and layers that TVM's importer of PyTorch programs lacks or takes for others."""
 
 import pytest
 from compiling import check, operators, torch
+from torch import nn
 from torch.nn import functional as F
 
 from tvm import relax
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.torch import converters
-
-
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
 
 
 class TestTypes:
@@ -183,3 +179,37 @@ def test_weights_are_no_inputs():
         )
     )
     assert [spec.name for spec in model.inputs] == ["input"]
+
+
+def kernels(imported):
+    return [name for name in imported.mod.get_global_vars() if name.name_hint != "main"]
+
+
+@pytest.mark.parametrize(
+    "layer, both, batch_first", [(nn.LSTM, True, True), (nn.GRU, False, False)]
+)
+def test_two_layers(layer, both, batch_first):
+    module = layer(5, 7, 2, bidirectional=both, batch_first=batch_first)
+    imported = check(module, torch.randn(4, 3, 5))
+    assert len(kernels(imported)) == 2
+
+
+@pytest.mark.parametrize("kind, bias", [("tanh", True), ("relu", False)])
+def test_rnn(kind, bias):
+    check(nn.RNN(5, 7, nonlinearity=kind, bias=bias, bidirectional=True), torch.randn(4, 1, 5))
+
+
+def test_states_are_inputs():
+    states = torch.randn(1, 3, 7), torch.randn(1, 3, 7)
+    check(nn.LSTM(5, 7), torch.randn(4, 3, 5), states)
+    check(nn.GRU(5, 7, bias=False), torch.randn(4, 3, 5), torch.randn(1, 3, 7))
+
+
+def test_a_projection():
+    states = torch.randn(1, 3, 2), torch.randn(1, 3, 7)
+    check(nn.LSTM(5, 7, proj_size=2), torch.randn(4, 3, 5), states)
+
+
+def test_a_long_sequence_is_one_kernel():
+    imported = check(nn.LSTM(5, 7), torch.randn(100, 1, 5))
+    assert len(kernels(imported)) == 1

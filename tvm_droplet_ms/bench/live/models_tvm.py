@@ -20,15 +20,14 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ...compat import fast_tune_contexts
-from ...kernel_tuning.stop_rules import StopRules
-from ...kernel_tuning.stoppable_strategy import StoppableStrategy
+from ...kernel_tuning.stoppable_strategy import StoppableStrategy, StopRules
 from ...measure import fast_measure
 from ...session.target import cpu_target
 from ...session.threads import set_worker_threads
 from ...tuning.compile.compiled_model import CompiledModel
 from ...tuning.frontends import import_model
 from ...tuning.parts import Parts
-from ...tuning.schedules.application import best_records
+from ...tuning.schedules import best_records
 
 _UNLIMITED = 2**30
 """The trials where only the clock ends the run."""

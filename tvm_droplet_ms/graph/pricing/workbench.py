@@ -21,17 +21,15 @@ from ...session.database import open_database
 from ...session.stop import StopRequest
 from ...session.torn_database import mend_torn_end
 from ...tuning.budget.priorities import Priorities
-from ...tuning.check.diagnosis import SearchClock
+from ...tuning.check.diagnosis import SearchClock, without_wrong_schedules
 from ...tuning.check.output_check import OutputCheck
-from ...tuning.check.wrong_schedules import without_wrong_schedules
 from ...tuning.compile.compiled_model import CompiledModel
-from ...tuning.experience.experience import Experience
-from ...tuning.experience.strategy import model_strategy
+from ...tuning.experience.strategy import Experience, model_strategy
 from ...tuning.kernel_tuner import KernelTuner
 from ...tuning.model_kernels import ModelKernels
 from ...tuning.parts import Parts
 from ...tuning.picks.picks import last_line
-from ...tuning.schedules.application import best_records, count_trials
+from ...tuning.schedules import best_records, count_trials
 from ..graph_timing import time_graphs
 from .kernel_module import kernel_module, workloads_of
 from .kernels import Kernel

@@ -44,10 +44,7 @@ class Argument:
 
 
 def arguments_of(mod: IRModule) -> tuple[Argument, ...]:
-    """The arguments of a module's function ``main``.
-
-    Raises ``KernelError`` if one is no buffer, or its shape is not constant.
-    """
+    """A kernel's arguments. Raises ``KernelError`` if one is no buffer of constant extents."""
     func = mod["main"]
     found = []
     for param in func.params:
@@ -74,14 +71,11 @@ def random_arrays(
     given: Mapping[str, np.ndarray] | None = None,
     roles: Mapping[str, IntegerRole] | None = None,
 ) -> list[np.ndarray]:
-    """Values for the arguments.
+    """Values for the arguments: given ones by name, and random ones.
 
     Floating-point numbers are normally distributed. Integers that are indices are any index of
     their axis. Others of 8 bits are any; longer ones, and booleans, are 0 or 1, and divisors are 1
-    or 2. ``seed``: seed of the random numbers. ``given``: values by the name of the argument, such
-    as indices that are not to be random. ``roles``: what the kernel does with integers, by the name
-    of the argument; see ``integer_roles``. Raises ``KernelError`` if a given value is of no
-    argument, of another shape, or of another kind of type.
+    or 2. Raises ``KernelError`` if a given value does not fit.
     """
     wanted = {argument.name: (argument.shape, argument.numpy_dtype) for argument in arguments}
     try:
@@ -132,10 +126,7 @@ def _random(argument: Argument, generator: np.random.Generator, role: IntegerRol
 
 
 def summed(mod: IRModule) -> int:
-    """The most numbers that are summed into one, one reduction after the other.
-
-    It is the sum over the blocks of a module without a schedule of the extents that they reduce.
-    """
+    """The most numbers that are summed into one by an unscheduled module's reductions in a row."""
     total = 0
     for realize, _ in scheduled_blocks(mod):
         length = 1
@@ -147,11 +138,10 @@ def summed(mod: IRModule) -> int:
 
 
 def tolerance(dtype: np.dtype[Any], length: int) -> float:
-    """The largest deviation of an output, relative to the scale of the row; see ``deviation``.
+    """The largest deviation of an output that sums so many numbers; see ``deviation``.
 
     A sum in another order differs by some roundings for each square root of what is summed.
-    Integers must be equal. ``dtype``: the type of the output. ``length``: how many numbers are
-    summed.
+    Integers must be equal.
     """
     if dtype.kind in "iub":
         return 0.0

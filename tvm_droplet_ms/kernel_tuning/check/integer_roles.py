@@ -23,12 +23,11 @@ class IntegerRole:
 
 
 def integer_roles(mod: IRModule) -> dict[str, IntegerRole]:
-    """The integer arguments of the function ``main``, by name.
+    """The roles of all integer arguments of an unscheduled kernel, by name.
 
     One that is an index of axes is below the extent of the shortest. One from which an index is
     computed is 0, and so are all of them where a computed integer is an index: what is computed of
-    them is not followed. One that only divides is at least 1. ``mod``: a module without a schedule.
-    The result names every integer argument.
+    them is not followed. One that only divides is at least 1.
     """
     func = mod["main"]
     places = {param: str(param.name) for param in func.params if _is_integer(param)}

@@ -62,14 +62,9 @@ def run_library(
     device: str = "cpu",
     session: RPCSession | None = None,
 ) -> tuple[float, str]:
-    """Run a library once.
+    """Run a library once, in this process or by a session on a server.
 
-    - ``arguments``: the kernel's arguments.
-    - ``inputs``: the file of their values; see ``save_arrays``.
-    - ``out``: the file to write with their values afterwards.
-    - ``device``: TVM's name of the type of device to run it on.
-    - ``session``: a session on the server to run it on; None for this process.
-
+    ``inputs``, ``out``: files of ``save_arrays``, with the arguments' values before and afterwards.
     Returns the seconds of the call, and why the file could not be written; empty where it was.
     """
     module = _load(library, session)
@@ -93,15 +88,7 @@ def time_libraries(
     device: str = "cpu",
     session: RPCSession | None = None,
 ) -> list[float]:
-    """Time libraries in one process.
-
-    - ``arguments``: the kernel's arguments.
-    - ``inputs``: the file of their values; see ``save_arrays``.
-    - ``device``: TVM's name of the type of device to run them on, whose clock times them.
-    - ``session``: a session on the server to run them on; None for this process.
-
-    Returns the seconds of a call of each, in their order.
-    """
+    """The seconds of a call of each library, all in one process, by the clock of the device."""
     found = []
     place = _device(device, session)
     for library in libraries:

@@ -51,10 +51,9 @@ _STUDENT_90 = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.
 
 @dataclass(frozen=True)
 class KernelTime:
-    """The time of a kernel, in seconds.
+    """The median time of a kernel over processes, in seconds.
 
-    ``secs``: the median over processes. ``low``, ``high``: where the median of another process is
-    expected, later too, with 90%.
+    90% of the medians of other processes, later too, are expected from ``low`` to ``high``.
     """
 
     secs: float
@@ -80,9 +79,8 @@ class KernelTime:
 class Verdict:
     """The verdict on a schedule: does it compute what the kernel without one does?
 
-    ``is_right``: None where it could not be checked. ``deviation``: the largest difference of an
-    output, relative to the scale of its row; NaN where it is not known. ``reason``: why it is
-    wrong, or could not be checked; empty where it is right.
+    ``is_right``: None where it could not be checked. ``deviation``: NaN where it is not known.
+    ``reason``: why it is wrong, or could not be checked.
     """
 
     is_right: bool | None
@@ -94,9 +92,9 @@ class Verdict:
 class Expected:
     """The kernel without a schedule.
 
-    ``library``: its library; None where it could not be built, or does not run where its schedules
-    do. ``reason``: why it could not be run; empty where it could. ``secs``: the seconds of its only
-    call; NaN where it could not be run beside its schedules.
+    ``library``: None where it could not be built, or does not run where its schedules do.
+    ``reason``: why it could not be run. ``secs``: of its only call; NaN where it did not run beside
+    its schedules.
     """
 
     library: Path | None
@@ -105,10 +103,7 @@ class Expected:
 
 
 class CannotCheck(RuntimeError):
-    """A schedule could not be checked or timed, and it is not the schedule's fault.
-
-    ``is_crash``: whether a kernel ended its process.
-    """
+    """A schedule could not be checked, which is not its fault; a kernel may have crashed."""
 
     def __init__(self, reason: str, is_crash: bool = False) -> None:
         super().__init__(reason)
@@ -123,15 +118,12 @@ class Verifier:
     """Builds, checks and times schedules of one kernel.
 
     - ``directory``: where the libraries and the inputs are written; it exists.
-    - ``target``: the target of the schedules.
-    - ``arguments``: the kernel's arguments.
-    - ``arrays``: their values.
-    - ``tolerances``: the largest deviation of each.
+    - ``tolerances``: the largest deviation of each argument.
     - ``run``: calls a function in a process of its own, where kernels are to run: takes the most
       seconds, the function and its arguments, and raises ``TaskFailed``. None for the workers of
       ``pool``.
     - ``reference``: the target of this machine's CPU, for the kernel without a schedule where it
-      cannot be built for ``target``; None where it can.
+      cannot be built for ``target``.
     """
 
     def __init__(
@@ -165,20 +157,14 @@ class Verifier:
         return self._pool.submit(secs, function, *arguments, fresh=True).result()
 
     def build(self, name: str, mod: IRModule, target: Target | None = None) -> Path:
-        """Build a module, and write its library. Raises ``TaskFailed`` if it cannot be built.
-
-        ``target``: None for that of the schedules.
-        """
+        """Build a module, and write its library. Raises ``TaskFailed`` if it cannot be built."""
         path = self._directory / f"{name}.so"
         kind = save_json(self._target if target is None else target)
         self._pool.submit(BUILD_SECS, _build, save_json(mod), kind, str(path)).result()
         return path
 
     def expect(self, mod: IRModule) -> Expected:
-        """Build and run the kernel without a schedule, for the outputs to expect.
-
-        Raises ``CannotCheck`` if the machine is at fault, such as a full disk.
-        """
+        """Build and run the kernel without a schedule, for the outputs to expect."""
         try:
             library = self.build("untuned", mod, self._reference)
         except TaskFailed as error:
@@ -242,8 +228,7 @@ class Verifier:
         """Call a function where schedules run; once more, in a new process, if a GPU fails.
 
         On a CPU a failed run is the schedule's fault. A GPU has others: too little memory beside
-        other programs, or an error that another process caused. Raises ``DeviceFailed`` if it fails
-        again.
+        other programs, or an error that another process caused.
         """
         failures: list[str] = []
         while len(failures) < 2:
@@ -278,10 +263,7 @@ class Verifier:
 
 
 def verifying_pool(target: Target | None = None) -> WorkerPool:
-    """The workers of a ``Verifier``: one, since timings must not overlap.
-
-    ``target``: the target of its builds. What those for a GPU need is imported once.
-    """
+    """The workers of a ``Verifier``: one, since timings must not overlap."""
     is_cpu = target is None or runs_on(target) == "cpu"
     return WorkerPool(1, prepare=prepare_to_time if is_cpu else partial(prepare_to_build, target))
 

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time for the steps after the first executable. Imports no TVM."""
+"""The time for batches, and for the steps after the first executable. Imports no TVM."""
 
 import math
 from dataclasses import dataclass
 
-from .batch_size import SECS_PER_TRIAL, batch_size
+SECS_PER_TRIAL = 0.35
+"""The seconds of wall clock that a trial takes, seen on two CPUs: proposal, build, measurement."""
+
+LARGEST, SMALLEST = 8, 2
+"""A batch of fewer than 2 leaves a builder's second process idle; in one of more than 8 the last
+candidates know little of the first."""
 
 TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
 """Runs of the final model that its latency is the median of: fewer of a slow one, to take no more
@@ -38,13 +43,21 @@ CHOICE_SHARE = 0.15
 """The share of the time that near-best schedules may take to be told apart inside the model."""
 
 
+def batch_size(secs: float, kernels: int) -> int:
+    """Half of the trials that there is time for, for each kernel, as a power of 2 within limits.
+
+    The first schedules of a kernel gain the most: where there is time for a few trials of each,
+    small batches reach more kernels.
+    """
+    size = LARGEST
+    while size > SMALLEST and 2 * size * kernels * SECS_PER_TRIAL > secs:
+        size //= 2
+    return size
+
+
 @dataclass(frozen=True)
 class FirstCosts:
-    """The costs of the first executable.
-
-    ``build_secs``, ``export_secs``: the seconds of compiling and of writing it. ``run_secs``: the
-    seconds of a run of it.
-    """
+    """The first executable's kernels, and the seconds to compile it, to write it, and to run it."""
 
     kernels: int
     build_secs: float
@@ -54,8 +67,7 @@ class FirstCosts:
     def ending_secs(self, left: float) -> float:
         """The seconds for building, checking and timing the last executable.
 
-        ``left``: the seconds that are left. Only kernels that get a batch in them are compiled
-        again.
+        Only kernels that get a batch in the seconds that are left are compiled again.
         """
         count = max(1, self.kernels)
         batch_secs = SECS_PER_TRIAL * batch_size(left, count)
@@ -69,10 +81,9 @@ class FirstCosts:
 
 
 def timed_runs(secs: float, left: float = math.inf) -> int:
-    """The number of times to time a model.
+    """How often to time a model whose run takes so many seconds; at least once.
 
-    ``secs``: the seconds of a run. ``left``: the seconds that are left: half of them may be spent
-    on it, and ``QUICK_SECS`` in any case. Returns at least 1.
+    Half of the seconds that are left may be spent on it, and ``QUICK_SECS`` in any case.
     """
     runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
     if runs * secs > left / 2:

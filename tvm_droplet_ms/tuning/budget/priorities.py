@@ -46,11 +46,7 @@ larger, and samples the task's design space."""
 
 @dataclass(frozen=True)
 class Stake:
-    """The weight of a task.
-
-    ``weight``: how often the model runs the task's kernel. ``bound_secs``: the roofline of the
-    kernel in seconds.
-    """
+    """The calls of a task's kernel in a run of the model, and the kernel's roofline in seconds."""
 
     weight: float
     bound_secs: float
@@ -113,10 +109,9 @@ class _Progress:
 
 
 class Priorities:
-    """Chooses the task of each batch.
+    """Chooses the task of each batch; where all tasks rest, they go on by the same rule.
 
-    Where all tasks rest, they go on by the same rule. Raises ``ValueError`` if a weight or a
-    roofline is not positive and finite.
+    Raises ``ValueError`` if a weight or a roofline is not positive and finite.
     """
 
     def __init__(self, stakes: Sequence[Stake]) -> None:
@@ -128,10 +123,7 @@ class Priorities:
         self._tasks = [_Progress(stake) for stake in stakes]
 
     def know(self, task: int, best_secs: float) -> None:
-        """Take over the best time of an earlier run: the task then counts as visited.
-
-        ``task``: the index of the task. ``best_secs``: its best time in seconds.
-        """
+        """Take over the best time of an earlier run: the task then counts as visited."""
         self._tasks[task].best_secs = min(self._tasks[task].best_secs, best_secs)
 
     def tell(self, task: int, best_secs: float, cost_secs: float) -> None:
@@ -156,11 +148,10 @@ class Priorities:
         return self._tasks[task].best_secs
 
     def next(self, secs_left: float = math.inf, busy: Collection[int] = ()) -> int | None:
-        """Choose the task of the next batch.
+        """Choose the task of the next batch; None where none is to be measured any more.
 
-        ``secs_left``: the seconds of wall clock that are left. A batch that is expected to take
-        longer is not chosen. ``busy``: tasks that cannot have a batch now. Returns the index of the
-        task; None where none is to be measured any more.
+        A batch that is expected to take longer than the seconds that are left is not chosen, nor
+        are ``busy`` tasks.
         """
         open_tasks = [
             task
@@ -176,9 +167,9 @@ class Priorities:
     def cost(self, task: int) -> float:
         """The seconds that the next batch of a task is expected to take; 0 where nothing is known.
 
-        A task without a batch is expected to take what first batches take, and one without a
-        second batch what those of other tasks take: the first batch of a run may have waited for
-        its workers.
+        A task without a batch is expected to take what first batches take, and one without a second
+        batch what those of other tasks take: the first batch of a run may have waited for its
+        workers.
         """
         costs = self._tasks[task].costs
         if len(costs) > 1:

@@ -23,12 +23,7 @@ END = -1
 
 @dataclass
 class TaskEffort:
-    """The trials and seconds spent on one task in a run.
-
-    ``trials``: the candidates that were measured, failures included. ``batches``: the batches that
-    they came in. ``secs``: the seconds of wall clock that proposing, building and measuring them
-    took.
-    """
+    """The trials, failures included, the batches and the seconds that a run spent on one task."""
 
     trials: int = 0
     batches: int = 0
@@ -38,14 +33,9 @@ class TaskEffort:
 class TuningClock:
     """Times the batches of a run, and says when it ends.
 
-    - ``priorities``: the rule that chooses the task of each batch; it is told the results.
-    - ``deadline``: when to end, by `clock`. A batch that is expected to take longer than what is
-      left is not begun.
-    - ``should_stop``: asked before each batch; once it says True, the run ends.
-    - ``clock``: tells the time in seconds.
-    - ``efforts``: what was spent on each task.
-    - ``why_ended``: why the run ended: "time", "stopped", or "converged" where no task was left to
-      measure; empty while it goes on, and where the trials were spent.
+    A batch that is expected to take longer than what is left to the deadline is not begun.
+    ``why_ended`` is "time", "stopped", or "converged" where no task was left to measure; empty
+    while the run goes on, and where the trials were spent.
     """
 
     def __init__(
@@ -70,8 +60,7 @@ class TuningClock:
     def next(self, busy: Collection[int] = ()) -> int | None:
         """The task of the next batch, whose time begins to run; None at the end of the run.
 
-        ``busy``: tasks that are being measured. None then says only that no other task is to be
-        measured.
+        Beside ``busy`` tasks, None says only that no other task is to be measured.
         """
         left = self._deadline - self._clock()
         if self._should_stop():
@@ -124,13 +113,10 @@ class ClockScheduler(PyTaskScheduler):
     """Measures the kernels of a model in the order that a ``TuningClock`` says.
 
     The loop is TVM's own: only the choice of the next task is overridden. (A ``tune`` or a
-    ``join_running_task`` in Python would not work in TVM 0.27: the first is not given the size of
-    a batch, and the second calls itself.) The results come in through ``callback``, which must be
-    among the callbacks of the run.
-
-    One batch may be measured while the next one, of another task, is proposed: where the runner
-    returns before it has measured (``measure.background``). The task of a batch is then chosen
-    without the results of the one before. ``clock``: chooses the tasks.
+    ``join_running_task`` in Python would not work in TVM 0.27: the first is not given the size of a
+    batch, and the second calls itself.) One batch may be measured while the next one, of another
+    task, is proposed: where the runner returns before it has measured (``measure.background``). The
+    task of a batch is then chosen without the results of the one before.
     """
 
     def __init__(self, clock: TuningClock) -> None:
@@ -141,10 +127,7 @@ class ClockScheduler(PyTaskScheduler):
         self._measuring: int | None = None
 
     def next_task_id(self) -> int:
-        """Choose the task of the next batch, while the one before is measured.
-
-        Returns the index of the task; -1 ends the run.
-        """
+        """Choose the task of the next batch, while the one before is measured; -1 ends the run."""
         sent, self._sent = self._sent, None
         # TVM terminates a task whose strategy has nothing more to propose.
         if sent is not None and self._outer().tasks_[sent].is_terminated:

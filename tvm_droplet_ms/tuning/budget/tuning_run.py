@@ -10,7 +10,7 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator, TuneContext
 from tvm.s_tir.meta_schedule.builder import Builder
-from tvm.s_tir.meta_schedule.database import Database, TuningRecord
+from tvm.s_tir.meta_schedule.database import Database
 from tvm.s_tir.meta_schedule.measure_callback import (
     AddToDatabase,
     MeasureCallback,
@@ -22,12 +22,11 @@ from tvm.s_tir.meta_schedule.tune import tune_tasks
 from tvm.s_tir.meta_schedule.utils import fork_seed
 
 from ...compat import fast_tune_contexts
-from ...cost_model.training_data import target_text
 from ...search_strategy.byte_products.dot_space import sound_space
 from ...search_strategy.logger import logger
-from ...session.roofline import MachineRates, measure_machine, task_bound
+from ...session.roofline import MachineRates, task_bound
 from ..picks.first_picks import is_scheduled, why_not_tunable
-from ..schedules.application import best_records
+from ..schedules import best_records
 from .priorities import Priorities, Stake
 from .scheduler import ClockScheduler, TaskEffort, TellClock, TuningClock
 
@@ -37,27 +36,16 @@ _UNLIMITED = 2**30
 
 @dataclass(frozen=True)
 class TaskRow:
-    """The outcome of one task.
-
-    - ``weight``: how often the model runs its kernel.
-    - ``bound_secs``: its roofline in seconds.
-    - ``best_secs``: its best time in seconds, earlier runs included; infinity where it has none.
-    - ``effort``: what this run spent on it.
-    """
+    """The outcome of one task, its best time including those of earlier runs."""
 
     name: str
-    weight: int
-    bound_secs: float
     best_secs: float
     effort: TaskEffort
 
 
 @dataclass(frozen=True)
 class TuningRun:
-    """The outcome of a run.
-
-    ``rows``: the tasks, in their order. ``why_ended``: "time", "trials", "stopped" or "converged".
-    """
+    """The outcome of a run; it ended by "time", "trials", "stopped" or "converged"."""
 
     rows: tuple[TaskRow, ...]
     why_ended: str
@@ -81,49 +69,39 @@ def tune_tasks_by_clock(
     max_trials_per_task: int | None = None,
     num_trials_per_iter: int = 8,
     space: SpaceGenerator | str = "post-order-apply",
-    rates: MachineRates | None = None,
+    rates: MachineRates,
     should_stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
     make_priorities: Callable[..., Priorities] = Priorities,
     callbacks: Sequence[MeasureCallback] = (),
-    num_threads: int = 1,
     seed: int = 0,
 ) -> TuningRun:
     """Tune the tasks of a model until the clock runs out.
 
-    - ``tasks``: the tasks. Those that are scheduled already are left out.
-    - ``work_dir``: the directory of the run, as ``tune_tasks`` takes it.
-    - ``database``: records of earlier runs, which the run continues from, and those of this one.
-    - ``builder``, ``runner``: what builds and what times the candidates.
-    - ``strategy``: the strategy; each task gets a clone of it.
-    - ``deadline``: when to end, by `clock`. It is exceeded by no more than a batch.
-    - ``max_trials``: the most trials of all tasks together; exceeded by less than a batch. None for
-      no limit.
-    - ``max_trials_per_task``: the most trials of a task. None for no limit.
-    - ``num_trials_per_iter``: the most trials of a batch.
-    - ``space``: the design space, as ``TuneContext`` takes it.
-    - ``rates``: the machine's rates. Defaults to those measured on this machine.
+    Tasks that are scheduled already are left out. The run goes on from the records of ``database``.
+    Raises ``ValueError`` if there is neither a deadline nor a limit of the trials.
+
+    - ``strategy``: each task gets a clone of it.
+    - ``deadline``: when to end, by ``clock``. It is exceeded by no more than a batch.
+    - ``max_trials``: those of all tasks together; exceeded by less than a batch.
     - ``should_stop``: asked before each batch; once it says True, the run ends.
-    - ``clock``: tells the time in seconds.
     - ``make_priorities``: makes the rule that chooses the task of each batch; called as
       ``Priorities``.
     - ``callbacks``: told each batch, after TVM's own.
-    - ``num_threads``: the threads of each ``TuneContext``.
-    - ``seed``: seed of all random choices.
-
-    Returns what became of each task. Raises ``ValueError`` if there is neither a deadline nor a
-    limit of the trials.
     """
     if math.isinf(deadline) and max_trials is None:
         raise ValueError("neither deadline nor max_trials is given: the run would not end")
-    rates = measure_machine() if rates is None else rates
     tasks, bounds = _with_bounds(tasks, rates)
     if not tasks or max_trials == 0:
         return TuningRun((), "trials" if tasks else "converged")
     priorities = make_priorities(
         [Stake(float(task.weight), bound) for task, bound in zip(tasks, bounds, strict=True)]
     )
-    _know_records(priorities, tasks, database)
+    best = best_records(database, tasks[0].target)
+    for index, task in enumerate(tasks):
+        key = structural_hash(task.dispatched[0])
+        if key in best:
+            priorities.know(index, best[key][1])
     timing = TuningClock(
         priorities, len(tasks), deadline=deadline, should_stop=should_stop, clock=clock
     )
@@ -136,7 +114,7 @@ def tune_tasks_by_clock(
                 search_strategy=strategy,
                 task_name=task.task_name,
                 rand_state=rand_state,
-                num_threads=num_threads,
+                num_threads=1,
             ).clone()
             for task, rand_state in zip(tasks, fork_seed(seed, n=len(tasks)), strict=True)
         ]
@@ -162,10 +140,8 @@ def tune_tasks_by_clock(
             task_scheduler=ClockScheduler(timing),
         )
     rows = tuple(
-        TaskRow(task.task_name, int(task.weight), bound, priorities.best_secs(index), effort)
-        for index, (task, bound, effort) in enumerate(
-            zip(tasks, bounds, timing.efforts, strict=True)
-        )
+        TaskRow(task.task_name, priorities.best_secs(index), effort)
+        for index, (task, effort) in enumerate(zip(tasks, timing.efforts, strict=True))
     )
     return TuningRun(rows, timing.why_ended or "trials")
 
@@ -190,15 +166,21 @@ def _with_bounds(
     return tunable, bounds
 
 
-def _know_records(
-    priorities: Priorities, tasks: Sequence[ExtractedTask], database: Database
-) -> None:
-    """Tell the rule the best times of earlier runs."""
-    best: dict[str, dict[int, tuple[TuningRecord, float]]] = {}
-    for index, task in enumerate(tasks):
-        target = target_text(task.target)
-        if target not in best:
-            best[target] = best_records(database, task.target)
-        found = best[target].get(structural_hash(task.dispatched[0]))
-        if found is not None:
-            priorities.know(index, found[1])
+def in_whole_batches(
+    run: Callable[[int, int | None], TuningRun], size: int, trials: int | None
+) -> tuple[int, str]:
+    """Run until the trials are spent; what no whole batch is left of is one of its own.
+
+    ``run`` measures batches of so many schedules, until there are as many as its second argument.
+    Returns the schedules that were measured, and why the last run ended.
+    """
+    if trials is None:
+        only = run(size, None)
+        return only.trials, only.why_ended
+    done = 0
+    while True:
+        size = max(1, min(size, trials - done))
+        last = run(size, max(0, trials - done) // size * size)
+        done += last.trials
+        if done >= trials or not last.trials or last.why_ended != "trials":
+            return done, last.why_ended

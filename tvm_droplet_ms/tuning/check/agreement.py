@@ -4,7 +4,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,12 +23,10 @@ from ..frontends.imported import Locate
 from ..model_kernels import ModelKernels
 from ..parts import Parts
 from ..picks.picks import NAMED
-from ..schedules.application import by_workload
-from .diagnosis import SearchClock, TooLate, first_change
-from .guarded_passes import NamedPass, guarded
+from ..schedules import by_workload
+from .diagnosis import SearchClock, TooLate, first_change, without_wrong_schedules
 from .judgement import Judgement, remarks
 from .output_check import OutputCheck
-from .wrong_schedules import without_wrong_schedules
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +41,12 @@ schedules."""
 SEARCH_SHARE = 0.5
 """The share of the time that is left in which what changes the outputs is looked for."""
 
+NamedPass = tuple[str, Pass]
+
 
 @dataclass(frozen=True)
 class Executable:
-    """An executable whose outputs agree.
-
-    ``build_secs``: what compiling it took, in seconds.
-    """
+    """An executable whose outputs agree, and the seconds that compiling it took."""
 
     graph: IRModule
     kernels: ModelKernels
@@ -64,14 +61,8 @@ class Agreement:
     (``Judgement``)? Is TVM's import another function already? Do the kernels agree without
     schedules? Then schedules are at fault, and bisection finds which; otherwise graph passes are.
     Where the time is too short for an answer, all schedules or all passes are left out. A graph
-    pass that raises is left out at once (``guarded``), and so is the first schedule of a
-    kernel that is not compiled in time.
-
-    - ``passes``: what prepares the graph, by name, in order.
-    - ``check``: what the outputs are compared with.
-    - ``parts``: where the time goes.
-    - ``note``: is told what was left out.
-    - ``locate``: finds what the import computes otherwise than the reference.
+    pass that raises is left out at once (``guarded``), and so is the first schedule of a kernel
+    that is not compiled in time.
     """
 
     def __init__(
@@ -96,10 +87,8 @@ class Agreement:
     def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
         """Prepare and build, without what makes the outputs differ.
 
-        ``prepare``: prepares the graph with some passes, and gives its kernels schedules. ``stop``:
-        when the run ends. Returns one whose outputs agree. Raises ``ModelError`` if TVM's import
-        computes something else than the reference, or the time is too short to find an executable
-        whose outputs agree.
+        Raises ``ModelError`` if TVM's import computes something else than the reference, or the
+        time is too short to find an executable whose outputs agree.
         """
         skipped: list[str] = []
         self._deadline = stop.deadline
@@ -122,25 +111,10 @@ class Agreement:
     def last(
         self, chosen: ModelKernels, direct: ModelKernels, first: CompiledModel, stop: StopRequest
     ) -> tuple[ModelKernels, CompiledModel]:
-        """The model with what was measured, without what gives other outputs.
+        """The kernels with what was measured, and their executable that gives no other outputs.
 
-        Parameters
-        ----------
-        chosen : ModelKernels
-            The kernels to compile, with Winograd convolutions where they are faster.
-        direct : ModelKernels
-            Those without any; may be `chosen`.
-        first : CompiledModel
-            The first executable, of `direct`.
-        stop : StopRequest
-            When the run ends.
-
-        Returns
-        -------
-        kernels : ModelKernels
-            Those of the executable.
-        compiled : CompiledModel
-            The executable; `first` where no other one agrees.
+        ``direct``: the kernels without Winograd convolutions, of which ``first`` is the first
+        executable, which is returned where no other one agrees.
         """
         for kernels in dict.fromkeys((chosen, direct)):
             last = self._compile(kernels)
@@ -279,3 +253,34 @@ def _left(names: Sequence[str]) -> str:
         "the compiler took too long for the first schedules of "
         f"{', '.join(names[:NAMED])}{others}, or refused them: they were left"
     )
+
+
+def guarded(passes: Iterable[NamedPass], note: Callable[[str], None]) -> list[NamedPass]:
+    """Make passes that leave the module as it is where they raise; ``note`` is told once of each.
+
+    A model is tuned without what prepares its graph too, only slower.
+    """
+    noted: set[str] = set()
+
+    def guard(name: str, step: Pass) -> Pass:
+        alone = tvm.transform.Sequential([step])
+
+        def run(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
+            try:
+                return alone(mod)
+            except Exception as error:
+                logger.info("the graph pass %s raised", name, exc_info=True)
+                if name not in noted:
+                    noted.add(name)
+                    note(f"the graph pass {name} raised {_said(error)} and was left out")
+                return mod
+
+        return tvm.transform.module_pass(run, opt_level=0, name=name)
+
+    return [(name, guard(name, step)) for name, step in passes]
+
+
+def _said(error: Exception) -> str:
+    """The type of an error, and the start of its message."""
+    text = " ".join(str(error).split())
+    return type(error).__name__ + (f" ({text[:120]})" if text else "")

@@ -2,10 +2,18 @@
 """Finds what changes a model's outputs: by halves, and under a clock."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
+from tvm_ffi import structural_hash
+
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
 from ...session.stop import StopRequest
+from ..compile.compiled_model import CompiledModel
+from ..model_kernels import ModelKernels
+from ..schedules import by_workload, database_of
+from .output_check import OutputCheck
 
 
 class TooLate(Exception):
@@ -13,10 +21,7 @@ class TooLate(Exception):
 
 
 class SearchClock:
-    """The time of a search, which knows how long its steps take.
-
-    ``stop``: when the search is to end.
-    """
+    """The time of a search, which knows how long its steps take."""
 
     def __init__(self, stop: StopRequest, clock: Callable[[], float] = time.monotonic) -> None:
         self._stop = stop
@@ -25,11 +30,7 @@ class SearchClock:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """A step of the search.
-
-        Raises ``TooLate`` if the search is over, or what is left is shorter than the longest step
-        before.
-        """
+        """A step; ``TooLate`` if one as long as the longest before does not fit any more."""
         if self._stop.is_due or self._stop.left < self._longest:
             raise TooLate
         start = self._clock()
@@ -38,12 +39,10 @@ class SearchClock:
 
 
 def first_change(count: int, agrees: Callable[[int], bool], known: int = 0) -> int:
-    """The item that makes the outputs of a sequence disagree.
+    """The item that makes the outputs of a sequence disagree, by bisection.
 
-    By bisection: the outputs agree without the item, and disagree with it, whatever the others do.
-    ``count``: the number of items, with all of which the outputs disagree. ``agrees``: whether the
-    outputs agree with so many of the first items, and none of the others. ``known``: with so many
-    of the first items they agree.
+    ``agrees``: whether the outputs agree with so many of the first items, and none of the others;
+    with ``known`` of them they do, with all of them not.
     """
     right, wrong = known, count
     while wrong - right > 1:
@@ -58,9 +57,7 @@ def first_change(count: int, agrees: Callable[[int], bool], known: int = 0) -> i
 def all_changes(count: int, agrees: Callable[[list[int]], bool]) -> list[int]:
     """The items that change the outputs, one after the other until the others agree.
 
-    ``count``: the number of items; with none of them the outputs agree. ``agrees``: whether the
-    outputs agree with some of the items, given by their indices in order. Returns the indices, in
-    the order in which they were found. Without them the outputs agree.
+    ``agrees``: whether the outputs agree with the items of these indices; with none they do.
     """
     kept, wrong, known = list(range(count)), list[int](), 0
     while known < len(kept) and not agrees(kept):
@@ -68,3 +65,65 @@ def all_changes(count: int, agrees: Callable[[list[int]], bool]) -> list[int]:
         known = first_change(len(kept), lambda number: agrees(kept[:number]), known)
         wrong.append(kept.pop(known))
     return wrong
+
+
+def without_wrong_schedules(
+    kernels: ModelKernels,
+    check: OutputCheck,
+    clock: SearchClock,
+    note: Callable[[str], None],
+    right: Mapping[int, TuningRecord] | None = None,
+) -> CompiledModel | None:
+    """Compile a model without the schedules that make its outputs differ, found by bisection.
+
+    Where the time is too short for that, all are left out. The kernels that lose theirs are
+    `untouched` from now on, or have one of ``right``, by the structural hash of the workload, as
+    `chosen`. Returns None where the outputs differ without any of the schedules.
+    """
+    right = right or {}
+    schedules = by_workload(kernels.schedules())
+    tasks = [
+        (str(task.task_name), key)
+        for task in kernels.tasks
+        if (key := structural_hash(task.dispatched[0])) in schedules
+        and not (key in right and _same(right[key], schedules[key]))
+    ]
+
+    def compiled(kept: Collection[int]) -> CompiledModel:
+        taken = {**schedules, **right}
+        taken.update((tasks[index][1], schedules[tasks[index][1]]) for index in kept)
+        for index, (_, key) in enumerate(tasks):
+            if index not in kept and key not in right:
+                del taken[key]
+        return kernels.compile(database_of(taken.values()))
+
+    def agrees(kept: list[int]) -> bool:
+        with clock.step():
+            return check.agrees(compiled(kept))
+
+    without = compiled(())
+    if not check.agrees(without):
+        return None
+    try:
+        wrong = all_changes(len(tasks), agrees)
+        result = compiled([index for index in range(len(tasks)) if index not in wrong])
+        reason = ""
+    except TooLate:
+        wrong, result = list(range(len(tasks))), without
+        reason = ", because the time was too short to find which"
+    for name, key in (tasks[index] for index in wrong):
+        if key in right:
+            kernels.chosen[key] = right[key]
+        else:
+            kernels.untouched.add(name)
+    kept = "keep their first ones" if right else "are left untouched"
+    if reason:
+        note(f"schedules gave other outputs: all kernels {kept}{reason}")
+    else:
+        names = ", ".join(tasks[index][0] for index in sorted(wrong))
+        note(f"schedules of {names} gave other outputs: these {kept}")
+    return result
+
+
+def _same(one: TuningRecord, other: TuningRecord) -> bool:
+    return str(one.trace) == str(other.trace)

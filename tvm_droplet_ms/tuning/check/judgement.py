@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from tvm.ir import IRModule
+from tvm import relax
+from tvm.ir import IRModule, load_json, save_json
 
+from ...model.bindings import array_of, constant
 from ...session.errors import ModelError
 from ...session.stop import StopRequest
 from ..compile.lowering import lower
-from ..frontends.imported import Arrays, Locate, Run
+from ..frontends.imported import Arrays, Locate, Run, first_line
 from ..model_kernels import ModelKernels
-from .double_precision import in_float64, with_wide_inputs
 from .output_check import OutputCheck
 
 logger = logging.getLogger(__name__)
+
+_SINGLE, _DOUBLE = "float32", "float64"
 
 
 class Judgement:
@@ -29,9 +32,7 @@ class Judgement:
     off by says how much rounding moves. Otherwise the two runs are compared: what they differ by is
     rounding, whoever is right. The check takes either for noise (``OutputCheck.excuse``). That says
     more than moved inputs do where a large number absorbs a small one, where long sums round
-    inside, or where no input is of floating-point numbers. ``mod``: the module as it was imported.
-    ``check``: what the outputs are compared with. ``locate``: finds what the import computes
-    otherwise than the reference.
+    inside, or where no input is of floating-point numbers.
     """
 
     def __init__(self, mod: IRModule, check: OutputCheck, locate: Locate | None = None) -> None:
@@ -43,11 +44,10 @@ class Judgement:
     def ask(self, kernels: ModelKernels, compiled: Run, stop: StopRequest) -> bool:
         """Run both on the inputs for which the outputs differ, and excuse rounding.
 
-        ``kernels``: any kernels of the model: they know how to compile. ``stop``: when the run
-        ends. There is no float64 run after it. Where less time is left than that took, there is no
-        float32 run, and nothing is said of the import. False where the outputs no longer differ:
-        what is wrong now and then is wrong. Raises ``ModelError`` if the import computes something
-        else than the reference.
+        ``kernels``: any kernels of the model: they know how to compile. There is no float64 run
+        after the end. Where less time is left than that took, there is no float32 run, and nothing
+        is said of the import. False where the outputs no longer differ: what is wrong now and then
+        is wrong. Raises ``ModelError`` if the import computes something else than the reference.
         """
         if self._was_asked:
             return True
@@ -95,7 +95,7 @@ class Judgement:
                 lambda mod: kernels.variant(mod, partial(lower, is_reference=True)).compile(),
             )
         except Exception as error:
-            logger.info("the node was not found: %s", (str(error).splitlines() or [""])[0])
+            logger.info("the node was not found: %s", first_line(error))
             return ""
         return f", first at {node}" if node else ""
 
@@ -104,26 +104,25 @@ class Judgement:
         # TVM raises errors of many types for what it cannot infer or compile.
         try:
             wide = kernels.variant(in_float64(self._mod), partial(lower, is_reference=True))
-            run = with_wide_inputs(wide.compile())
+            run: Run = wide.compile()
             return {
                 number: [
                     found.astype(expected.dtype)
                     for found, expected in zip(
-                        run(self._check.inputs[number]), self._check.expected[number], strict=True
+                        run(_widened(self._check.inputs[number])),
+                        self._check.expected[number],
+                        strict=True,
                     )
                 ]
                 for number in numbers
             }
         except Exception as error:
-            logger.info("no float64 run: %s", (str(error).splitlines() or [""])[0])
+            logger.info("no float64 run: %s", first_line(error))
             return {}
 
 
 def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
-    """The expected outputs with the rounding of the float32 run.
-
-    Only the difference of the two runs counts: the import may compute another function.
-    """
+    """The expected outputs with the rounding of the float32 run: what the two runs differ by."""
 
     def moved(right: Any, first: Any, second: Any) -> Any:
         with np.errstate(invalid="ignore"):  # Infinity less infinity.
@@ -147,3 +146,68 @@ def remarks(check: OutputCheck) -> list[str]:
             "what rounding moves"
         )
     return texts
+
+
+def in_float64(mod: IRModule) -> IRModule:
+    """Make a module of Relax operators compute in float64 what it computes in float32.
+
+    Raises ``ValueError`` if it is made of more than calls of operators, such as branches or
+    kernels.
+    """
+    function = mod["main"]
+    values: dict[Any, Any] = {
+        parameter: relax.Var(parameter.name, _wide_type(parameter.ty))
+        for parameter in function.params
+    }
+    builder = relax.BlockBuilder()
+    with builder.function("main", [values[parameter] for parameter in function.params]):
+        with builder.dataflow():
+            for block in function.body.blocks:
+                for binding in block.bindings:
+                    if not isinstance(binding, relax.VarBinding):
+                        raise ValueError(f"a {type(binding).__name__} has no form in float64")
+                    values[binding.var] = builder.emit(_wide(binding.value, values))
+            result = builder.emit_output(_wide(function.body.body, values))
+        builder.emit_func_output(result)
+    made: IRModule = builder.get()
+    return made.with_attrs(mod.attrs) if mod.attrs else made
+
+
+def _widened(inputs: Sequence[np.ndarray]) -> Arrays:
+    """Inputs of a module as those of its form in float64."""
+    return [a.astype(_DOUBLE) if a.dtype == _SINGLE else a for a in inputs]
+
+
+def _wide(expr: Any, values: dict[Any, Any]) -> Any:
+    if isinstance(expr, relax.Var):
+        return values[expr]
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([_wide(each, values) for each in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(_wide(expr.tuple_value, values), expr.index)
+    array = array_of(expr)
+    if array is not None:
+        return constant(array.astype(_DOUBLE)) if array.dtype == _SINGLE else expr
+    if isinstance(expr, relax.Call):
+        if not hasattr(expr.op, "name") or len(expr.ty_args):
+            raise ValueError(f"a call of {expr.op} has no form in float64")
+        arguments = [_wide(each, values) for each in expr.args]
+        return relax.Call(expr.op, arguments, _wide_attributes(expr.attrs))
+    if isinstance(expr, relax.If | relax.SeqExpr | relax.Function):
+        raise ValueError(f"a {type(expr).__name__} has no form in float64")
+    return expr
+
+
+def _wide_attributes(attributes: Any) -> Any:
+    """Attributes with float64 for float32, such as the type of a cast."""
+    if attributes is None:
+        return None
+    text = save_json(attributes)
+    wide = text.replace(f':"{_SINGLE}"', f':"{_DOUBLE}"')
+    return attributes if wide == text else load_json(wide)
+
+
+def _wide_type(kind: Any) -> Any:
+    if isinstance(kind, relax.TensorType) and str(kind.dtype) == _SINGLE:
+        return relax.TensorType(kind.shape, _DOUBLE)
+    return kind

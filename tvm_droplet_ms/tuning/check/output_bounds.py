@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of the outputs of a graph that functions of a bounded range made.
+"""Outputs of a graph that functions of a bounded range made, and those that are quantised.
 
 Such functions are computed to an absolute error, not to a relative one: of a sigmoid of -18, a
-library may make 0.
+library may make 0. The values of a quantised output differ by whole steps.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ...deviation import ROW
-from ...model.bindings import array_of, operator_name, static_shape
+from ...model.bindings import Bindings, array_of, operator_name, static_shape
+from ...model.integers.quantized_values import BYTES, quantized
 
 BOUNDED = {
     "relax.sigmoid": 1.0,
@@ -38,6 +39,12 @@ _MOVES = {
 
 _ELEMENTWISE = {"relax.astype", "relax.abs", "relax.negative", "relax.clip"}
 """Those of them that keep each element in its place."""
+
+_RESHAPES = {
+    f"relax.{name}"
+    for name in "reshape permute_dims squeeze expand_dims flatten strided_slice".split()
+}
+"""Operators that keep the values of quantised outputs."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +75,7 @@ class Bound:
 
 
 def output_bounds(mod: IRModule) -> tuple[Bound | None, ...]:
-    """The largest magnitude that each output of ``main`` can have by its making.
-
-    ``mod``: a module with a Relax function ``main``. Returns the bound of each output, those
-    of nested tuples one after the other: None where no function of a bounded range made it.
-    """
+    """The bound of each output of ``main``; None where no function of a bounded range made it."""
     function = mod["main"]
     values: dict[Any, Any] = {}
     for block in function.body.blocks:
@@ -168,3 +171,47 @@ def _magnitudes(value: Any) -> "np.ndarray[Any, Any] | None":
         return None
     wide = np.abs(array.astype(np.float64))
     return np.where(np.isfinite(wide), wide, 0.0)
+
+
+def output_steps(mod: IRModule) -> tuple[float | None, ...]:
+    """The step of each output of ``main``; None where it is not quantised.
+
+    A byte that is the rounding of a number has a step of 1, and what such a byte is dequantised to
+    that of its scale.
+    """
+    function = mod["main"]
+    values: dict[Any, Any] = {}
+    for block in function.body.blocks:
+        bindings = Bindings(block, {})
+        values.update(bindings.values)
+    if not values:
+        return ()
+    bindings.values = values
+    return tuple(_step(bindings, leaf) for leaf in leaves(function.body.body, bindings.value_of))
+
+
+def _step(bindings: Bindings, expr: Any) -> float | None:
+    value = bindings.value_of(expr)
+    while operator_name(value) in _RESHAPES:
+        value = bindings.value_of(value.args[0])
+    tensor = quantized(bindings, value) if isinstance(value, relax.Call) else None
+    if tensor is not None:
+        scale = tensor.scale
+        is_rounded = _is_rounded(bindings, tensor.data)
+        return abs(float(scale)) if scale is not None and is_rounded else None
+    return 1.0 if _is_rounded(bindings, value) else None
+
+
+def _is_rounded(bindings: Bindings, expr: Any) -> bool:
+    """True if bytes are numbers that were rounded and clipped to their range."""
+    value = bindings.value_of(expr)
+    while operator_name(value) in _RESHAPES:
+        value = bindings.value_of(value.args[0])
+    if operator_name(value) != "relax.astype" or str(value.ty.dtype) not in BYTES:
+        return False
+    clip = bindings.call_of(value.args[0], "relax.clip")
+    if clip is None:
+        return False
+    added = bindings.call_of(clip.args[0], "relax.add")
+    rounded = clip.args[0] if added is None else added.args[0]
+    return bindings.call_of(rounded, "relax.round") is not None

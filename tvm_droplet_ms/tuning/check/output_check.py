@@ -16,9 +16,15 @@ from ...session.errors import ModelError
 from ...session.given_inputs import given_values
 from ..compile.compiled_model import CompiledModel
 from ..compile.lowering import build, lower
-from ..frontends.imported import Arrays, ImportedModel, InputSpec, Reference, run_reference
-from .output_bounds import Bound, output_bounds
-from .quantized_steps import output_steps
+from ..frontends.imported import (
+    Arrays,
+    ImportedModel,
+    InputSpec,
+    Reference,
+    first_line,
+    run_reference,
+)
+from .output_bounds import Bound, output_bounds, output_steps
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +56,11 @@ FAINT = 1e-30
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """Outputs to compare with.
+    """Sets of inputs, and the outputs of a reference to compare with.
 
-    - ``reference``: what made them.
-    - ``inputs``: sets of inputs.
-    - ``expected``: the outputs of each set.
     - ``tolerance``: the largest deviation that passes.
-    - ``bounds``: what no output can exceed by its making, such as 1 for a sigmoid; None where there
-      is no bound. Empty for none at all.
+    - ``bounds``: what no output can exceed by its making, such as 1 for a sigmoid; empty for none.
+    - ``steps``: what two values of a quantised output differ by; empty for none.
     """
 
     reference: Reference
@@ -71,12 +74,11 @@ class OutputCheck:
     def deviation(
         self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
     ) -> float:
-        """The deviation of a model's outputs.
+        """The largest deviation of a model's outputs in some sets of inputs; None for all.
 
         They are compared at the scales of ``element_scales``. Where that refuses them, the
         reference is run on inputs, and with weights, that are moved by rounding errors: what it
-        moves itself is no deviation (``noise``). ``sets``: the sets of inputs to compare on; None
-        for all. Returns the largest of all sets, in times of what has a deviation of 1.
+        moves itself is no deviation (``noise``).
         """
         numbers = range(len(self.inputs)) if sets is None else sets
         return max(self._deviation(number, run(self.inputs[number])) for number in numbers)
@@ -102,15 +104,16 @@ class OutputCheck:
         """Take how other runs of the same function on a set of inputs differ for rounding.
 
         What moves by less than ``EXACT_TOLERANCE`` of its scale is not ill-conditioned: there the
-        tolerance decides, however tight it is. ``others``: the outputs of each run; those of other
-        shapes, whose extents depend on data, say nothing.
+        tolerance decides, however tight it is. Outputs of other shapes, whose extents depend on
+        data, say nothing.
         """
         shapes = [array.shape for array in self.expected[number]]
         others = [each for each in others if [array.shape for array in each] == shapes]
         scales, before = self._scales[number], self._noise.get(number)
         found = [
-            _of_ill_conditioned(noise(expected, each, scale), scale)
+            np.where(moved > EXACT_TOLERANCE * scale, moved, 0.0)
             for expected, scale, *each in zip(self.expected[number], scales, *others, strict=True)
+            for moved in [noise(expected, each, scale)]
         ]
         if before is not None:
             found = [np.maximum(*pair) for pair in zip(found, before, strict=True)]
@@ -127,10 +130,7 @@ class OutputCheck:
 
     @property
     def unchecked(self) -> list[int]:
-        """The outputs that are (almost) 0 for all inputs, so that nothing was checked there.
-
-        They are below ``FAINT``, or below the rounding at their bound.
-        """
+        """The outputs that are (almost) 0 for all inputs, so that nothing was checked there."""
         faint = []
         for output, bound in enumerate(self._bounds):
             arrays = [each[output].astype(np.float64) for each in self.expected]
@@ -196,9 +196,8 @@ def moved_runs(
 
     All that is computed of them is rounded otherwise. Each number of a floating-point input becomes
     one of its neighbours, by chance. Inside a quantized model a difference in the last place may
-    become a whole step of the quantization: there an input is moved by half a step. ``runs``: how
-    many times with the weights as they are; once more with moved ones, where the reference can.
-    Returns the outputs of each run. A run that fails says nothing and is left out.
+    become a whole step of the quantization: there an input is moved by half a step. A run with
+    moved weights that fails says nothing and is left out.
     """
     generator = np.random.default_rng(0)
 
@@ -214,12 +213,8 @@ def moved_runs(
     try:
         return [*found, reference.with_moved_weights()(moved_inputs())]
     except Exception as error:
-        logger.info("no run with moved weights: %s", (str(error).splitlines() or [""])[0])
+        logger.info("no run with moved weights: %s", first_line(error))
         return found
-
-
-def _of_ill_conditioned(moved: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    return np.where(moved > EXACT_TOLERANCE * scales, moved, 0.0)
 
 
 def make_check(
@@ -229,16 +224,11 @@ def make_check(
     seed: int,
     given: Mapping[str, np.ndarray] | None = None,
 ) -> OutputCheck:
-    """Run the reference on random inputs.
+    """Run the reference on random inputs, and on the given ones, which are the same in every set.
 
-    - ``imported``: the model. Where it has no reference, the module itself is compiled as it was
-      imported, and run on one set of inputs only: it is slow without schedules.
-    - ``target``: the target to compile that for.
-    - ``tolerance``: the largest deviation that passes.
-    - ``given``: values of inputs by name, which are the same in every set. The others are random.
-
-    Raises ``ModelError`` if a given value is of no input, of another shape, or of another kind of
-    type; or the reference cannot run on the inputs.
+    A model without a reference is compiled as it was imported, and run on one set of inputs only:
+    it is slow without schedules. Raises ``ModelError`` if a given value does not fit, or the
+    reference cannot run on the inputs.
     """
     values = _checked(given or {}, imported.inputs)
     generator = np.random.default_rng(seed)

@@ -9,12 +9,10 @@ import numpy as np
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
-from ..compile.compiled_model import CompiledModel
+from ..compile.compiled_model import CompiledModel, time_in_alternation
 from ..kernel_table import secs_by_workload
-from ..measuring.alternation import time_in_alternation
 from ..model_kernels import ModelKernels
-from ..schedules.alternatives import Ranked, fastest_variant, near_best, with_ranks
-from ..schedules.application import by_workload
+from ..schedules import Ranked, by_workload, fastest_variant, near_best, with_ranks
 
 ROUNDS = 15
 """Runs of each variant."""
@@ -29,10 +27,8 @@ def faster_inside(
 ) -> tuple[CompiledModel, dict[int, TuningRecord]] | None:
     """Compile the model with those near-best schedules that are fastest inside it.
 
-    ``last``: the model with the schedules that were measured as the best. ``database``: measured
-    records. ``inputs``: the inputs to time with. Returns the new model and its schedules of these
-    kernels, by the structural hash of the workload, where it is faster than ``last`` in alternating
-    runs. None otherwise.
+    Returns the new model and its schedules of these kernels, by the structural hash of the
+    workload, where it is faster than ``last`` in alternating runs; None otherwise.
     """
     schedules = kernels.schedules()
     ranked = _after_those_of(schedules, near_best(database, target))

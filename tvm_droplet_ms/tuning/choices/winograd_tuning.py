@@ -29,32 +29,11 @@ def with_winograd(
     stop: StopRequest,
     trials: int | None,
 ) -> tuple[ModelKernels, str]:
-    """Measure both implementations of each layer.
+    """Measure both implementations of each layer, and take the faster ones.
 
-    Without trials, the times that the database has are compared.
-
-    Parameters
-    ----------
-    tuner : KernelTuner
-        Picks and measures.
-    graph : IRModule
-        The prepared graph.
-    direct : ModelKernels
-        Its kernels.
-    target : Target
-        The target.
-    stop : StopRequest
-        When the tuning ends.
-    trials : int | None
-        The most schedules to measure; None for no limit.
-
-    Returns
-    -------
-    kernels : ModelKernels
-        Those of the graph with Winograd's algorithm where it is faster; `direct` where it is
-        nowhere.
-    choice : str
-        What was chosen, in words; empty where there is nothing to choose.
+    Without trials, the times that the database has are compared. Returns the kernels, which are
+    ``direct`` where Winograd's algorithm is faster nowhere, and what was chosen, in words; no words
+    where there is nothing to choose.
     """
     others = []
     for tile in TILES:

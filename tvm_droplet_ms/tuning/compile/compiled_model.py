@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from ...compat.quiet import without_lines
+from ...session.archive import replacing
 from ...session.library_file import LibraryFile
 from ..frontends.imported import Arrays
 from .linked_model import LinkedModel
@@ -24,11 +25,9 @@ from .linked_model import LinkedModel
 class CompiledModel:
     """A model that runs on this machine's CPU.
 
-    - ``model``: with the function ``main``. A ``LinkedModel`` runs from memory. An executable is
-      written as a library, and that is loaded: one that was just compiled has no machine code yet.
-      TVM makes it for the library, and would make it a second time to run the executable from
-      memory.
-    - ``executable``: the executable, for ``relax.VirtualMachine``.
+    A ``LinkedModel`` runs from memory. An executable is written as a library, and that is loaded:
+    one that was just compiled has no machine code yet. TVM makes it for the library, and would make
+    it a second time to run the executable from memory.
     """
 
     def __init__(self, model: LinkedModel | relax.VMExecutable) -> None:
@@ -63,18 +62,11 @@ class CompiledModel:
         self._main = self._machine["main"]
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
-        """Run the model.
-
-        ``inputs``: the inputs in the order of ``main``'s parameters. Returns the outputs; those of
-        nested tuples one after the other.
-        """
+        """Run the model; the outputs of nested tuples come one after the other."""
         return _arrays(self._main(*_tensors(inputs)))
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Callable[[], float]:
-        """A function that runs the model once and returns the seconds.
-
-        The inputs are copied to the device before.
-        """
+        """A function that runs the model once, on inputs on the device, and returns the seconds."""
         tensors = _tensors(inputs)
 
         def run() -> float:
@@ -86,23 +78,14 @@ class CompiledModel:
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the executable as a shared library. The file appears when it is complete."""
-        final = Path(path)
-        partial = final.with_name(f".{final.name}.part")
-        try:
+        with replacing(path) as partial:
             if self._linked is not None:
                 self._linked.write(partial)
             else:
                 self._library.copy(partial)
-            partial.replace(final)
-        finally:
-            partial.unlink(missing_ok=True)
 
     def kernel_secs(self, inputs: Sequence[np.ndarray], runs: int) -> dict[str, list[float]]:
-        """The seconds of each kernel inside the model.
-
-        ``runs``: runs of the model, after one that is not counted. Returns, by the name of the
-        function, the seconds of all its calls, added up, in each run.
-        """
+        """The seconds of all calls of each function in each run, after one that is not counted."""
         tensors = _tensors(inputs)
         totals: list[dict[str, float]] = []
         started = 0.0
@@ -124,6 +107,23 @@ class CompiledModel:
             # A machine keeps its instrument for good.
             self._start()
         return _by_name(totals)
+
+
+def time_in_alternation(
+    timers: Mapping[str, Callable[[], float]], rounds: int
+) -> dict[str, list[float]]:
+    """The seconds of every program in each round, so that other load affects all of them alike.
+
+    Each is called twice before, to warm up.
+    """
+    secs: dict[str, list[float]] = {name: [] for name in timers}
+    for timer in timers.values():
+        timer()
+        timer()
+    for _ in range(rounds):
+        for name, timer in timers.items():
+            secs[name].append(timer())
+    return secs
 
 
 def _by_name(totals: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

@@ -53,14 +53,14 @@ class KernelObjects:
     def compile(
         self, functions: Mapping[str, PrimFunc], late_at: float = math.inf
     ) -> dict[str, Path]:
-        """Compile functions that were not compiled before.
+        """Compile functions that were not compiled before; the object file of each, by its symbol.
 
-        Returns the object file of each, by the name of its symbol. At ``late_at``, a moment of
-        ``time.monotonic``, what is not compiled is given up (``LateKernelsError``), and before it a
-        function that takes a large share of the time until then, or that the compiler refuses: LLVM
-        has no code for some schedules. After the deadline nothing is waited for (``TooLateError``),
-        but what was begun goes on. Without ``late_at`` raises ``RuntimeError`` with the function's
-        name if the compiler ends or does not come to an end; errors of TVM are passed on.
+        At ``late_at``, a moment of ``time.monotonic``, what is not compiled is given up
+        (``LateKernelsError``), and before it a function that takes a large share of the time until
+        then, or that the compiler refuses: LLVM has no code for some schedules. After the deadline
+        nothing is waited for (``TooLateError``), but what was begun goes on. Without ``late_at``
+        raises ``RuntimeError`` with the function's name if the compiler ends or does not come to an
+        end; errors of TVM are passed on.
         """
         self.begin(functions, late_at)
         found: dict[str, Path] = {}
@@ -158,11 +158,7 @@ def _settle(
 
 
 def compile_object(mod: IRModule, target: Target, path: str) -> None:
-    """Compile a module to an object file.
-
-    ``mod``: scheduled functions with their global symbols. ``path``: where to write the object
-    file. It appears when it is complete.
-    """
+    """Compile scheduled functions to an object file, which appears when it is complete."""
     part = f"{path}.part.o"
     tvm.tirx.build(mod, target=target).write_to_file(part)
     os.replace(part, path)

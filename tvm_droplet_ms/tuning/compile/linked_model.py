@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model whose kernels are object files: run in memory, or written as one library."""
+"""A model whose kernels are object files: run in memory, or written as one library.
+
+``export_library`` copies the constants of a model some eight times, and LLVM compiles them. Here
+TVM serializes a model whose constants are short marks, and each mark is replaced by its constant.
+"""
 
 import functools
 import logging
+import struct
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+import tvm_ffi
+
 import tvm
 from tvm import relax
-from tvm.ir import IRModule
+from tvm.ir import GenericConst, IRModule
+from tvm.runtime import Tensor
 from tvm.support import cc
 from tvm.target import Target
 
+from ...model.bindings import array_of
 from .kernel_objects import KernelObjects
-from .serialized_model import FormatError, library_symbol, serialized, with_marks
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +37,115 @@ _INCLUDE = """
 """
 """The program, in GNU's assembly language, that has a file's bytes under a symbol."""
 
+LEAST_BYTES = 1024
+"""Smaller constants are left to TVM."""
+
+_MAGIC = 0xDD5E40F096B4A13F
+"""``kTVMTensorMagic`` (``tvm/runtime/tensor.h``)."""
+
+_SIZE = struct.Struct("<Q")
+
+Marks = dict[bytes, Tensor]
+
+
+class FormatError(Exception):
+    """TVM serializes a model in another way."""
+
+
+def with_marks(mod: IRModule) -> tuple[IRModule, Marks]:
+    """Replace a lowered module's constants by short marks; returns what each stands for too."""
+    marker = _Marker()
+    marked = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            marked.update_func(variable, marker.visit_expr(function))
+    return marked, {mark.tobytes(): tensor for mark, tensor in marker.marks.values()}
+
+
+@relax.expr_functor.mutator
+class _Marker(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks: dict[int, tuple[np.ndarray, Tensor]] = {}
+
+    def visit_generic_const_(self, op: GenericConst) -> GenericConst:
+        array = array_of(op)
+        if array is None or array.nbytes < LEAST_BYTES:
+            return op
+        # A constant that is used twice is serialized once.
+        known = self.marks.get(array.ctypes.data)
+        mark = known[0] if known else np.frombuffer(f"mark {len(self.marks):11}".encode(), "uint8")
+        self.marks[array.ctypes.data] = mark, op.value
+        return GenericConst(tvm.runtime.tensor(mark), op.ty)
+
+
+def serialized(module: tvm.runtime.Module, marks: Mapping[bytes, Tensor]) -> list[memoryview]:
+    """The bytes that a module's library holds under the symbol of ``library_symbol``.
+
+    Raises ``FormatError`` if TVM's bytes are not as this version of it writes them.
+    """
+    pack = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")
+    packed = bytearray(np.from_dlpack(pack(module)).tobytes())
+    places = []
+    for mark, tensor in marks.items():
+        record = _record(tvm.runtime.tensor(np.frombuffer(mark, "uint8"))) + mark
+        if packed.count(record) != 1:
+            raise FormatError(f"TVM writes a tensor {packed.count(record)} times: expected once")
+        places.append((packed.index(record), len(record), tensor))
+    growth = sum(
+        len(_record(tensor)) + _bytes_of(tensor).nbytes - size for _, size, tensor in places
+    )
+    _grow(packed, module.kind, growth)
+    pieces: list[memoryview] = []
+    start = 0
+    for place, size, tensor in sorted(places, key=lambda entry: entry[0]):
+        pieces.append(memoryview(packed)[start:place])
+        pieces.append(memoryview(_record(tensor)))
+        pieces.append(_bytes_of(tensor))
+        start = place + size
+    return [*pieces, memoryview(packed)[start:]]
+
+
+def library_symbol() -> str:
+    """The symbol under which a library holds its serialized modules."""
+    return str(tvm_ffi.get_global_func("runtime.ModuleImportsBlobName")())
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return np.from_dlpack(tensor).reshape(-1).view("uint8").data
+
+
+def _record(tensor: Tensor) -> bytes:
+    """The bytes before the values of a tensor (``SaveDLTensor``, ``tvm/runtime/tensor.h``)."""
+    kind = tvm_ffi.dtype(str(tensor.dtype))
+    shape = [int(extent) for extent in tensor.shape]
+    return struct.pack(
+        f"<QQiiiBBH{len(shape)}qq",
+        _MAGIC,
+        0,
+        1,  # A CPU,
+        0,  # the first one.
+        len(shape),
+        kind.type_code,
+        kind.bits,
+        kind.lanes,
+        *shape,
+        _bytes_of(tensor).nbytes,
+    )
+
+
+def _grow(packed: bytearray, kind: str, growth: int) -> None:
+    """Put the sizes right: that of everything, and that of the model (``target/codegen.cc``)."""
+    name = _SIZE.pack(len(kind)) + kind.encode()
+    place = packed.index(name) + len(name)
+    (everything,) = _SIZE.unpack_from(packed)
+    (model,) = _SIZE.unpack_from(packed, place)
+    rest = packed[place + _SIZE.size + model :]
+    if everything != len(packed) - _SIZE.size or rest != _SIZE.pack(4) + b"_lib":
+        raise FormatError(f"a serialized {kind} is not as expected: {bytes(rest[:40])!r}")
+    _SIZE.pack_into(packed, 0, everything + growth)
+    _SIZE.pack_into(packed, place, model + growth)
+
 
 def _quoted(path: Path) -> str:
     """A path within the quotes of a string of the assembly language."""
@@ -35,10 +153,9 @@ def _quoted(path: Path) -> str:
 
 
 class LinkedModel:
-    """A model after all passes, with the object files of its kernels.
+    """A model after all passes, with the object files of its kernels by their symbols.
 
-    ``mod``: Relax functions that call kernels by their symbols, with the constants. ``paths``: the
-    object file of each kernel, by its symbol. ``objects``: what they belong to: it keeps them.
+    ``objects``: what they belong to: it keeps them.
     """
 
     def __init__(
@@ -67,7 +184,7 @@ class LinkedModel:
     def write(self, path: Path) -> None:
         """Write the model as a shared library, the constants straight from memory.
 
-        Where TVM's format is another one, ``export_library`` writes it. ``path``: the file.
+        Where TVM's format is another one, ``export_library`` writes it.
         """
         with self._folder() as folder:
             try:

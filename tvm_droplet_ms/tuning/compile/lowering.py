@@ -1,33 +1,128 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Relax graph to kernels, and from kernels to an executable."""
+"""From a Relax graph to kernels, and from kernels to an executable with packed weights.
+
+``SplitLayoutRewritePreproc`` splits a kernel whose schedule wants another layout of a weight into a
+function that packs the weight and one that uses it. TVM's ``FoldConstant`` would compile each
+packing function by itself, again for every build of the model.
+"""
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tvm_ffi import structural_hash
 
 import tvm
 from tvm import relax
-from tvm.ir import IRModule
+from tvm.ir import GenericConst, IRModule
 from tvm.s_tir import meta_schedule as ms
+from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from ...model.bindings import Bindings, Expr, Var, operator_name, values_of
 from ...model.kernels.lowering_passes import lowering_passes
+from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...session.errors import ModelError
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
-from .packing import WeightPacker
 
 _NO_SHAPE = "emit_te now only supports Tensor that has ShapeExpr shape"
 """TVM's message on a tensor of unknown extents (``relax/utils.py``)."""
 
+Constants = tuple[GenericConst, ...]
+
+
+def kernels_of(mod: IRModule) -> dict[str, PrimFunc]:
+    """The functions that are compiled, by name."""
+    return {
+        variable.name_hint: function
+        for variable, function in mod.functions_items()
+        if isinstance(function, PrimFunc)
+    }
+
+
+class WeightPacker:
+    """Runs functions whose arguments are constants, and keeps the results of the last module."""
+
+    def __init__(self, objects: KernelObjects) -> None:
+        self._objects = objects
+        self._libraries = 0
+        # A weight that two kernels use may be packed in two ways.
+        self._packed: dict[tuple[int, Constants], Constants] = {}
+
+    def __call__(self, mod: IRModule, late_at: float = math.inf) -> IRModule:
+        """Replace calls whose arguments are constants by their results."""
+        functions = kernels_of(mod)
+        calls = [(call, name) for call, name in _constant_calls(mod) if name in functions]
+        hashes = {name: structural_hash(functions[name]) for _, name in calls}
+        keys = {call: (hashes[name], _constants(call)) for call, name in calls}
+        missing = [(call, name) for call, name in calls if keys[call] not in self._packed]
+        if missing:
+            library = self._load({name: functions[name] for _, name in missing}, late_at)
+            for call, name in missing:
+                self._packed[keys[call]] = _run(library[name], call)
+        self._packed = {key: self._packed[key] for key in keys.values()}
+        return _use({call: self._packed[key] for call, key in keys.items()})(mod)
+
+    def _load(self, functions: Mapping[str, PrimFunc], late_at: float) -> Any:
+        paths = self._objects.compile(functions, late_at)
+        library = self._objects.folder / f"packing{self._libraries}.so"
+        self._libraries += 1
+        cc.create_shared(str(library), [str(path) for path in paths.values()])
+        return tvm.runtime.load_module(str(library))
+
+
+def _constant_calls(mod: IRModule) -> Iterator[tuple[relax.Call, str]]:
+    """The calls of kernels in ``main`` whose arguments are constants, and the kernels' names."""
+    for value in values_of(mod["main"]):
+        if operator_name(value) == "relax.call_tir" and len(value.args) == 2:
+            constants = _constants(value)
+            if constants and all(isinstance(argument, GenericConst) for argument in constants):
+                yield value, value.args[0].name_hint
+
+
+def _constants(call: relax.Call) -> Constants:
+    arguments = call.args[1]
+    return tuple(arguments.fields) if isinstance(arguments, relax.Tuple) else (arguments,)
+
+
+def _run(function: Any, call: relax.Call) -> Constants:
+    kinds = call.ty_args
+    if len(kinds) == 1 and isinstance(kinds[0], relax.TupleType):
+        kinds = kinds[0].fields
+    tensors = [
+        tvm.runtime.empty([int(extent) for extent in kind.shape], str(kind.dtype)) for kind in kinds
+    ]
+    function(*(constant.value for constant in _constants(call)), *tensors)
+    return tuple(relax.const(tensor) for tensor in tensors)
+
+
+def _use(results: Mapping[relax.Call, Constants]) -> tvm.transform.Pass:
+    def make_rewrite(bindings: Bindings) -> Rewrite:
+        def rewrite(_var: Var, value: Expr, _emit: Emit) -> Expr | None:
+            if isinstance(value, relax.TupleGetItem):
+                found = results.get(bindings.values.get(value.tuple_value))
+                return None if found is None else found[value.index]
+            found = results.get(value)
+            return found[0] if found is not None and len(found) == 1 else None
+
+        return rewrite
+
+    passes = [
+        binding_pass("UsePackedWeights", make_rewrite, ["relax.call_tir"]),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    return tvm.transform.Sequential(passes)
+
 
 def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRModule:
-    """Turn the operators of a graph into kernels, and fuse them.
+    """Turn the operators of a graph into fused kernels: Relax functions that call TIR functions.
 
-    ``is_reference``: whether to take TVM's own kernels only, to compare others with. Returns Relax
-    functions that call TIR functions, one for each kernel to tune; see ``lowering_passes``. Extract
-    tasks from this module, and apply a database to this module. Raises ``ModelError`` if a kernel
-    would read a tensor of unknown extents.
+    ``is_reference``: whether to take TVM's own kernels only, to compare others with. Raises
+    ``ModelError`` if a kernel would read a tensor of unknown extents.
     """
     with target:
         try:
@@ -46,9 +141,7 @@ def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VME
     """Compile a lowered module with the best schedule of each kernel, in this process.
 
     Weights are packed as the schedules want them, once, while this compiles
-    (``SplitLayoutRewritePreproc`` splits the packing off, ``FoldConstant`` runs it). ``lowered``:
-    the result of ``lower``. ``database``: records of the kernels. A kernel without one is compiled
-    as it is. For ``relax.VirtualMachine``.
+    (``SplitLayoutRewritePreproc`` splits the packing off, ``FoldConstant`` runs it).
     """
     passes = [relax.transform.FoldConstant(), relax.transform.DeadCodeElimination()]
     with target:
@@ -67,33 +160,21 @@ class ModelBuilder:
     def build(
         self, lowered: IRModule, database: ms.Database, late_at: float = math.inf
     ) -> LinkedModel:
-        """Compile a lowered module with the best schedule of each kernel; see ``build``.
-
-        ``late_at`` is that of ``KernelObjects.compile``.
-        """
+        """Compile a lowered module with the best schedule of each kernel; see ``build``."""
         with self._target:
             scheduled = _schedule(lowered, database)
             # What packs weights and the kernels themselves, before the first is waited for.
-            self._objects.begin(_kernels(scheduled), late_at)
+            self._objects.begin(kernels_of(scheduled), late_at)
             packed = self._pack(scheduled, late_at)
             # What packs a call's weights packs all of them: two calls that share one of two
             # weights have got two copies of it.
             packed = share_constants()(packed)
             mod = relax.get_pipeline("default")(packed)
-        kernels = _kernels(mod)
+        kernels = kernels_of(mod)
         paths = self._objects.compile(kernels, late_at)
         for name in kernels:
             mod.update_func(mod.get_global_var(name), relax.ExternFunc(name))
         return LinkedModel(mod, paths, self._objects, self._target)
-
-
-def _kernels(mod: IRModule) -> dict[str, PrimFunc]:
-    """The functions that are compiled, by name."""
-    return {
-        variable.name_hint: function
-        for variable, function in mod.functions_items()
-        if isinstance(function, PrimFunc)
-    }
 
 
 def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:

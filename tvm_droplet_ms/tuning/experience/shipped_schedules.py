@@ -24,11 +24,7 @@ SHIPPED = Path(__file__).parent / "known_schedules.jsonl"
 
 
 def best_schedules(databases: Iterable[Database]) -> list[TunedTask]:
-    """The best measured decisions of each workload.
-
-    ``databases``: measurements of one machine; of a workload in several of them the fastest counts.
-    Each once.
-    """
+    """The best decisions of each workload that databases of one machine measured, each once."""
     best: dict[Any, tuple[float, Any]] = {}
     for database in databases:
         for record in database.get_all_tuning_records():

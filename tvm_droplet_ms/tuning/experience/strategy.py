@@ -1,22 +1,119 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search strategy of a whole model's tasks."""
+"""The search strategy of a whole model's tasks, and what it starts with."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
-from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
 from ...search_strategy import DropletStrategy
-from ...search_strategy.explorers import RandomExplorer, SeededExplorer
+from ...search_strategy.design_spaces import DesignSpaces
+from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
 from ...search_strategy.known.known_schedules import KnownLike, find_schedules
+from ...search_strategy.known.tuned_task import TunedTask, nearest_points, points_of_same_loops
+from ...search_strategy.prior import check_prior
+from ...search_strategy.published.decisions import SpacePoint
 from ..picks.picks import FirstPicks
-from .transfer import TaskSeeds
+from ..schedules import best_records
 
 DRAWN = 8
 """Random schedules to choose from beside the seeds of a task. The picks were chosen from many
 already: to draw and to encode them once more would take longer than to measure the batch."""
+
+NEIGHBOURS = 3
+"""The nearest tuned tasks, of this model or another, whose best decisions a task starts with."""
+
+SIBLINGS = 4
+"""The most schedules of other tasks with the same loops that a resumed task tries."""
+
+PICKED = 4
+"""The best predicted schedules of its own that a task starts with."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """The lessons of earlier measurements of other models, as of ``tune``.
+
+    Raises ``ValueError`` if a file is missing, or holds something else.
+    """
+
+    prior: str | os.PathLike[str] | None = "auto"
+    known: KnownLike = "auto"
+
+    def __post_init__(self) -> None:
+        check_prior(self.prior)
+        find_schedules(self.known)
+
+
+class TaskSeeds:
+    """The points that the tasks of a model start with: ``seeds`` of a ``SeededExplorer``.
+
+    The best predicted point comes first, then those of the nearest tuned tasks, refitted to the
+    extents of this one, and then more of the best predicted ones. A task with as many measurements
+    has only the best of its siblings: tasks with the same loops, as a convolution has with and
+    without what follows.
+    """
+
+    def __init__(
+        self,
+        mods: Sequence[IRModule],
+        database: Database,
+        target: Target,
+        picks: FirstPicks | None = None,
+        known: Sequence[TunedTask] = (),
+    ) -> None:
+        self._workloads = list(dict.fromkeys(map(structural_hash, mods)))
+        self._database = database
+        self._target = target
+        self._picks = picks
+        self._known = list(known)
+        self._tuned: dict[TuningRecord, TunedTask] = {}
+
+    def __call__(self, search: SearchContext) -> list[SpacePoint]:
+        """The points to start a task with, the most promising first."""
+        if len(search.history) >= PICKED + NEIGHBOURS:
+            return self.of_siblings(search)
+        pick = None if self._picks is None else self._picks.find(search.history.mod, self._target)
+        picked = [] if pick is None else list(pick.points[:PICKED])
+        points = [*picked[:1], *self.transferred(search.spaces), *picked[1:]]
+        return list(dict.fromkeys(points))
+
+    def transferred(self, spaces: DesignSpaces) -> list[SpacePoint]:
+        """The decisions of the nearest tuned tasks of the same kinds, refitted to design spaces.
+
+        At most ``NEIGHBOURS``, the nearest first; of equally near ones those of this model.
+        """
+        tuned = [task for _, task in self._tuned_tasks()]
+        return nearest_points([*tuned, *self._known], spaces, NEIGHBOURS)
+
+    def of_siblings(self, search: SearchContext) -> list[SpacePoint]:
+        """The decisions of tuned tasks with the same loops that this task has not tried.
+
+        At most ``SIBLINGS``, those of the fastest task first.
+        """
+        tried = {search.spaces.find(trace) for _, trace, _ in search.history.measurements()}
+        best = search.history.best()
+        own = None if best is None else search.spaces.find(best.trace)
+        tasks = [task for _, task in sorted(self._tuned_tasks(), key=lambda pair: pair[0])]
+        points = points_of_same_loops(tasks, search.spaces, own[0] if own else 0)
+        return [point for point in points if point not in tried][:SIBLINGS]
+
+    def _tuned_tasks(self) -> list[tuple[float, TunedTask]]:
+        """The least seconds of each task that was measured, and its best decisions."""
+        best = best_records(self._database, self._target)
+        tasks = []
+        for record, secs in (best[workload] for workload in self._workloads if workload in best):
+            if record not in self._tuned:
+                self._tuned[record] = TunedTask.from_trace(record.trace)
+            tasks.append((secs, self._tuned[record]))
+        return tasks
 
 
 def model_strategy(
@@ -30,15 +127,7 @@ def model_strategy(
     """Make the strategy that each task of a model gets a clone of.
 
     A task's first batch has its best predicted schedules, the decisions of the nearest tuned tasks
-    and a few random schedules. A task of which little more is expected leaves its time to others.
-
-    - ``tasks``: all tasks of the model.
-    - ``database``: the database that the run measures into.
-    - ``target``: the target of the run.
-    - ``picks``: the first picks; None for none.
-    - ``known``: schedules of other models' tasks: "auto" for those that the package ships, the path
-      of a file, or None.
-    - ``**options``: keyword arguments of ``DropletStrategy``, which replace those made here.
+    and a few random schedules. ``options`` of ``DropletStrategy`` replace those made here.
     """
     mods = [task.dispatched[0] for task in tasks]
     seeds = TaskSeeds(mods, database, target, picks, find_schedules(known))

@@ -28,18 +28,9 @@ def import_model(
     dims: Dims | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> ImportedModel:
-    """Import a model of any supported kind.
+    """Import a model of any kind that ``tune`` takes, with the reference to check against.
 
-    - ``model``: the path of an ``.onnx`` or ``.pt2`` file, an ``onnx.ModelProto``, a
-      ``torch.export.ExportedProgram``, a tuple of a ``torch.nn.Module`` and its example inputs, a
-      Relax ``IRModule``, or a tuple of an ``IRModule`` and a mapping of names to parameters.
-    - ``shapes``: shapes of the inputs by name. Needed where the model leaves an extent open.
-    - ``threads``: threads that the reference may use.
-    - ``dims``: extents by the names that the model gives them: of an ONNX model or a Relax module.
-    - ``constants``: values of inputs of an ONNX model by name, which are inputs no more.
-
-    Returns the Relax module, the inputs, and the reference to check against. Raises ``ModelError``
-    if the model is of no supported kind, or cannot be tuned.
+    Raises ``ModelError`` if it is of no supported kind, or cannot be tuned.
     """
     shapes, dims = check_shapes(shapes or {}), check_dims(dims or {})
     if isinstance(model, str | os.PathLike):

@@ -19,20 +19,30 @@ EXAMPLES = (("batch", 1), ("height", 224), ("width", 224), ("seq", 128), ("len",
 class DeclaredInput:
     """An input as a model declares it.
 
-    ``extents``: the extents: a number, the name of an open one, or None for an open one without a
-    name. None where the model does not even say how many there are.
+    ``extents``: a number, the name of an open one, or None for one without a name. None where the
+    model does not even say how many there are.
     """
 
     name: str
     extents: tuple[int | str | None, ...] | None
 
+    def stated(self, dims: Dims) -> list[int | str | None] | None:
+        """The extents, with numbers for the names that have one."""
+        if self.extents is None:
+            return None
+        return [dims.get(e, e) if isinstance(e, str) else e for e in self.extents]
+
+
+def fits(stated: Sequence[int | str | None] | None, shape: Sequence[int]) -> bool:
+    """True if a shape has the extents that are stated, whatever the open ones are."""
+    return stated is None or (
+        len(shape) == len(stated)
+        and all(not isinstance(e, int) or e == n for e, n in zip(stated, shape, strict=True))
+    )
+
 
 def check_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Refuse shapes that are none.
-
-    ``shapes``: shapes by name. Returns the same as tuples of Python's ints. Raises ``ModelError``,
-    which names the input and the extent, if an extent is not a positive integer.
-    """
+    """Shapes as tuples of Python's ints. Raises ``ModelError`` if one is no positive int."""
     checked = {}
     for name, shape in shapes.items():
         if isinstance(shape, str) or not hasattr(shape, "__iter__"):
@@ -50,11 +60,7 @@ def check_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 
 
 def check_dims(dims: Dims) -> dict[str, int]:
-    """Refuse extents that are none.
-
-    ``dims``: extents by the names that the model gives them. Returns the same as Python's ints.
-    Raises ``ModelError`` if one is not a positive integer.
-    """
+    """Extents by name as Python's ints. Raises ``ModelError`` if one is no positive int."""
     for name, extent in dims.items():
         if not _is_extent(extent):
             raise ModelError(
@@ -70,10 +76,8 @@ def resolve_shapes(
     """The shapes of all inputs.
 
     A name has one extent in all inputs: that of `dims`, or the one that `shapes` gives it first.
-    ``shapes``: shapes of inputs by name. ``dims``: extents by the names that the model gives them.
-    Returns the shape of each input. Raises ``ModelError`` if an extent is missing, a name is
-    unknown, or the model contradicts a shape. Where extents are missing, all of them are named at
-    once.
+    Raises ``ModelError`` if a name is unknown, the model contradicts a shape, or extents are
+    missing: all of them are named at once.
     """
     shapes, known = check_shapes(shapes), check_dims(dims)
     names = [declared.name for declared in inputs]
@@ -133,14 +137,7 @@ def _value(extent: int | str | None, known: Dims) -> int:
 
 def _check_fit(declared: DeclaredInput, shape: tuple[int, ...], dims: Dims) -> None:
     """Refuse a shape that the model, or `dims`, contradicts."""
-    if declared.extents is None:
-        return
-    stated = [dims.get(e, e) if isinstance(e, str) else e for e in declared.extents]
-    fits = len(shape) == len(stated) and all(
-        not isinstance(extent, int) or extent == value
-        for extent, value in zip(stated, shape, strict=True)
-    )
-    if not fits:
+    if not fits(declared.stated(dims), shape):
         raise ModelError(
             f"shapes gives {declared.name!r} the shape {shape}: the model has ({_shown(declared)})"
             + (" and dims are " + str(dict(dims)) if dims else "")

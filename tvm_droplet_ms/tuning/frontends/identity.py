@@ -24,14 +24,9 @@ SMALL = 64
 class ModelIdentity:
     """A model, whatever the extents, the threads and the options it is tuned with.
 
-    Parameters
-    ----------
-    name : str
-        Its name, for a sentence.
-    network : str
-        A digest of its operators, and of the names, types and shapes of its weights.
-    weights : str
-        A digest of the values of its weights.
+    - ``name``: its name, for a sentence.
+    - ``network``: a digest of its operators, and of the names, types and shapes of its weights.
+    - ``weights``: a digest of the values of its weights.
     """
 
     name: str
@@ -44,22 +39,7 @@ Weight = tuple[str, str, tuple[int, ...], Any]
 
 
 def identify(model: Any, parameters: Any = None, path: str | None = None) -> ModelIdentity:
-    """Tell which model it is.
-
-    Parameters
-    ----------
-    model : Any
-        An ONNX model, an exported program or a module of PyTorch, or a Relax module.
-    parameters : Any
-        The parameters of a Relax module by name. Of other models not looked at.
-    path : str | None
-        The file that it was read from.
-
-    Returns
-    -------
-    identity : ModelIdentity
-        Its name and its digests.
-    """
+    """Tell which model of ONNX, PyTorch or Relax it is; a Relax module has parameters by name."""
     if isinstance(model, IRModule):
         name, operators = "a Relax module", _relax_operators(model)
         bound = dict(parameters or {})

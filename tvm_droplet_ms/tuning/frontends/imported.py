@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import psutil
 
 import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
+from ...model.bindings import array_of
 from ...session.errors import ModelError
 from .identity import ModelIdentity
 from .integer_inputs import IntegerUse, integer_uses
@@ -26,14 +28,14 @@ _HALVES = ("float16", "bfloat16", "float8")
 hides what a wrong schedule does."""
 
 
+COPIES = 2
+"""Copies of the weights that are made of the imported module: those of the prepared one, and the
+packed ones in the executable."""
+
+
 @dataclass(frozen=True)
 class InputSpec:
-    """An input of a model.
-
-    - ``name``: name of the parameter of the Relax function; see ``check_inputs`` for equal ones.
-    - ``dtype``: the element type, such as "float32".
-    - ``use``: what integers are used as, by which random ones are drawn.
-    """
+    """An input of a model; ``use`` says what its integers are, by which random ones are drawn."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,14 +53,12 @@ class InputSpec:
 class Reference:
     """Another implementation of the model, to check the tuned one against.
 
-    - ``name``: what it is, such as "ONNX Runtime".
-    - ``run``: maps the inputs to the outputs.
     - ``fastest``: the same at its fastest, to be timed; it may round in another way. None for
       `run`.
     - ``rounding``: what values inside are rounded to, relative to them: 2**-9 where they are of
       eight bits. 0 for what their types are.
-    - ``with_moved_weights``: makes a run of the same model with weights that are moved by a few
-      rounding errors, which tells what rounding inside the model does. None where there is none.
+    - ``with_moved_weights``: makes a run with weights that are moved by a few rounding errors,
+      which tells what rounding inside the model does. None where there is none.
     """
 
     name: str
@@ -66,6 +66,11 @@ class Reference:
     fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
     rounding: float = 0.0
     with_moved_weights: Callable[[], Run] | None = None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].strip()[:300]
 
 
 def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:
@@ -80,11 +85,10 @@ def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:
     try:
         return reference.run(inputs)
     except Exception as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise ModelError(
-            f"{reference.name} cannot run the model on the inputs of the check ({line}): pass "
-            "values that it takes with inputs={name: array} (--inputs FILE.npz), or bind lengths "
-            "with constants={name: value} (--constant)"
+            f"{reference.name} cannot run the model on the inputs of the check "
+            f"({first_line(error)}): pass values that it takes with inputs={{name: array}} "
+            "(--inputs FILE.npz), or bind lengths with constants={name: value} (--constant)"
         ) from error
 
 
@@ -93,15 +97,10 @@ class ImportedModel:
     """A model as Relax.
 
     - ``mod``: module with one Relax function ``main``, its parameters bound, its shapes static.
-    - ``inputs``: the parameters of ``main``.
-    - ``reference``: the framework that the model came from, where it is installed. None: the module
-      itself is run as it was imported.
-    - ``original``: the module to run then, where nodes were rewritten before the import. None for
-      ``mod``.
+    - ``reference``: the framework that the model came from. None: the import itself is run.
+    - ``original``: the module to run then, where nodes were rewritten before the import.
     - ``notes``: what a user should know of the import, a sentence each.
-    - ``locate``: finds what the import computes otherwise than the reference. None where nothing
-      can.
-    - ``identity``: which model it is. None where nobody asks.
+    - ``locate``: finds what the import computes otherwise than the reference.
     """
 
     mod: IRModule
@@ -114,7 +113,7 @@ class ImportedModel:
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
-    """The inputs of ``main``. All parameters must be bound and all shapes static.
+    """The inputs of ``main``, whose parameters must be bound and whose shapes must be static.
 
     Of parameters of one name, the second is called "name_1", and so on. Raises ``ModelError``,
     which names the culprit, if an input has an open extent or is not a tensor, the model computes
@@ -214,3 +213,28 @@ def _check_types(function: relax.Function) -> None:
 
 def _is_known(extent: Any) -> bool:
     return isinstance(extent, tvm.tirx.IntImm)
+
+
+def check_memory(imported: ImportedModel, available: int | None = None) -> None:
+    """Refuse a model whose weights do not fit in the available bytes; None for what is free."""
+    if available is None:
+        available = int(psutil.virtual_memory().available)
+    needed = COPIES * weight_bytes(imported)
+    if needed > available:
+        raise ModelError(
+            f"the model needs {needed / 1e9:.1f} GB more memory while it is tuned, and "
+            f"{available / 1e9:.1f} GB are free: use a machine with more"
+        )
+
+
+def weight_bytes(imported: ImportedModel) -> int:
+    """The bytes of the constants of ``main``, each counted once."""
+    sizes: dict[int, int] = {}
+
+    def add(expression: Any) -> None:
+        array = array_of(expression)
+        if array is not None:
+            sizes[array.ctypes.data] = array.nbytes
+
+    relax.analysis.post_order_visit(imported.mod["main"].body, add)
+    return sum(sizes.values())

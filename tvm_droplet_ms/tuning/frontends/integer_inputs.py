@@ -57,11 +57,11 @@ class IntegerUse:
     is_mask: bool = False
 
     def random(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-        """Draw values.
+        """Draw integers of at least 0.
 
         Indices are drawn over all that is indexed, and so are the constants that an input is
         compared with, where one is above 1. A mask is 0 or 1, and 1 at the start of each row: what
-        masks all of a row gives NaN. Anything else is 0 or 1. Returns integers of at least 0.
+        masks all of a row gives NaN. Anything else is 0 or 1.
         """
         if self.extent is not None:
             return generator.integers(0, self.extent, shape)
@@ -77,11 +77,7 @@ class IntegerUse:
 
 
 def integer_uses(mod: IRModule) -> list[IntegerUse]:
-    """The use of each parameter of ``main`` that is of integers.
-
-    ``mod``: a module with a Relax function ``main``. Returns one for each parameter; without a use
-    for those of other types.
-    """
+    """The use of each parameter of ``main``; none of those that are not of integers."""
     function = mod["main"]
     uses = [IntegerUse() for _ in function.params]
     copies: dict[Any, set[int]] = {

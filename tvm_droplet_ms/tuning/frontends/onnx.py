@@ -22,11 +22,9 @@ from ...model.onnx.operators import more_operators
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ...session.errors import ModelError
 from .extents import check_dims, check_shapes, named_extents, resolve_shapes
-from .imported import ImportedModel, check_inputs
-from .onnx_difference import first_different_node
-from .onnx_inputs import declared_input, input_values
-from .onnx_reference import onnx_runtime
-from .onnx_refusal import first_line, refusal
+from .imported import ImportedModel, check_inputs, first_line
+from .onnx_inputs import declared_input, input_values, refusal
+from .onnx_reference import first_different_node, onnx_runtime
 
 if TYPE_CHECKING:
     import onnx
@@ -62,16 +60,9 @@ def import_onnx(
 ) -> ImportedModel:
     """Simplify an ONNX model and import it with TVM's frontend.
 
-    - ``model``: the model, its weights included.
-    - ``shapes``: shapes of the inputs by name, for those whose extents the model leaves open.
-    - ``threads``: threads that ONNX Runtime may use.
-    - ``dims``: extents by the names that the model gives them, for all inputs at once.
-    - ``constants``: values of inputs by name, which are inputs of the tuned model no more: such as
-      a sample rate that an ``If`` asks for.
-    - ``path``: the file that the model was read from.
-
-    Returns the model. ONNX Runtime is the reference where it is installed and can load the model.
-    Raises ``ModelError`` if an extent is missing, or the frontend cannot import the model.
+    ONNX Runtime is the reference where it is installed and can load the model. Inputs with a value
+    among the constants are inputs no more. Raises ``ModelError`` if an extent is missing, or the
+    frontend cannot import the model.
     """
     others = [value for value in true_inputs(model) if value.name not in (constants or {})]
     declared = [declared_input(value) for value in others]

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of an ONNX model: as declared, and as bound to values."""
+"""The inputs of an ONNX model, and the reason why a model cannot be imported."""
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...model.onnx.binding import true_inputs
+from ...model.onnx.deciding import deciding_inputs
+from ...model.onnx.operators import UnknownExtent, UnsupportedNode, WrongExtent
+from ...model.onnx.order import named
 from ...session.errors import ModelError
-from .extents import DeclaredInput
+from .extents import DeclaredInput, fits
+from .imported import first_line
 
 if TYPE_CHECKING:
     import onnx
@@ -16,12 +21,12 @@ if TYPE_CHECKING:
 STRING = 8
 """ONNX's number of that element type."""
 
+DECIDED = ("If", "Loop", "Scan")
+"""Operators that may go once a value that they depend on is known."""
+
 
 def declared_input(value: "onnx.ValueInfoProto") -> DeclaredInput:
-    """Read an input's declaration.
-
-    Its name and extents. Raises ``ModelError`` if it is not a tensor of numbers.
-    """
+    """Read an input's declaration. Raises ``ModelError`` if it is not a tensor of numbers."""
     if not value.type.HasField("tensor_type"):
         kind = value.type.WhichOneof("value") or "value of no type"
         raise ModelError(f"input {value.name!r} is a {kind}: expected a tensor")
@@ -44,8 +49,7 @@ def input_values(
 ) -> dict[str, np.ndarray]:
     """Bring values of inputs into the types and shapes that the model declares.
 
-    ``given``: values by the inputs' names. A scalar fills a shape that is known. ``dims``: extents
-    by the names that the model gives them. Raises ``ModelError`` if an input is unknown, or a value
+    A scalar fills a shape that is known. Raises ``ModelError`` if an input is unknown, or a value
     does not fit.
     """
     import onnx
@@ -57,26 +61,66 @@ def input_values(
         )
     values = {}
     for name, value in given.items():
-        extents = declared_input(inputs[name]).extents
+        stated = declared_input(inputs[name]).stated(dims)
         kind = onnx.helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
         try:
             array = np.asarray(value).astype(kind)
         except (TypeError, ValueError) as error:
             raise ModelError(f"constants gives {name!r} the value {value!r}: {error}") from error
-        if extents is not None:
-            known = [dims.get(each, each) if isinstance(each, str) else each for each in extents]
-            shape = [each for each in known if isinstance(each, int)]
-            if not array.shape and len(shape) == len(extents):
-                array = np.full(shape, array)
-            fits = len(known) == array.ndim and all(
-                not isinstance(each, int) or each == extent
-                for each, extent in zip(known, array.shape, strict=True)
+        shape = [each for each in stated or () if isinstance(each, int)]
+        if not array.shape and stated is not None and len(shape) == len(stated):
+            array = np.full(shape, array)
+        if not fits(stated, array.shape):
+            shown = ", ".join("?" if each is None else str(each) for each in stated or ())
+            raise ModelError(
+                f"constants gives {name!r} a value of shape {array.shape}: the model has "
+                f"({shown}), so that a list of that shape is expected"
             )
-            if not fits:
-                shown = ", ".join("?" if each is None else str(each) for each in known)
-                raise ModelError(
-                    f"constants gives {name!r} a value of shape {array.shape}: the model has "
-                    f"({shown}), so that a list of that shape is expected"
-                )
         values[name] = array
     return values
+
+
+def refusal(model: "onnx.ModelProto", error: Exception) -> str:
+    """Say why a model cannot be imported, and which inputs to bind, in one sentence."""
+    node = _failing_node(error)
+    if isinstance(error, UnknownExtent):
+        text = f"{first_line(error)}; {_binding(model, error.values)}"
+    elif isinstance(error, WrongExtent):
+        text = (
+            f"{first_line(error)}; pass other extents with dims= or shapes= (--dim, --shape), or "
+            "export the model without it"
+        )
+    elif isinstance(error, UnsupportedNode):
+        text = f"{first_line(error)}; export the model without it"
+    else:
+        where = f" {named(node)} of" if node is not None else ""
+        text = f"TVM's ONNX importer cannot import{where} the model: {first_line(error)}"
+    if node is not None and node.op_type in DECIDED:
+        text += ", or bind the input that decides it with constants={name: value} (--constant)"
+    return text
+
+
+def _binding(model: "onnx.ModelProto", values: Sequence[str]) -> str:
+    """The remedy where some values decide an extent."""
+    names = deciding_inputs(model.graph, values)
+    if not names:
+        return (
+            "its extents depend on data: export the model with fixed ones, or bind an input that "
+            "decides them with constants={name: value} (--constant NAME=VALUE)"
+        )
+    several = len(names) > 1
+    given = ", ".join(f"{name!r}: value" for name in names)
+    options = " ".join(f"--constant {name}=VALUE" for name in names)
+    listed = " and ".join(repr(name) for name in names)
+    return (
+        f"the input{'s' * several} {listed} decide{'s' * (not several)} it: bind "
+        f"{'them' if several else 'it'} with constants={{{given}}} ({options})"
+    )
+
+
+def _failing_node(error: BaseException) -> Any:
+    """The node that the importer was at, from the frames that the error came through."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "_construct_nodes":
+            return frame.f_locals.get("node")
+    return None

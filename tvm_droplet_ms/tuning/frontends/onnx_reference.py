@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime as what an ONNX model is checked against."""
+"""ONNX Runtime as what an ONNX model is checked against, and the node where TVM differs."""
 
 import functools
 import tempfile
@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvm.ir import IRModule
+
+from ...deviation import deviation
 from ...model.onnx.halves import half_types, to_float32
 from ...model.onnx.moved_weights import move_weights
-from .imported import Arrays, Reference, Run
+from ...model.onnx.order import named
+from .imported import Arrays, Reference, Run, first_line
 
 if TYPE_CHECKING:
     import onnx
@@ -22,6 +26,9 @@ QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearM
 EIGHT_BITS = 2.0**-9
 """Half a step of eight bits, relative to the largest value."""
 
+LIMIT = 1e-2
+"""The deviation of a node's output that is no rounding."""
+
 
 def onnx_runtime(
     model: "onnx.ModelProto",
@@ -30,16 +37,10 @@ def onnx_runtime(
     threads: int,
     path: str | None = None,
 ) -> tuple[Reference | None, str | None]:
-    """Load a model as it came with ONNX Runtime.
+    """Load a model as it came with ONNX Runtime, to be given the inputs of these names in order.
 
-    - ``model``: the model, neither simplified nor bound.
-    - ``names``: the inputs in the order in which the reference gets them.
-    - ``constants``: values of the others.
-    - ``threads``: threads that it may use.
-    - ``path``: the file that the model was read from. None where there is none.
-
-    Returns ``reference``: None where ONNX Runtime is missing or cannot load the model; ``problem``:
-    why it cannot load it. None where it is missing, or can.
+    Returns no reference where ONNX Runtime is missing or cannot load the model, and then why it
+    cannot.
     """
     try:
         import onnxruntime
@@ -68,8 +69,7 @@ def onnx_runtime(
     try:
         loaded = load(in_float32(), None if halves.anywhere else path, True)
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return None, (lines or [type(error).__name__])[0][:300]
+        return None, first_line(error)
     fixed = {name: _as_float32(value, name, halves.inputs) for name, value in constants.items()}
 
     def run_in(session: Any, inputs: Sequence[np.ndarray]) -> Arrays:
@@ -141,3 +141,41 @@ def _numpy_type(name: str) -> Any:
     import ml_dtypes
 
     return ml_dtypes.bfloat16
+
+
+def first_different_node(
+    model: "onnx.ModelProto",
+    names: Sequence[str],
+    load: Callable[["onnx.ModelProto"], IRModule],
+    inputs: Sequence[np.ndarray],
+    compile_mod: Callable[[IRModule], Callable[[Sequence[np.ndarray]], Arrays]],
+) -> str:
+    """The first node whose output TVM and ONNX Runtime compute differently, in words.
+
+    Empty where none does, or ONNX Runtime cannot run the model. ``load``: the importer.
+    ``compile_mod``: compiles a module, without any pass of ours and without schedules.
+    """
+    import onnx
+
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    values = [*inferred.value_info, *inferred.output]
+    floats = {
+        value.name: value
+        for value in values
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    }
+    makers = [
+        (node, output) for node in model.graph.node for output in node.output if output in floats
+    ]
+    exposed = type(model)()
+    exposed.CopyFrom(model)
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(floats[output] for _, output in makers)
+    reference, _ = onnx_runtime(exposed, names, {}, 1)
+    if reference is None or not makers:
+        return ""
+    found = compile_mod(load(exposed))(inputs)
+    for (node, _), ours, theirs in zip(makers, found, reference.run(inputs), strict=True):
+        if deviation(ours, theirs) > LIMIT:
+            return named(node)
+    return ""

@@ -20,12 +20,7 @@ def import_relax(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> ImportedModel:
-    """Check a Relax module, and bind its parameters.
-
-    - ``mod``: module with the Relax function ``main``, or with only one Relax function.
-    - ``params``: values of the parameters by name: NumPy arrays or TVM tensors.
-    - ``shapes``: extents of the inputs whose shapes are symbolic.
-    - ``dims``: extents by the names of the module's symbolic variables.
+    """Check a Relax module, and bind its parameters and extents.
 
     Raises ``ModelError`` if a parameter is unknown or not bound, or a shape is missing.
     """
@@ -42,10 +37,7 @@ def import_relax(
 
 
 def bind_dims(mod: IRModule, dims: Mapping[str, int]) -> IRModule:
-    """Put extents in the place of the symbolic variables of some names.
-
-    Raises ``ModelError`` if no input has an extent of such a name.
-    """
+    """Bind symbolic variables by name. Raises ``ModelError`` if no input has an extent of it."""
     if not dims:
         return mod
     shapes = [getattr(parameter.ty, "shape", None) for parameter in mod["main"].params]
@@ -59,10 +51,7 @@ def bind_dims(mod: IRModule, dims: Mapping[str, int]) -> IRModule:
 
 
 def bind_shapes(mod: IRModule, shapes: Mapping[str, Sequence[int]]) -> IRModule:
-    """Put extents in the place of the symbolic ones of the inputs named.
-
-    Raises ``ModelError`` if an input is unknown, or its shape is another one.
-    """
+    """Bind the symbolic extents of inputs. Raises ``ModelError`` if a shape does not fit."""
     parameters = {parameter.name: parameter for parameter in mod["main"].params}
     values: dict[Any, int] = {}
     for name, shape in shapes.items():

@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from tvm_ffi import structural_hash
 
-from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator
+from tvm.s_tir.meta_schedule import ExtractedTask
 
 from ...compat import fast_tune_contexts
 from ...measure.pool import TaskFailed
@@ -23,30 +22,11 @@ from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...search_strategy.prior import PriorLike
 from ...session.roofline import MachineRates, measure_machine, task_bound
-from .pick_file import PickFile, StoredPick
+from .pick_pace import HEAVY_SHARE, LEAST, MOST, PickPace, weighing
 from .pick_sampling import PickRequest
-from .pick_workers import LocalSampler, Models, PickWorkers, Sampler
-from .picks import FirstPick, FirstPicks, last_line, restore, task_key
+from .pick_workers import LocalSampler, Models, PickWorkers
+from .picks import FirstPick, FirstPicks, PickFile, StoredPick, last_line, restore, task_key
 from .plain_schedule import plain_schedule
-from .sample_sizes import sample_sizes
-
-
-class Pace(Protocol):
-    """Says how much time each task may have; see ``PickPace``."""
-
-    @property
-    def is_ample(self) -> bool:
-        """True if there is time to make picks anew that an earlier run made in a hurry."""
-
-    def expect(self, kernels: int) -> None:
-        """So many tasks are to be sampled."""
-
-    def count(self, wish: int, *, is_heavy: bool = False) -> int:
-        """The samples of the next task; at most `wish`, and 0 where there is no time for one."""
-
-    def done(self, samples: int, secs: float) -> None:
-        """So many samples have been taken in so many seconds."""
-
 
 AHEAD = 4
 """The tasks that are handed to the worker processes before the answer to the first is awaited."""
@@ -73,47 +53,25 @@ def pick_schedules(
     work_dir: str | os.PathLike[str] | None = None,
     prior: PriorLike = "auto",
     known: KnownLike = "auto",
-    most: int = 64,
-    least: int = 16,
-    space: SpaceGenerator | str = "post-order-apply",
     rates: MachineRates | None = None,
-    num_threads: int = 1,
     seed: int = 0,
-    pace: Pace | None = None,
+    pace: PickPace | None = None,
     workers: PickWorkers | None = None,
     measured: Collection[int] = (),
 ) -> FirstPicks:
-    """Pick a schedule for every task, the heaviest task first.
+    """Pick a schedule for every task that has none yet, the heaviest task first.
 
-    - ``tasks``: the tasks of a model. Those that are scheduled already are left out.
-    - ``work_dir``: the directory of the file of picks. Picks in it are used again, and new ones are
-      added. One that was made in a hurry is made anew where there is time for a better one now.
-      None keeps none.
-    - ``prior``: the cost model to ask, as ``DropletStrategy`` takes it. Where there is none for a
-      target, the first valid schedule is picked.
-    - ``known``: schedules of other models' tasks, refitted ones of which the model is asked about
-      too: "auto" for those that the package ships, the path of a file, or None.
-    - ``most``, ``least``: the schedules to sample of the heaviest tasks, and of the others; see
-      ``sample_sizes``. At least 1.
-    - ``space``: the design space, as ``TuneContext`` takes it; the same as that of the tuning.
-    - ``rates``: the machine's rates, which say which tasks are heavy. Defaults to those of this
-      machine.
-    - ``num_threads``: the threads that may extract features.
-    - ``seed``: seed of the sampling. Each task has a generator of its own, so that a task's pick
-      does not depend on the others.
-    - ``pace``: says how many schedules of each task there is time for. None for as many as are of
-      use.
-    - ``workers``: the processes that sample and ask, with the same `prior`. None for this process.
-      The picks are the same.
-    - ``measured``: the structural hashes of workloads that have measured schedules: their picks
-      are not made anew.
+    The result names the tasks without any valid schedule, and why; they are left as they are. Each
+    task has a random generator of its own, so that its pick does not depend on the others.
 
-    The result names the tasks without any valid schedule, and why; they are left as they are.
-    Raises ``ValueError`` if `most` or `least` is less than 1.
+    - ``work_dir``: where picks are kept. One that was made in a hurry is made anew where there is
+      time now, and ``measured``, by the hashes of workloads, has no schedule. None keeps none.
+    - ``prior``: the cost model to ask. Without one the first valid schedule is picked.
+    - ``known``: schedules of other models' tasks that it is asked about too, refitted.
+    - ``pace``: how many schedules there is time for. None for as many as are of use.
+    - ``workers``: the processes that sample and ask, with the same ``prior``. None for this
+      process.
     """
-    for name, value in (("most", most), ("least", least)):
-        if value < 1:
-            raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
     tasks = [task for task in tasks if not is_scheduled(task)]
     reasons = {str(task.task_name): why_not_tunable(task) for task in tasks}
     tasks = [task for task in tasks if is_tunable(task)]
@@ -124,7 +82,7 @@ def pick_schedules(
     stored = {} if file is None else file.read()
     models = Models(prior)
     local = LocalSampler(models)
-    sizes = sample_sizes(stakes, most, least)
+    heavy = set(weighing(stakes, HEAVY_SHARE))
     picks = FirstPicks({name: reason for name, reason in reasons.items() if reason is not None})
     running: deque[_Sampled] = deque()
     settled: float | None = None
@@ -153,25 +111,25 @@ def pick_schedules(
         if pace is not None:
             pace.expect(len(open_keys))
         for key, index in heaviest.items():
-            if key not in open_keys:
-                picks.add(key, kept[key])
-                continue
             task = tasks[index]
             mod, target = task.dispatched[0], task.target
+            if key not in open_keys:
+                picks.keep(kept[key], target)
+                continue
             has_model = models.find(target) is not None
-            count = (
-                sizes[index]
-                if pace is None
-                else _paced(pace, sizes[index], is_heavy=sizes[index] > least)
-            )
+            wish = MOST if index in heavy else LEAST
+            count = wish
+            if pace is not None:
+                # As many known schedules are asked about on top.
+                count = -(-pace.count(2 * wish, is_heavy=index in heavy) // 2)
             if count <= 1 and key in kept:
-                picks.add(key, kept[key])
+                picks.keep(kept[key], target)
                 continue
             if not count:
                 picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
                 continue
-            late = count == 1 < sizes[index]
-            request = PickRequest(mod, target, count, space, num_threads, seed, known)
+            late = count == 1 < wish
+            request = PickRequest(mod, target, count, seed, known)
             future = (workers or local).submit(key, request, has_model)
             running.append(_Sampled(task.task_name, key, request, has_model, late, future))
             if len(running) >= (AHEAD if workers else 1):
@@ -196,11 +154,6 @@ def _kept(
     return found
 
 
-def _paced(pace: Pace, wish: int, *, is_heavy: bool) -> int:
-    """The schedules to draw of a task: as many known ones are asked about on top."""
-    return -(-pace.count(2 * wish, is_heavy=is_heavy) // 2)
-
-
 @dataclass(frozen=True)
 class _Sampled:
     """A task that is being sampled."""
@@ -215,7 +168,7 @@ class _Sampled:
 
 def _settle(
     sampled: _Sampled,
-    sampler: Sampler,
+    sampler: LocalSampler | PickWorkers,
     local: LocalSampler,
     picks: FirstPicks,
     file: PickFile | None,
@@ -240,12 +193,12 @@ def _settle(
     if pick is None:
         picks.unscheduled[sampled.name] = "its pick does not replay"
         return
-    picks.add(sampled.key, pick)
+    picks.keep(pick, sampled.request.target)
     if file is not None:
         file.append([replace(line, is_late=sampled.is_late)])
 
 
-def _in_haste(sampled: _Sampled, sampler: Sampler) -> StoredPick:
+def _in_haste(sampled: _Sampled, sampler: LocalSampler | PickWorkers) -> StoredPick:
     """The pick of a task whose schedules take seconds each: its first valid one, or a plain one."""
     plain = plain_schedule(sampled.request.mod)
     if sampled.request.count > 1 or plain is None:

@@ -1,36 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the first picks of the kernels that weigh, within a share of the time."""
+"""Measures the first picks of the kernels that weigh, and the unscheduled kernels.
+
+What the cost model predicts best is not always fast: of a convolution of 12 channels its first
+choice took 78 ms and its third 3.3, and of a long group norm it took 515 ms where the unscheduled
+kernel takes 6.5.
+"""
 
 import math
+import os
+import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from tvm.ir import load_json
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule, load_json
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.runner import RunnerInput
 from tvm.target import Target
 
+from ...measure.background import BackgroundRunner, PatientBuilder
+from ...measure.failures import is_machinery_failure
 from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
+from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.roofline import MachineRates, task_bound
 from ...session.stop import StopRequest
-from .pick_file import PickFile
-from .pick_measuring import Builds, Fastest, Finalists, Runs, measure_finalists, weighing
+from .pick_pace import MOST, weighing
 from .pick_sampling import PickRequest
-from .picks import FirstPick, FirstPicks, last_line, task_key
+from .pick_workers import PickWorkers
+from .picks import FirstPick, FirstPicks, PickFile, last_line, task_key
 
 MEASURED = 3
 """The best predicted schedules of a kernel that are measured."""
-
-SAMPLED = 64
-"""The schedules that they are chosen from, as many as are sampled of a heavy kernel."""
-
-SPACE = "post-order-apply"
-"""The design space, the same as that of the tuning."""
 
 AT_ONCE = 4
 """The kernels whose schedules are built before the first is timed: builds disturb what is timed."""
@@ -43,30 +51,106 @@ GAIN_SHARE = 0.98
 """The kernels that hold this share of the seconds above the roofline are measured."""
 
 
-class SamplesFinalists(Protocol):
-    """Chooses the schedules of a task to measure."""
+@dataclass(frozen=True)
+class Finalists:
+    """The schedules of a workload to measure beside the unscheduled one, its own first."""
 
-    def submit_finalists(self, request: PickRequest, count: int) -> "Future[list[str]]":
-        """Their traces, as JSON; see ``sample_finalists``."""
+    mod: IRModule
+    traces: tuple[Trace, ...]
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """The fastest schedule of a workload, empty for the unscheduled kernel, and its mean time."""
+
+    trace: Trace
+    secs: float
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A schedule to build and to run."""
+
+    task: int
+    trace: Trace
+    mod: IRModule
+
+
+def measure_finalists(
+    tasks: Sequence[Finalists], target: Target, builder: PatientBuilder, runner: BackgroundRunner
+) -> list[Fastest | None]:
+    """Build all schedules, then time them: the fastest of each workload.
+
+    None where none could be measured, or the machine failed to measure one: the time was over, or a
+    disk full. The best of a part may be slow.
+    """
+    entries = [entry for place, task in enumerate(tasks) for entry in _entries(place, task)]
+    built = builder.build([BuilderInput(entry.mod, target) for entry in entries])
+    failures = Counter[str]()
+    unfinished: set[int] = set()
+    inputs, running = [], []
+    for entry, result in zip(entries, built, strict=True):
+        if result.artifact_path is None:
+            failures[_reason(result.error_msg)] += 1
+            if is_machinery_failure(result.error_msg):
+                unfinished.add(entry.task)
+            continue
+        info = ArgInfo.from_entry_func(entry.mod, remove_preproc=True)
+        inputs.append(RunnerInput(str(result.artifact_path), "cpu", info))
+        running.append(entry)
+    fastest: list[Fastest | None] = [None] * len(tasks)
+    for entry, future in zip(running, runner.run(inputs), strict=True):
+        timed = future.result()
+        secs = valid_secs(timed.run_secs)
+        if not secs:
+            failures[_reason(timed.error_msg)] += 1
+            if is_machinery_failure(timed.error_msg):
+                unfinished.add(entry.task)
+            continue
+        best = fastest[entry.task]
+        if mean(secs) < (math.inf if best is None else best.secs):
+            fastest[entry.task] = Fastest(entry.trace, mean(secs))
+    for given in inputs:
+        shutil.rmtree(os.path.dirname(str(given.artifact_path)), ignore_errors=True)
+    for reason, count in failures.items():
+        logger.info("%d first picks could not be measured: %s", count, reason)
+    return [None if place in unfinished else best for place, best in enumerate(fastest)]
+
+
+def _entries(place: int, task: Finalists) -> list[_Entry]:
+    """The distinct schedules of a workload, the unscheduled one last: it may be very slow."""
+    found: dict[int, _Entry] = {}
+    for trace in task.traces:
+        schedule = Schedule(task.mod, debug_mask="none", error_render_level="none")
+        # A trace that does not replay fails in as many ways as there are schedule primitives.
+        try:
+            trace.apply_to_schedule(schedule, remove_postproc=False)
+        except Exception as error:
+            logger.info("a first pick does not replay: %s", type(error).__name__)
+            continue
+        found.setdefault(structural_hash(schedule.mod), _Entry(place, schedule.trace, schedule.mod))
+    unscheduled = Schedule(task.mod, debug_mask="none")
+    found.setdefault(structural_hash(task.mod), _Entry(place, unscheduled.trace, unscheduled.mod))
+    return list(found.values())
+
+
+def _reason(message: object) -> str:
+    lines = str(message or "no time").strip().splitlines()
+    return lines[-1][:200]
 
 
 @dataclass
 class PickContest:
     """Measures a few schedules of each kernel that weighs, and the unscheduled kernel.
 
-    - ``rates``: the machine's rates.
-    - ``sampler``: chooses the schedules.
-    - ``builder``, ``runner``: build and time them.
-    - ``file``: where the fastest are kept. None for nowhere.
-    - ``seed``: seed of the sampling.
-    - ``known``: schedules of other models' tasks; see ``find_schedules``.
+    The fastest are kept in ``file``; None for nowhere.
     """
 
     target: Target
     rates: MachineRates
-    sampler: SamplesFinalists
-    builder: Builds
-    runner: Runs
+    sampler: PickWorkers
+    builder: PatientBuilder
+    runner: BackgroundRunner
     file: PickFile | None
     seed: int
     known: KnownLike = "auto"
@@ -80,18 +164,11 @@ class PickContest:
         stop: StopRequest,
         build_secs: float,
     ) -> int:
-        """Measure while there is time; the kernels with the most to gain first.
+        """Measure while there is time, those with the most to gain first; returns how many were.
 
-        - ``tasks``: those that may have another schedule.
-        - ``picks``: their picks, which are replaced by the fastest.
-        - ``secs``: the seconds of each task in a run of the model as it is, by its name.
-        - ``stop``: when to end. A batch that is expected to take longer is made smaller, or not
-          begun.
-        - ``build_secs``: the seconds that a kernel of the model took to compile, all processes
-          together: how fast the machine is now.
-
-        Returns the tasks that have been measured. What is built or timed at the end is dropped: an
-        unscheduled kernel may take a minute.
+        ``secs``: those of each task in a run of the model as it is, by its name. ``build_secs``:
+        those that a kernel took to compile, all processes together: how fast the machine is now.
+        What is built or timed at the end is dropped: an unscheduled kernel may take a minute.
         """
         waiting = self._waiting(tasks, picks, secs)
         start, each, count = START_BUILDS * build_secs, TASK_BUILDS * build_secs, 0
@@ -139,7 +216,7 @@ class PickContest:
 
     def _finalists(self, tasks: Sequence[ExtractedTask], picks: FirstPicks) -> list[Finalists]:
         requests = [
-            PickRequest(task.dispatched[0], self.target, SAMPLED, SPACE, 1, self.seed, self.known)
+            PickRequest(task.dispatched[0], self.target, MOST, self.seed, self.known)
             for task in tasks
         ]
         futures = [self.sampler.submit_finalists(request, MEASURED) for request in requests]

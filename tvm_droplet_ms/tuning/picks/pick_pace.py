@@ -7,7 +7,7 @@ then is there an executable. What weighs is sampled again, and measured, once th
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 SECS_PER_SAMPLE = 0.014
 """The seconds of one core that a sample takes, seen on a Zen 4; the first guess of a machine."""
@@ -35,14 +35,27 @@ made anew."""
 FEWEST = 8
 """The samples without which a pick is little better than a random one."""
 
+MOST, LEAST = 64, 16
+"""The samples that are of use: of the kernels that hold ``HEAVY_SHARE`` of the model's time at
+stake, and of the others. Sampling and asking cost the same for a light one."""
+
+HEAVY_SHARE = 0.9
+
+
+def weighing(gains: Sequence[float], share: float) -> list[int]:
+    """The kernels with the largest gains that hold a share of all gains, the largest first."""
+    total, held = sum(gains), 0.0
+    chosen: list[int] = []
+    for place in sorted(range(len(gains)), key=lambda place: -gains[place]):
+        if held >= share * total or not gains[place] > 0.0:
+            break
+        chosen.append(place)
+        held += gains[place]
+    return chosen
+
 
 class PickPace:
-    """Says how much time each kernel may have.
-
-    - ``kernels``: the kernels to pick schedules for, and to compile.
-    - ``workers``: the processes that pick and compile.
-    - ``left``: the seconds of the whole run that are left.
-    """
+    """Says how much time each kernel may have, of the seconds of the run that are ``left``."""
 
     def __init__(
         self,
@@ -72,11 +85,11 @@ class PickPace:
         self._waiting = max(1, kernels)
 
     def count(self, wish: int, *, is_heavy: bool = False) -> int:
-        """The samples of the next kernel.
+        """The samples of the next kernel, at most ``wish``.
 
-        ``wish``: the most that are of use. ``is_heavy``: whether it is one of those that hold most
-        of the model's time, which come first. Returns 1 where there is time for one schedule beside
-        the plain one; 0 where the time is hardly enough to compile the kernels as they are.
+        ``is_heavy``: whether it is one of those that hold most of the model's time, which come
+        first. Returns 1 where there is time for one schedule beside the plain one; 0 where the time
+        is hardly enough to compile the kernels as they are.
         """
         waiting, self._waiting = self._waiting, max(1, self._waiting - 1)
         secs_per_sample = self._secs / self._samples

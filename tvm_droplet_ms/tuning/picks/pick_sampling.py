@@ -9,7 +9,7 @@ import numpy as np
 
 from tvm.ir import IRModule
 from tvm.s_tir import Trace
-from tvm.s_tir.meta_schedule import SpaceGenerator, TuneContext
+from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.target import Target
 
@@ -26,7 +26,6 @@ from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decisions import SpacePoint
 from ...search_strategy.screening.executed_work import WorkLimit
 from ...search_strategy.screening.native_vectors import with_native_vectors
-from .diverse import choose_different
 from .picks import FirstPick, last_line
 from .plain_schedule import plain_schedule
 
@@ -42,26 +41,25 @@ no more random schedules are sampled than that: the model chose a random one of 
 a network in ten, and sampling takes most of the time."""
 
 
+LEAST_DIFFERENCE = 0.25
+"""The share of their numbers in which two schedules of one design space differ at least. The best
+predicted ones are often near-twins: to measure three of them tells no more than one."""
+
+SPACE = "post-order-apply"
+"""The design space, the same as that of the tuning."""
+
+
 class NoSchedule(RuntimeError):
     """A task has no valid schedule; the message says why."""
 
 
 @dataclass(frozen=True)
 class PickRequest:
-    """A task to sample.
-
-    - ``count``: the schedules to sample, and the most known ones to ask about. At least 1.
-    - ``space``: the design space, as ``TuneContext`` takes it.
-    - ``num_threads``: the threads that may extract features.
-    - ``seed``: seed of the sampling.
-    - ``known``: schedules of other models' tasks; see ``find_schedules``.
-    """
+    """A task to sample: ``count`` random schedules, and at most as many known ones."""
 
     mod: IRModule
     target: Target
     count: int
-    space: SpaceGenerator | str
-    num_threads: int
     seed: int
     known: KnownLike = "auto"
 
@@ -69,9 +67,8 @@ class PickRequest:
 def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
     """Pick the best predicted of some sampled schedules, and of the nearest known ones.
 
-    ``model``: the cost model to ask. None for the nearest known schedule, or else a random one.
-    Returns the pick: the plain schedule where no sample is valid. Raises ``NoSchedule`` if no
-    sample is valid, and ``plain_schedule`` has none.
+    Without a model it is the nearest known one, or else a random one; where none is valid, the
+    plain schedule. Raises ``NoSchedule``, or what TVM raises, where there is no plain one either.
     """
     try:
         ranked = _rank(request, model)
@@ -92,11 +89,7 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
 
 
 def sample_finalists(request: PickRequest, model: CostModel | None, count: int) -> list[Trace]:
-    """The schedules of a task that are worth measuring before any search.
-
-    ``model``: the cost model to ask; see ``sample_pick``. ``count``: the most sampled ones. Returns
-    the best predicted ones that are no near-twins, the best first; then the plain schedule.
-    """
+    """The best predicted schedules that are no near-twins, the best first; then the plain one."""
     traces: list[Trace] = []
     try:
         ranked = _rank(request, model)
@@ -106,6 +99,33 @@ def sample_finalists(request: PickRequest, model: CostModel | None, count: int) 
         logger.info("no sampled schedule to measure: %s", last_line(error))
     plain = plain_schedule(request.mod)
     return traces if plain is None else [*traces, plain.trace]
+
+
+def difference(one: SpacePoint, other: SpacePoint) -> float:
+    """The share of the numbers in which two points differ; 1 where their design spaces do."""
+    if one[0] != other[0] or len(one[1]) != len(other[1]):
+        return 1.0
+    if not one[1]:
+        return 0.0
+    return sum(a != b for a, b in zip(one[1], other[1], strict=True)) / len(one[1])
+
+
+def choose_different(points: Sequence[SpacePoint | None], count: int) -> list[int]:
+    """The places of the best points that are no near-twins, the first always among them.
+
+    The best come first; None is a point that differs from all others. Where too few differ, the
+    best of the near-twins fill up.
+    """
+
+    def differ(one: SpacePoint | None, other: SpacePoint | None) -> bool:
+        return one is None or other is None or difference(one, other) >= LEAST_DIFFERENCE
+
+    chosen: list[int] = []
+    for place, point in enumerate(points):
+        if len(chosen) < count and all(differ(point, points[other]) for other in chosen):
+            chosen.append(place)
+    rest = [place for place in range(len(points)) if place not in chosen]
+    return sorted(chosen + rest[: count - len(chosen)])
 
 
 @dataclass(frozen=True)
@@ -133,9 +153,9 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     context = TuneContext(
         request.mod,
         target=request.target,
-        space_generator=sound_space(request.space, request.mod, request.target),
+        space_generator=sound_space(SPACE, request.mod, request.target),
         rand_state=request.seed + 1,
-        num_threads=request.num_threads,
+        num_threads=1,
     )
     schedules = context.generate_design_space()
     limit = WorkLimit(request.mod, (schedule.mod for schedule in schedules))
@@ -172,8 +192,7 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
 
 
 def _predict(request: PickRequest, model: CostModel, candidates: Sequence[Candidate]) -> np.ndarray:
-    prior = CostModelPrior(model, request.mod, request.target, request.num_threads)
-    scores = prior.predict(candidates)
+    scores = CostModelPrior(model, request.mod, request.target).predict(candidates)
     return np.where(np.isfinite(scores), scores, 0.0)
 
 

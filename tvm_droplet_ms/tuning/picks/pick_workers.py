@@ -4,7 +4,6 @@
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
 
 from tvm.ir import save_json
 from tvm.s_tir.meta_schedule.cost_model import CostModel
@@ -12,16 +11,34 @@ from tvm.target import Target
 
 from ...compat import fast_tune_contexts
 from ...cost_model.training_data import target_text
-from ...measure.pool import WorkerPool
+from ...measure.build import prepare_to_build
+from ...measure.pool import WorkerPool, available_cpus
+from ...model.kernels.registration import register_schedule_rules
 from ...search_strategy.prior import PriorLike, find_prior
-from .pick_file import StoredPick
 from .pick_sampling import PickRequest, sample_finalists, sample_pick
+from .picks import StoredPick
 
 TIMEOUT_SECS = 120.0
 """The seconds that a worker may take for one task."""
 
 SHARE, LEAST_SECS = 0.2, 3.0
 """The share of the time that is left, and the least of it, that a worker may take for one task."""
+
+
+def start_workers() -> WorkerPool:
+    """Start processes that sample schedules and compile kernels, one on each CPU, without waiting.
+
+    Close it after use.
+    """
+    return WorkerPool(len(available_cpus()), prepare=_prepare)
+
+
+def _prepare() -> None:
+    """Import what the workers need, before they are forked."""
+    import xgboost  # noqa: F401
+
+    register_schedule_rules()
+    prepare_to_build()
 
 
 class Models:
@@ -39,15 +56,8 @@ class Models:
         return self._models[kind]
 
 
-class Sampler(Protocol):
-    """Makes picks."""
-
-    def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
-        """Make the pick of a task; `is_asked` is whether a cost model is to choose."""
-
-
 class LocalSampler:
-    """Makes each pick at once, in this process. ``models``: the cost models."""
+    """Makes each pick at once, in this process."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -65,11 +75,7 @@ class LocalSampler:
 
 
 class PickWorkers:
-    """Makes picks in worker processes.
-
-    ``pool``: the processes; see ``start_workers``. ``prior``: as ``DropletStrategy`` takes it, but
-    no object. ``left``: the seconds of the run that are left.
-    """
+    """Makes picks in worker processes, within a share of the seconds that are ``left``."""
 
     def __init__(
         self,
@@ -82,7 +88,7 @@ class PickWorkers:
         self._left = left
 
     def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
-        """Have a worker make the pick of a task."""
+        """Have a worker make a pick; ``is_asked`` is whether a cost model is to choose."""
         arguments = self._prior, key, request, is_asked
         return self._pool.submit(self._timeout(), _pick_in_worker, *arguments)
 

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First picks: the schedules that tasks have before they are measured.
+"""First picks, the schedules that tasks have before they are measured, and their file.
 
-Predictions are never filed as measurements: picks live in memory, and in a file of their own.
+Predictions are never filed as measurements: the file, a line of JSON for each task, is their own.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 from tvm_ffi import structural_hash
 
@@ -17,22 +22,41 @@ from tvm.target import Target
 from ...cost_model.training_data import target_text
 from ...search_strategy.logger import logger
 from ...search_strategy.published.decisions import SpacePoint
-from .pick_file import StoredPick
 
 NAMED = 3
 """The tasks that a note names."""
+
+FORMAT = 1
+"""Version of a line; lines of another are skipped."""
+
+FILE_NAME = "first_picks.jsonl"
+
+
+@dataclass(frozen=True)
+class StoredPick:
+    """One line of the file: a ``FirstPick`` by the key of its task.
+
+    ``is_late``: whether it was made in a hurry, without a choice: another run with more time makes
+    it anew.
+    """
+
+    key: str
+    trace: str
+    points: tuple[SpacePoint, ...]
+    predicted: tuple[float, ...]
+    secs: float | None = None
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
 class FirstPick:
     """The schedule that a task has before it is measured.
 
-    - ``trace``: the trace of the best predicted schedule, or of the fastest measured one, its
-      postprocessors included; an empty one where the unscheduled kernel was the fastest.
+    - ``trace``: of the best predicted schedule, or the fastest measured one, its postprocessors
+      included; an empty one where the unscheduled kernel was the fastest.
     - ``points``: the best predicted points of the design spaces, the best first.
     - ``predicted``: the predicted throughput of each point; empty where no model was asked.
-    - ``secs``: the measured seconds of the trace, the fastest of several and of the unscheduled
-      kernel; None where none was measured.
+    - ``secs``: the measured seconds of the trace; None where none was measured.
     """
 
     mod: IRModule
@@ -54,13 +78,9 @@ class FirstPicks:
     unscheduled: dict[str, str] = field(default_factory=dict)
     _picks: dict[str, FirstPick] = field(default_factory=dict)
 
-    def add(self, key: str, pick: FirstPick) -> None:
-        """Keep the pick of a task; see ``task_key``."""
-        self._picks[key] = pick
-
     def keep(self, pick: FirstPick, target: Target) -> None:
         """Keep the pick of a workload."""
-        self.add(task_key(pick.mod, target), pick)
+        self._picks[task_key(pick.mod, target)] = pick
 
     def find(self, mod: IRModule, target: Target) -> FirstPick | None:
         """The pick of a workload; None where there is none."""
@@ -96,10 +116,9 @@ def task_key(mod: IRModule, target: Target) -> str:
 
 
 def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstPick | None:
-    """Read a pick of the file.
+    """Read a pick of the file; None where it must be made anew.
 
-    ``stored``: its line; None where the file has none. ``has_model``: whether a model can be asked:
-    what was drawn without one is then made anew. None where it must be made anew.
+    What was drawn without a model is made anew where one can be asked now.
     """
     if stored is None or (has_model and len(stored.points) > 1 and not stored.predicted):
         return None
@@ -118,3 +137,67 @@ def last_line(error: Exception) -> str:
     """The last line of an error's message: TVM prints the whole schedule before it."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1][:300]
+
+
+class PickFile:
+    """The file of first picks in a work directory, created with the first pick."""
+
+    def __init__(self, work_dir: str | os.PathLike[str]) -> None:
+        self.path = Path(work_dir) / FILE_NAME
+
+    def read(self) -> dict[str, StoredPick]:
+        """The picks by their keys, the last of a key. Faulty lines are skipped."""
+        return {pick.key: pick for pick in self._lines()}
+
+    def _lines(self) -> Iterator[StoredPick]:
+        if not self.path.exists():
+            return
+        for line in self.path.read_bytes().splitlines():
+            try:
+                yield _parse(json.loads(line.decode("utf-8")))
+            except (ValueError, TypeError, KeyError):
+                continue
+
+    def append(self, picks: Sequence[StoredPick]) -> None:
+        """Add picks at the end of the file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            text = "".join(json.dumps({"format": FORMAT} | asdict(pick)) + "\n" for pick in picks)
+            # A torn last line must not swallow the first new one.
+            file.seek(0, os.SEEK_END)
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    text = "\n" + text
+            file.write(text.encode())
+
+
+def _parse(line: Any) -> StoredPick:
+    """Read a line; ValueError, TypeError or KeyError where it is not as ``append`` writes it."""
+    if not isinstance(line, dict) or line["format"] != FORMAT:
+        raise ValueError("a line of another format")
+    if not isinstance(line["key"], str) or not isinstance(line["trace"], str):
+        raise TypeError("its key and its trace are not text")
+    points = tuple(
+        (_integer(space), tuple(map(_integer, values))) for space, values in line["points"]
+    )
+    predicted = tuple(float(value) for value in line["predicted"])
+    if len(predicted) not in (0, len(points)) or not all(map(math.isfinite, predicted)):
+        raise ValueError("its predictions do not match its points")
+    secs = line.get("secs")
+    if secs is not None and not 0.0 < float(secs) < math.inf:
+        raise ValueError("its time is not a positive number")
+    return StoredPick(
+        line["key"],
+        line["trace"],
+        points,
+        predicted,
+        None if secs is None else float(secs),
+        line.get("is_late") is True,
+    )
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no integer")
+    return value

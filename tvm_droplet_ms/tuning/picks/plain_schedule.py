@@ -17,11 +17,10 @@ VECTORS = (64, 32, 16, 8, 4)
 
 
 def plain_schedule(mod: IRModule) -> Schedule | None:
-    """Schedule a workload plainly.
+    """Schedule a workload plainly; None where nothing can be vectorised.
 
     The outer spatial loops of each block are fused and parallel, the innermost spatial one is
     vectorised, and reductions run between them, so that a vector of results is kept while they run.
-    None where nothing can be vectorised.
     """
     schedule = Schedule(mod, debug_mask="none", error_render_level="none")
     try:

@@ -22,9 +22,8 @@ class Pair:
 
 
 def call(torch: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call an operator of PyTorch on tensors and pairs.
+    """Call an operator of PyTorch on tensors and pairs; a pair where its result is complex.
 
-    ``args``, ``kwargs``: its operands. Returns what it returns; a pair where that is complex.
     Raises ``ModelError``, which names the operator, if it is not known for complex numbers.
     """
     name = getattr(target, "__name__", str(target))

@@ -38,8 +38,8 @@ def constant(index: int) -> None:
 def fold_constants(torch: Any, program: Any) -> list[Any]:
     """Evaluate the nodes that depend on no input, and make constants of what is used of them.
 
-    ``program``: a decomposed program, which is changed: nodes with the target ``constant`` hold the
-    places of the results. Returns the tensors, by the first argument of the nodes.
+    The program is changed: nodes with the target ``constant`` hold the places of the results, which
+    are returned.
     """
     values = _parameters(program)
     folded = {}

@@ -26,11 +26,10 @@ _EQUALITY = {"eq": "not", "ne": "xor"}
 
 
 def write_out_types(torch: Any, program: Any) -> None:
-    """Insert a conversion wherever PyTorch makes one.
+    """Insert a conversion into a program wherever PyTorch makes one.
 
     Equality of booleans becomes ``not (a xor b)``: TVM's code generator compares them as floats
-    (``codegen_llvm.cc``). Other comparisons of booleans are made of bytes. ``program``: a
-    decomposed program, which is changed.
+    (``codegen_llvm.cc``). Other comparisons of booleans are made of bytes.
     """
     graph = program.graph_module.graph
     for node in list(graph.nodes):

@@ -8,9 +8,10 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from ....session.errors import ModelError
+from ..imported import first_line
 from .constant_folding import constant
 from .converters import CONVERTERS
-from .loading import first_line, line_of
+from .loading import line_of
 
 Converter = Callable[[Any], Any]
 
@@ -19,8 +20,8 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
     """The importer with operators that TVM's lacks.
 
     What a converter makes is compared with what PyTorch noted for the node when it exported the
-    program: another type is converted, another shape is an error. ``constants``: tensors by the
-    first argument of the nodes of ``constant``.
+    program: another type is converted, another shape is an error. ``constants``: those of
+    ``fold_constants``.
     """
 
     def __init__(self, torch: Any, constants: list[Any]) -> None:

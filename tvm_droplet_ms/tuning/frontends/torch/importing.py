@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 
 from ....session.errors import ModelError
-from ..imported import Arrays, ImportedModel, Reference, check_inputs
+from ..imported import Arrays, ImportedModel, Reference, check_inputs, first_line
 from ..relax import bind_shapes
-from .arrays import as_array, as_tensor
 from .constant_folding import fold_constants
-from .decomposition import decompose, drop_what_computes_nothing, refuse_random_numbers
 from .explicit_types import write_out_types
-from .exporting import export_module
-from .loading import first_line, import_pytorch, unlifted
+from .loading import export_module, import_pytorch, unlifted
 from .retracing import leaves_open, retrace
+from .rules import decompose, drop_what_computes_nothing, refuse_random_numbers
 
 
 def import_torch(
@@ -25,17 +23,10 @@ def import_torch(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int = 1,
 ) -> ImportedModel:
-    """Import an exported program, or export a module and import that.
+    """Import an exported program, or export a module with its example inputs and import that.
 
-    - ``model``: the model. A module must be in inference mode (``eval()``).
-    - ``example_inputs``: inputs to export a module with: one, several, or several by keyword. Their
-      shapes are those that are tuned for.
-    - ``shapes``: extents of inputs that the program leaves open.
-    - ``threads``: threads that PyTorch may use while it runs as the reference.
-
-    Returns the model. PyTorch is the reference. Raises ``ModelError`` if example inputs are
-    missing, the module cannot be exported, the model draws random numbers, or the frontend lacks an
-    operator.
+    PyTorch is the reference. Raises ``ModelError`` if example inputs are missing, the module cannot
+    be exported, the model draws random numbers, or the frontend lacks an operator.
     """
     torch = import_pytorch()
     notes: list[str] = []
@@ -119,13 +110,13 @@ def _reference(torch: Any, program: Any, threads: int) -> Reference:
     ]
 
     def run(inputs: Sequence[np.ndarray]) -> Arrays:
-        tensors = iter([as_tensor(torch, array) for array in inputs])
+        tensors = iter([_as_tensor(torch, array) for array in inputs])
         flat = [value if is_fixed else next(tensors) for is_fixed, value in fixed]
         args, kwargs = tree.tree_unflatten(flat, program.call_spec.in_spec)
         with _threads(torch, threads), torch.no_grad():
             outputs = module(*args, **kwargs)
         leaves = tree.tree_leaves(outputs)
-        return [as_array(torch, leaf) for leaf in leaves if leaf is not None]
+        return [_as_array(torch, leaf) for leaf in leaves if leaf is not None]
 
     return Reference("PyTorch", run)
 
@@ -138,3 +129,28 @@ def _threads(torch: Any, count: int) -> Any:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _as_tensor(torch: Any, array: np.ndarray) -> Any:
+    """A tensor of the same shape, also without axes, and type, also bfloat16."""
+    whole = np.array(array, order="C")
+    if str(whole.dtype) == "bfloat16":
+        # NumPy knows the type by the package ml_dtypes, PyTorch by its own name.
+        return torch.from_numpy(whole.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(whole)
+
+
+def _as_array(torch: Any, value: Any) -> np.ndarray:
+    """An array of an output: a tensor, that may require gradients, or a number."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    tensor = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if tensor.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        array: np.ndarray = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return array
+    array = tensor.numpy()
+    return array

@@ -40,11 +40,7 @@ def has_projections(node: Any) -> bool:
 
 
 def convert(kind: str) -> Callable[[Any, Any], Any]:
-    """A converter of a recurrent operator.
-
-    ``kind``: "lstm", "gru", "rnn_tanh" or "rnn_relu". Returns called with the node and the
-    importer; returns the outputs and the last states.
-    """
+    """A converter of a recurrent operator, to its outputs and its last states."""
 
     def converted(node: Any, importer: Any) -> Any:
         x, states, parameters, has_biases, layers, _, _, both, batch_first = importer.retrieve_args(

@@ -34,13 +34,12 @@ def leaves_open(torch: Any, program: Any, shapes: Shapes) -> bool:
 
 
 def retrace(torch: Any, program: Any, shapes: Shapes) -> Any:
-    """Export a program again, in real float32 numbers and of static shapes.
+    """Export a decomposed program again, in real float32 numbers and of static shapes.
 
-    ``program``: a decomposed program. ``shapes``: shapes of the inputs by name, where the program
-    leaves them open. Returns one that takes the tensors of the program by keyword, in their types,
-    and returns its outputs one after the other, in theirs. In between it computes in float32 where
-    the program computes in float16 or bfloat16, and with a real and an imaginary part where that
-    computes with complex numbers.
+    The new one takes the tensors of the program by keyword, in their types, and returns its outputs
+    one after the other, in theirs. In between it computes in float32 where the program computes in
+    float16 or bfloat16, and with a real and an imaginary part where that computes with complex
+    numbers.
     """
     inner = unlifted(program)
     placeholders = {

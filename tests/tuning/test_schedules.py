@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules that were chosen inside the model are shown, and outlast the run."""
+"""Schedules of a model's kernels: near-best ones told apart inside it, kept, shown, and left."""
 
 import numpy as np
 import pytest
 from tvm_ffi import structural_hash
 
+from tvm.ir import IRModule
+from tvm.relax.frontend import nn
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, MemoryDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.target import Target
+from tvm.te import create_prim_func
+from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.work_dir import open_work_dir
 from tvm_droplet_ms.tuning import tune
@@ -17,7 +23,83 @@ from tvm_droplet_ms.tuning.choices.inside_model import faster_inside
 from tvm_droplet_ms.tuning.kernel_table import schedules_as_python
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.schedules.inside_choice import CHOICE, keep_choice, kept_choice
+from tvm_droplet_ms.tuning.schedules import (
+    CHOICE,
+    fastest_variant,
+    keep_choice,
+    kept_choice,
+    near_best,
+    with_ranks,
+)
+
+TARGET = cpu_target("auto", 1)
+OTHER_TARGET = Target({"kind": "llvm", "num-cores": 2})
+MOD = IRModule({"main": create_prim_func(matmul(8, 8, 8))})
+KEY = structural_hash(MOD)
+
+TARGET = cpu_target("auto", 1)
+ROWS = np.random.default_rng(0).standard_normal((8, 16)).astype("float32")
+
+
+def database_of(*secs, target=TARGET):
+    """A database with a record of each time, told apart by a parallel extent in the trace."""
+    database = MemoryDatabase()
+    workload = database.commit_workload(MOD)
+    for number, times in enumerate(secs):
+        schedule = Schedule(MOD)
+        schedule.annotate(schedule.get_sblock("C"), "number", number)
+        database.commit_tuning_record(TuningRecord(schedule.trace, workload, times, target))
+    return database
+
+
+def numbers(records):
+    return [
+        int(str(record.trace).rpartition("ann_val=")[2].partition(")")[0]) for record in records
+    ]
+
+
+class TestNearBest:
+    def test_ranks_those_close_to_the_best_by_their_mean(self):
+        ranked = near_best(database_of([1.08], [1.2], [0.9, 1.1], [1.04]), TARGET)
+        assert numbers(ranked[KEY]) == [2, 3, 0]
+
+    def test_keeps_at_most_three(self):
+        assert len(near_best(database_of(*[[1.0]] * 5), TARGET)[KEY]) == 3
+
+    @pytest.mark.parametrize("times", [[], [1e10]])
+    def test_leaves_out_failures(self, times):
+        ranked = near_best(database_of(times, [1.0]), TARGET)
+        assert numbers(ranked[KEY]) == [1]
+
+    def test_leaves_out_other_targets(self):
+        assert near_best(database_of([1.0], target=OTHER_TARGET), TARGET) == {}
+
+
+class TestWithRanks:
+    def test_takes_the_rank_asked_for_and_the_last_where_there_are_fewer(self):
+        database = database_of([1.0], [1.05])
+        ranked = near_best(database, TARGET)
+        best = database_of([1.0])
+        for rank, number in ((0, 0), (1, 1), (2, 1)):
+            chosen = with_ranks(best, ranked, {KEY: rank})
+            assert numbers(chosen.get_all_tuning_records()) == [number]
+
+    def test_keeps_what_has_no_rank(self):
+        chosen = with_ranks(database_of([1.0]), {}, {KEY: 1})
+        assert numbers(chosen.get_all_tuning_records()) == [0]
+
+
+class TestFastestVariant:
+    def test_takes_the_least_median_of_each_kernel(self):
+        first = {1: [1.0, 9.0, 1.0], 2: [2.0, 2.0, 2.0]}
+        second = {1: [2.0, 2.0, 2.0], 2: [1.0, 1.0, 9.0]}
+        assert fastest_variant([first, second]) == {1: 0, 2: 1}
+
+    def test_the_first_wins_ties(self):
+        assert fastest_variant([{1: [1.0]}, {1: [1.0]}]) == {1: 0}
+
+    def test_kernels_that_a_variant_lacks_are_left_out(self):
+        assert fastest_variant([{1: [1.0], 2: [1.0]}, {1: [0.5]}]) == {1: 1}
 
 
 @I.ir_module
@@ -30,7 +112,6 @@ class Doubled:
         return result
 
 
-TARGET = cpu_target("auto", 1)
 X = np.arange(32, dtype="float32").reshape(4, 8)
 
 
@@ -135,3 +216,71 @@ def test_the_next_run_without_trials_has_the_chosen_schedules(tmp_path, monkeypa
     result = tune(Doubled, target=TARGET, trials=0, work_dir=directory, progress=None)
     assert list(result.schedules.values()) == [text(records[1])]
     np.testing.assert_array_equal(result(X), 2 * X)
+
+
+class TwoKernels(nn.Module):
+    """A softmax and a sum."""
+
+    def forward(self, image):
+        return nn.op.sum(nn.op.softmax(image), axis=1)
+
+
+@pytest.fixture(scope="module")
+def picks(tmp_path_factory):
+    """The directory that keeps the picks of all tests."""
+    return tmp_path_factory.mktemp("picks")
+
+
+def made(directory):
+    """The kernels with picks, and what is measured."""
+    mod, _ = TwoKernels().export_tvm({"forward": {"image": nn.spec.Tensor(ROWS.shape, "float32")}})
+    mod["main"] = mod["forward"].with_attr("global_symbol", "main")
+    del mod["forward"]
+    database = MemoryDatabase()
+    kernels = ModelKernels(mod, TARGET, database)
+    kernels.pick(directory, MachineRates(1e9, (1 << 20,), (1e9,)), 0)
+    return kernels, database
+
+
+def scheduled(kernels):
+    """The names of the tasks that have a schedule which changes something."""
+    schedules = kernels.schedules()
+    names = []
+    for task in kernels.tasks:
+        workload = schedules.commit_workload(task.dispatched[0])
+        if any(record.trace.insts for record in schedules.get_top_k(workload, 1)):
+            names.append(str(task.task_name))
+    return names
+
+
+def test_a_pick_that_is_left_leaves_the_kernel_as_it_is(picks):
+    kernels, _ = made(picks)
+    before = scheduled(kernels)
+    assert len(before) == len(kernels.tasks) == 2
+    assert kernels.leave([f"{before[0]}_prepacked"]) == [before[0]]
+    assert scheduled(kernels) == [before[1]]
+    # It may still be measured.
+    assert not kernels.untouched
+    shifted = np.exp(ROWS - ROWS.max(axis=1, keepdims=True))
+    (out,) = kernels.compile()([ROWS])
+    np.testing.assert_allclose(out, (shifted / shifted.sum(1, keepdims=True)).sum(1), rtol=1e-5)
+
+
+def test_a_measured_schedule_is_left_for_good(picks):
+    kernels, database = made(picks)
+    name, mod = scheduled(kernels)[0], None
+    (task,) = (task for task in kernels.tasks if task.task_name == name)
+    mod = task.dispatched[0]
+    schedule = Schedule(mod)
+    root = schedule.get_sblock("root")
+    schedule.split(schedule.get_loops(schedule.get_child_blocks(root)[0])[-1], [2, None])
+    workload = database.commit_workload(mod)
+    database.commit_tuning_record(TuningRecord(schedule.trace, workload, [1e-6], TARGET))
+    kernels.leave([name])
+    assert name in kernels.untouched and name not in scheduled(kernels)
+
+
+def test_where_no_kernel_is_named_all_are_left(picks):
+    kernels, _ = made(picks)
+    assert len(kernels.leave(["packs_a_weight"])) == 2
+    assert scheduled(kernels) == []

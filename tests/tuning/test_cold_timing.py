@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of kernels whose weights are not in the caches."""
+"""Times of kernels whose weights are not in the caches, on arguments that are kept."""
 
 import pickle
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import tvm_ffi
 
 import tvm
@@ -12,8 +13,14 @@ from tvm import te
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 from tvm_droplet_ms.model.kernels.weight_reuse import REUSES_WEIGHTS
-from tvm_droplet_ms.tuning.measuring import cold_timing
-from tvm_droplet_ms.tuning.measuring.cold_timing import MOST_CALLS, InsideTiming, time_cold
+from tvm_droplet_ms.tuning import cold_timing
+from tvm_droplet_ms.tuning.cold_timing import (
+    FEWEST_CALLS,
+    MOST_CALLS,
+    InsideTiming,
+    allocate_or_keep,
+    time_cold,
+)
 
 
 class MadeUpModule:
@@ -53,13 +60,6 @@ def test_a_repeat_is_the_median_of_its_cold_calls():
             },
         )
     ]
-
-
-def test_calls_of_short_kernels_are_limited():
-    module = MadeUpModule([1.0] * MOST_CALLS)
-    config = EvaluatorConfig(number=1000, repeat=1, min_repeat_ms=20)
-    assert time_cold(module, "cpu", config, [()]) == [1.0]
-    assert next(module.times, None) is None
 
 
 class Recorder:
@@ -122,13 +122,13 @@ def test_only_kernels_that_reuse_their_weights_are_timed_warm():
         assert module.asked[0][2]["number"] == (1 if preproc else 2)
 
 
-def test_large_arguments_are_flushed_fewer_times(monkeypatch):
+@pytest.mark.parametrize(("extent", "calls"), [(1, MOST_CALLS), (8, 5), (100, FEWEST_CALLS)])
+def test_calls_are_limited_and_large_arguments_are_flushed_fewer_times(extent, calls, monkeypatch):
     monkeypatch.setattr(cold_timing, "FLUSHED_BYTES", 160)
-    config = EvaluatorConfig(number=15, repeat=1, min_repeat_ms=20)
-    for extent, calls in ((1, 15), (8, 5), (100, 3)):
-        module = MadeUpModule([1.0] * 15)
-        time_cold(module, "cpu", config, [(empty(1), empty(extent))])
-        assert module.asked[0][2]["repeat"] == calls
+    module = MadeUpModule([1.0] * MOST_CALLS)
+    config = EvaluatorConfig(number=1000, repeat=1, min_repeat_ms=20)
+    assert time_cold(module, "cpu", config, [(empty(1), empty(extent))]) == [1.0]
+    assert module.asked[0][2]["repeat"] == calls
 
 
 def test_tvm_has_the_flush_and_times_a_kernel():
@@ -141,3 +141,44 @@ def test_tvm_has_the_flush_and_times_a_kernel():
     secs = time_cold(module, tvm.cpu(), config, [arguments])
     assert len(secs) == 2 and all(0.0 < value < 1.0 for value in secs)
     np.testing.assert_array_equal(arguments[2].numpy(), 2.0)
+
+
+@pytest.fixture(autouse=True)
+def _few_bytes(monkeypatch):
+    monkeypatch.setattr(cold_timing, "KEPT_BYTES", 400)
+    monkeypatch.setattr(cold_timing, "_kept", {})
+
+
+def tensor(*shape, dtype="float32"):
+    return ["TENSOR", dtype, list(shape)]
+
+
+def places(sets):
+    return [[np.from_dlpack(argument).ctypes.data for argument in each] for each in sets]
+
+
+def test_large_ones_are_kept_and_small_ones_are_new():
+    info = [tensor(3), tensor(10, 10), tensor(2, dtype="int8")]
+    first = allocate_or_keep(tvm.cpu(), info, 2)
+    again = allocate_or_keep(tvm.cpu(), info, 1)
+    assert [[tuple(argument.shape) for argument in each] for each in first + again] == 3 * [
+        [(3,), (10, 10), (2,)]
+    ]
+    assert [str(argument.dtype) for argument in again[0]] == ["float32", "float32", "int8"]
+    small, large, bytes_ = zip(*places(first + again), strict=True)
+    assert len(set(large)) == 1 and len(set(small)) == len(set(bytes_)) == 3
+    values = again[0][1].numpy()
+    assert np.isfinite(values).all() and values.std() > 0
+
+
+def test_two_arguments_of_one_shape_are_two():
+    ((first, second),) = places(allocate_or_keep(tvm.cpu(), 2 * [tensor(10, 10)], 1))
+    assert first != second
+
+
+def test_those_of_another_kernel_are_given_back():
+    allocate_or_keep(tvm.cpu(), [tensor(10, 10), tensor(100)], 1)
+    allocate_or_keep(tvm.cpu(), [tensor(10, 10)], 1)
+    assert list(cold_timing._kept) == [(0, "float32", (10, 10))]
+    allocate_or_keep(tvm.cpu(), [tensor(9, 10)], 1)
+    assert not cold_timing._kept

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedules that a model is compiled with: measured, picked, or chosen inside the model."""
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from tvm_ffi import get_global_func, structural_hash
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRecord
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
+from ..session.archive import replacing
+from .picks.picks import FirstPicks
+
+NEAR = 1.1
+"""Schedules are told apart again within this many times the time of the best: twice the noise of a
+single measurement."""
+
+MOST = 3
+"""The most schedules of a kernel that are told apart: each takes a build of the model."""
+
+CHOICE = "inside_choice.json"
+"""The file of the work directory: by the workload's structural hash, the digest of a schedule."""
+
+Ranked = dict[int, list[TuningRecord]]
+
+_PACKED = "_prepacked"
+"""The suffix of a function whose weights SplitLayoutRewritePreproc packs."""
+
+_UNMEASURED_SECS = 1.0
+"""The time of a pick's record: TVM applies none without a time, and ranks by it."""
+
+
+def is_made_up(record: TuningRecord) -> bool:
+    """True if the time of a record is that of a pick which was not measured."""
+    return valid_secs(record.run_secs) == (_UNMEASURED_SECS,)
+
+
+def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRecord, float]]:
+    """The valid record of the least mean time by the workload's hash, and that time."""
+    best: dict[int, tuple[TuningRecord, float]] = {}
+    for workload, record, secs in timed_records(measured, target):
+        if workload not in best or secs < best[workload][1]:
+            best[workload] = record, secs
+    return best
+
+
+def timed_records(measured: Database, target: Target) -> Iterator[tuple[int, TuningRecord, float]]:
+    """The valid records of a target: the hash of the workload, the record, its mean seconds."""
+    for workload, record in _of_target(measured, target):
+        if secs := valid_secs(record.run_secs):
+            yield workload, record, mean(secs)
+
+
+def count_trials(measured: Database, target: Target) -> Counter[int]:
+    """The records of a target by the structural hash of their workload, failures included."""
+    return Counter(workload for workload, _ in _of_target(measured, target))
+
+
+def _of_target(measured: Database, target: Target) -> Iterator[tuple[int, TuningRecord]]:
+    """The records of a target, each with the structural hash of its workload."""
+    hashes: dict[object, int] = {}
+    for record in measured.get_all_tuning_records():
+        if is_for_target(record, target):
+            if record.workload not in hashes:
+                hashes[record.workload] = structural_hash(record.workload.mod)
+            yield hashes[record.workload], record
+
+
+def workloads_of(lowered: IRModule, names: Collection[str]) -> dict[str, int]:
+    """The hash of the workload of each function of these names; what packs a weight is none."""
+    normalize = get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
+    return {
+        name: structural_hash(normalize(function))
+        for variable, function in lowered.functions_items()
+        if isinstance(function, PrimFunc)
+        for name in (variable.name_hint, variable.name_hint + _PACKED)
+        if name in names
+    }
+
+
+def database_of(records: Iterable[TuningRecord]) -> MemoryDatabase:
+    """A database of some records and their workloads."""
+    database = MemoryDatabase()
+    for record in records:
+        database.commit_workload(record.workload.mod)
+        database.commit_tuning_record(record)
+    return database
+
+
+def by_workload(database: Database) -> dict[int, TuningRecord]:
+    """The records of a database of one for each workload, by the structural hash of these."""
+    return {
+        structural_hash(record.workload.mod): record for record in database.get_all_tuning_records()
+    }
+
+
+def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
+    """The records for ``MetaScheduleApplyDatabase``: the fastest that was measured, or a pick.
+
+    TVM queries a database without regard to the target. A pick stands in where there is no record,
+    or it was measured as faster. The time of one that was not measured is made up.
+    """
+    best = best_records(measured, target)
+    chosen: list[TuningRecord] = []
+    for pick in picks:
+        key = structural_hash(pick.mod)
+        secs = math.inf if pick.secs is None else pick.secs
+        if key in best and best[key][1] <= secs:
+            continue
+        best.pop(key, None)
+        workload = MemoryDatabase().commit_workload(pick.mod)
+        times = [_UNMEASURED_SECS if pick.secs is None else pick.secs]
+        chosen.append(TuningRecord(pick.trace, workload, times, target))
+    return database_of([*chosen, *(record for record, _ in best.values())])
+
+
+def near_best(database: Database, target: Target) -> Ranked:
+    """The best measured schedules of each workload, by its structural hash, the best first.
+
+    At most ``MOST`` records within ``NEAR`` of the best.
+    """
+    timed: dict[int, list[tuple[float, TuningRecord]]] = {}
+    for key, record, secs in timed_records(database, target):
+        timed.setdefault(key, []).append((secs, record))
+    ranked: Ranked = {}
+    for key, records in timed.items():
+        records.sort(key=lambda entry: entry[0])
+        limit = NEAR * records[0][0]
+        ranked[key] = [record for secs, record in records[:MOST] if secs <= limit]
+    return ranked
+
+
+def with_ranks(schedules: Database, ranked: Ranked, ranks: Mapping[int, int]) -> MemoryDatabase:
+    """The schedules of a model, with other ones for the kernels that have a rank.
+
+    Where there are fewer choices than that, the last one is taken.
+    """
+    chosen = []
+    for record in schedules.get_all_tuning_records():
+        key = structural_hash(record.workload.mod)
+        # The schedule that the model has may be a measured pick, of which there is no record.
+        if ranks.get(key) and key in ranked:
+            record = ranked[key][min(ranks[key], len(ranked[key]) - 1)]
+        chosen.append(record)
+    return database_of(chosen)
+
+
+def fastest_variant(secs: Sequence[Mapping[int, Sequence[float]]]) -> dict[int, int]:
+    """The variant with the least median of each kernel that all variants have; the first of equals.
+
+    ``secs``: of each variant, the seconds of each kernel in each run.
+    """
+    kernels = set(secs[0]).intersection(*secs[1:])
+    return {
+        key: min(range(len(secs)), key=lambda variant: median(secs[variant][key]))
+        for key in kernels
+    }
+
+
+def keep_choice(directory: Path, chosen: Mapping[int, TuningRecord]) -> None:
+    """Write the choice, by the workload's hash. What was chosen before for others stays."""
+    digests = _read(directory) | {str(key): _digest(record) for key, record in chosen.items()}
+    with replacing(directory / CHOICE) as partial:
+        partial.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+
+
+def kept_choice(directory: Path, database: Database, target: Target) -> dict[int, TuningRecord]:
+    """The schedules that were chosen, by the workload's hash, where they are still near-best."""
+    digests = _read(directory)
+    if not digests:
+        return {}
+    return {
+        key: record
+        for key, records in near_best(database, target).items()
+        for record in records
+        if digests.get(str(key)) == _digest(record)
+    }
+
+
+def _read(directory: Path) -> dict[str, str]:
+    """The file's content; empty where there is none, or it is not one of ours."""
+    try:
+        content = json.loads((directory / CHOICE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _digest(record: TuningRecord) -> str:
+    return hashlib.sha256(str(record.trace).encode()).hexdigest()
