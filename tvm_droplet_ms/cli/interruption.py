@@ -2,18 +2,16 @@
 """Signals outside of the tuning itself. Imports no TVM."""
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from ..session.stop import handling
+
 STATUS = 130
 """The exit status of a command that was interrupted."""
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -25,9 +23,6 @@ def ending_at_once(advice: str) -> Iterator[None]:
     would have to pass through TVM's C++. The workers end by themselves. Signals that are ignored
     stay so. ``advice``: the command that goes on.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
         # Not print(): a signal may arrive within it.
@@ -35,10 +30,5 @@ def ending_at_once(advice: str) -> Iterator[None]:
         os._exit(STATUS)
 
     text = f"\ninterrupted; what is measured is kept. To go on: {advice}\n".encode()
-    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in handled}
-    try:
+    with handling(end):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

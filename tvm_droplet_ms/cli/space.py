@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .arguments import positive
+from .arguments import fail, positive
 from .spaces.space_data import add_features
 from .spaces.space_sample import SAMPLE_POINTS, run_sample
 
@@ -130,17 +130,15 @@ def _build(options: argparse.Namespace) -> int:
     try:
         definition = find_definition(options.workload)
         if definition.is_whole:
-            print(
-                f"droplet-ms space: error: {definition.name} is MetaSchedule's whole space, which "
-                "is too large to enumerate; measure a sample of it with: droplet-ms space sample "
+            return fail(
+                "space",
+                f"{definition.name} is MetaSchedule's whole space, which is too large to "
+                "enumerate; measure a sample of it with: droplet-ms space sample "
                 f"{options.workload}",
-                file=sys.stderr,
             )
-            return 1
         out: Path = options.out or Path(f"{definition.name}.json.gz")
         if not out.parent.is_dir():
-            print(f"droplet-ms space: error: {out.parent} is no directory", file=sys.stderr)
-            return 1
+            return fail("space", f"{out.parent} is no directory")
         directory = options.work_dir or out.with_name(out.name + ".work")
         with console_steps(definition.name) as progress:
             build_space(
@@ -153,8 +151,7 @@ def _build(options: argparse.Namespace) -> int:
                 progress=progress,
             )
     except (UnknownDefinitionError, CollectionError) as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
+        return fail("space", error)
     if not options.keep:
         remove(directory)
     print(f"wrote {out}")
@@ -173,7 +170,6 @@ def _show(options: argparse.Namespace) -> int:
     try:
         spaces = [Space.load(find_space(name)) for name in names]
     except SpaceError as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
+        return fail("space", error)
     print(format_spaces(spaces))
     return 0

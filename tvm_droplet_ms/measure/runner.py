@@ -26,13 +26,7 @@ from .timing import Allocate, Evaluate, Timing, TimingConfig, prepare_to_time, t
 
 @derived_object
 class PromptRunnerFuture(PyRunnerFuture):
-    """The future result of a candidate.
-
-    Parameters
-    ----------
-    future : Future[RunnerResult]
-        The result.
-    """
+    """The future result of a candidate, as TVM asks for it."""
 
     def __init__(self, future: "Future[RunnerResult]") -> None:
         super().__init__()
@@ -156,18 +150,7 @@ class PromptRunner(PyRunner):
         check_functions(self._pool, timeout_sec, initializer, functions)
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        """Measure a batch.
-
-        Parameters
-        ----------
-        runner_inputs : Sequence[RunnerInput]
-            The artefacts, their device and their arguments.
-
-        Returns
-        -------
-        futures : list[RunnerFuture]
-            In the order of the inputs.
-        """
+        """Measure a batch; the futures are in the order of the inputs."""
         if self._closed.is_set():
             self._closed = threading.Event()
         items = [Candidate.from_input(runner_input) for runner_input in runner_inputs]
@@ -195,23 +178,13 @@ class PromptRunner(PyRunner):
         """Measure candidates one after the other; afterwards every future has a result."""
         try:
             for item in items:
-                item.future.set_result(self._measure(item, closed))
+                item.future.set_result(self._timer.measure(item, closed.is_set))
         except BaseException as error:
-            self._fail(items, Failure("closed", f"PromptRunner: ended by {error!r}"))
+            failure = Failure("closed", f"PromptRunner: ended by {error!r}")
+            for item in items:
+                if not item.future.done():
+                    item.future.set_result(self._timer.failed(failure))
             raise
-
-    def _fail(self, items: Sequence[Candidate], failure: Failure) -> None:
-        """Fail the candidates that have no result yet."""
-        for item in items:
-            if not item.future.done():
-                item.future.set_result(self._timer.failed(failure))
-
-    def _measure(self, candidate: Candidate, closed: threading.Event) -> RunnerResult:
-        return self._timer.measure(candidate, lambda path: self._artifact(path, closed))
-
-    def _artifact(self, path: str, closed: threading.Event) -> str | Failure:
-        """The artefact of a path, unless the runner is closed."""
-        return Failure("closed", "PromptRunner: closed") if closed.is_set() else path
 
 
 def _time_in_worker(
@@ -219,12 +192,11 @@ def _time_in_worker(
     limit: float,
     config: TimingConfig,
     candidate: Candidate,
-    path: str,
     best: float,
     *,
     fresh: bool,
 ) -> Timing | Failure:
-    task = (config, path, candidate.device_type, candidate.args_info, best)
+    task = (config, candidate.path, candidate.device_type, candidate.args_info, best)
     try:
         timing: Timing = pool.submit(limit, time_candidate, *task, fresh=fresh).result()
     except TaskFailed as error:

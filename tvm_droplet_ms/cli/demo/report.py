@@ -79,8 +79,7 @@ def format_table(rows: Sequence[KernelRow], blas_gflops: float | None) -> str:
     """Format a Markdown table with one line per kernel.
 
     Rates are in GFLOP/s at the median time. The gain of the descent is the median ratio over the
-    rounds, with the smallest and the largest. The share of BLAS is the last rate over that of BLAS.
-    ``rows``: kernels in the order of the lines. ``blas_gflops``: rate of the host's BLAS in
-    GFLOP/s. None if it is unknown. Returns lines of equal width, without a final newline.
+    rounds, with the smallest and the largest. ``blas_gflops``: the rate of the host's BLAS; None if
+    it is unknown.
     """
     return align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])

@@ -2,9 +2,10 @@
 """The command ``droplet-ms space features``."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
+
+from ..arguments import fail
 
 
 def add_features(actions: Any) -> None:
@@ -61,6 +62,5 @@ def _features(options: argparse.Namespace) -> int:
             workload = read_space_once(file, out, extractor=EXTRACTORS[options.model]())
             print(f"{out}: {len(workload.secs)} records of {workload.name}", flush=True)
     except (SpaceError, UnknownDefinitionError) as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
+        return fail("space", error)
     return 0

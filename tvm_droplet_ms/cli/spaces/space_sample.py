@@ -4,11 +4,12 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..arguments import fail
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -38,8 +39,7 @@ def run_sample(options: argparse.Namespace) -> int:
         target = _target(options.target, options.mcpu)
         _refuse_cut_spaces(target, definitions)
     except (UnknownDefinitionError, ModelError) as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
+        return fail("space", error)
     status = 0
     for name, definition in definitions.items():
         sample = partial(
@@ -63,8 +63,7 @@ def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
         with console_steps(name) as progress:
             sample(directory=directory, out=out, progress=progress)
     except CollectionError as error:
-        print(f"droplet-ms space: error: {name}: {error}", file=sys.stderr)
-        return 1
+        return fail("space", f"{name}: {error}")
     remove(directory)
     print(f"wrote {out}")
     return 0

@@ -145,22 +145,16 @@ class FleetRunner(PyRunner):
                 item = waiting.popleft()
             except IndexError:
                 return
-            item.future.set_result(self._timer.measure(item, lambda path: path))
+            item.future.set_result(self._timer.measure(item))
 
     def _time(
-        self,
-        limit: float,
-        config: TimingConfig,
-        candidate: Candidate,
-        path: str,
-        best: float,
-        *,
-        fresh: bool,
+        self, limit: float, config: TimingConfig, candidate: Candidate, best: float, *, fresh: bool
     ) -> Timing | Failure:
         """Time a candidate in a session of its own, which is a new process in any case."""
         if self.fault or self._remote is None:
             return Failure("closed", self.fault or "closed")
-        task = (config, path, candidate.device_type, candidate.args_info, best, self._threads)
+        arguments = (candidate.path, candidate.device_type, candidate.args_info)
+        task = (config, *arguments, best, self._threads)
         try:
             outcome: Timing | Failure = self._remote.call(limit, time_on_server, *task)
         except FleetError as error:

@@ -62,11 +62,7 @@ class GaussianProcess:
 
     @staticmethod
     def fit(points: np.ndarray, values: np.ndarray) -> "GaussianProcess":
-        """Fit the kernel: maximise the posterior probability of its parameters.
-
-        ``points``: the measured points, of shape ``(measurements, dimensions)``. ``values``: the
-        measured values, of shape ``(measurements,)``, finite.
-        """
+        """Fit the kernel to measurements: maximise the posterior probability of its parameters."""
         shift, scale = float(values.mean()), float(values.std()) or 1.0
         standardised = (values - shift) / scale
         distances = squared_distances(points, points)
