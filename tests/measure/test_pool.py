@@ -138,26 +138,13 @@ def test_worker_that_ran_out_of_memory_is_replaced(shared):
     assert outcomes(after) == [("value", 256)] * 8
 
 
-@pytest.mark.parametrize(
-    "function", [measuring.generator, threading.Lock, measuring.unreadable, measuring.closure]
-)
+@pytest.mark.parametrize("function", [measuring.generator, measuring.unreadable, measuring.closure])
 def test_unpicklable_result_fails_only_its_task(shared, function):
     pool, _ = shared
     others = [pool.submit(20, measuring.echo, i) for i in range(10)]
     kind, value = outcome(pool.submit(20, function))
     assert kind == "error" or (function is measuring.closure and value() == 1)
     assert outcomes(others) == [("value", i) for i in range(10)]
-
-
-def test_function_that_cannot_be_sent_is_named(shared):
-    pool, _ = shared
-    lock = threading.Lock()
-
-    def build_with_lock():
-        return lock
-
-    with pytest.raises(TypeError, match="build_with_lock.*cannot be sent.*cannot pickle.*lock"):
-        pool.submit(20, build_with_lock)
 
 
 def test_large_tasks_and_large_errors_at_once(shared):
@@ -480,13 +467,6 @@ def test_preparation_that_raises_leaves_the_directory(make_pool):
     assert kind == "machinery" and "the program that holds the worker processes" in message
     assert "ValueError: the fault of this test" in message
     assert os.path.isdir(directory)
-
-
-def test_raising_initializer_fails_each_task_with_message(make_pool):
-    pool = make_pool(1, initializer=measuring.raise_error)
-    for _ in range(3):
-        kind, message = outcome(pool.submit(20, measuring.echo, 1))
-        assert kind == "error" and "ValueError: the fault of this test" in message
 
 
 def test_initializer_runs_once_in_every_worker(surroundings, make_pool):

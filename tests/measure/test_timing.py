@@ -85,6 +85,7 @@ class Allocate:
 
 def configured(evaluate=None, evaluator=ASKED, **changes):
     settings = {
+        "timeout_sec": 30.0,
         "evaluator": evaluator,
         "alloc_repeat": 1,
         "cooldown_sec": 0.0,

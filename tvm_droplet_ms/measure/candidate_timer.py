@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Protocol
 
-from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput, RunnerResult
+from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from .failures import Failure, failure_at
 from .stats import RunStats
@@ -49,50 +49,6 @@ class Candidate:
         return self.device_type, arguments, read_task(os.path.dirname(self.path))
 
 
-def timing_config(
-    *,
-    timeout_sec: float,
-    evaluator_config: EvaluatorConfig | None,
-    cooldown_sec: float,
-    alloc_repeat: int,
-    hopeless: float,
-    near_best: float,
-    near_best_repeats: int,
-    f_alloc_argument: str | Callable[..., Any] | None,
-    f_run_evaluator: str | Callable[..., Any] | None,
-    f_cleanup: str | Callable[..., Any] | None,
-) -> TimingConfig:
-    """The settings of a runner, checked; see ``PromptRunner``.
-
-    Raises ``ValueError`` if a number is out of range.
-    """
-    for name, value, below in (
-        ("timeout_sec", timeout_sec, 0.0),
-        ("hopeless", hopeless, 1.0),
-        ("near_best", near_best, 0.0),
-    ):
-        if not value > below:
-            raise ValueError(f"{name} = {value}, expected a number greater than {below:g}")
-    for name, value, least in (
-        ("cooldown_sec", cooldown_sec, 0.0),
-        ("alloc_repeat", alloc_repeat, 1.0),
-        ("near_best_repeats", near_best_repeats, 1.0),
-    ):
-        if not value >= least:
-            raise ValueError(f"{name} = {value}, expected at least {least:g}")
-    return TimingConfig(
-        EvaluatorConfig._normalized(evaluator_config),
-        alloc_repeat,
-        cooldown_sec,
-        hopeless,
-        near_best,
-        near_best_repeats,
-        f_alloc_argument,
-        f_run_evaluator,
-        f_cleanup,
-    )
-
-
 class TimesCandidates(Protocol):
     """Times a candidate once, in a worker of this machine or on another one."""
 
@@ -109,12 +65,9 @@ class CandidateTimer:
     ``name``: the runner's name, with which messages begin. ``times``: times a candidate once.
     """
 
-    def __init__(
-        self, name: str, config: TimingConfig, timeout_sec: float, times: TimesCandidates
-    ) -> None:
+    def __init__(self, name: str, config: TimingConfig, times: TimesCandidates) -> None:
         self._name = name
         self._config = config
-        self._timeout_sec = timeout_sec
         self._times = times
         self._best: dict[tuple[str, str, str], float] = {}
         self._lock = threading.Lock()
@@ -154,7 +107,7 @@ class CandidateTimer:
         repeat = max(evaluator.number * call, 1e-3 * evaluator.min_repeat_ms + call)
         repeats = max(evaluator.repeat * config.alloc_repeat, config.near_best_repeats)
         needed = 2 * call + repeats * repeat
-        return float(min(self._timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec))
+        return float(min(config.timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec))
 
     def _outcome(self, candidate: Candidate, is_closed: Callable[[], bool]) -> Timing | Failure:
         path = candidate.path

@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.runner import (
     RunnerResult,
 )
 
-from .candidate_timer import Candidate, CandidateTimer, timing_config
+from .candidate_timer import Candidate, CandidateTimer
 from .failures import Failure
 from .functions import check_functions
 from .linux import require_linux
@@ -126,9 +126,9 @@ class PromptRunner(PyRunner):
         require_linux("PromptRunner")
         super().__init__()
         self.timeout_sec = timeout_sec
-        self.config = timing_config(
+        self.config = TimingConfig(
             timeout_sec=timeout_sec,
-            evaluator_config=evaluator_config,
+            evaluator=EvaluatorConfig._normalized(evaluator_config),
             cooldown_sec=cooldown_sec,
             alloc_repeat=alloc_repeat,
             hopeless=hopeless,
@@ -144,7 +144,7 @@ class PromptRunner(PyRunner):
         )
         # A method of this object would keep it, and so the worker, alive.
         times = partial(_time_in_worker, self._pool)
-        self._timer = CandidateTimer("PromptRunner", self.config, timeout_sec, times)
+        self._timer = CandidateTimer("PromptRunner", self.config, times)
         self.stats = self._timer.stats
         functions = [f_alloc_argument, f_run_evaluator, f_cleanup]
         check_functions(self._pool, timeout_sec, initializer, functions)

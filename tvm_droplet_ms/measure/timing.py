@@ -32,17 +32,28 @@ _NUMBER_MARGIN = 1.1
 
 @dataclass(frozen=True)
 class TimingConfig:
-    """Settings of the timing; see ``PromptRunner``."""
+    """Settings of a runner; see ``PromptRunner``. Raises ``ValueError`` for one out of range."""
 
+    timeout_sec: float
     evaluator: EvaluatorConfig
     alloc_repeat: int
     cooldown_sec: float
     hopeless: float
     near_best: float
     near_best_repeats: int
-    f_alloc_argument: str | Allocate | None
-    f_run_evaluator: str | Evaluate | None
+    f_alloc_argument: str | Callable[..., list[Any]] | None
+    f_run_evaluator: str | Callable[..., list[float]] | None
     f_cleanup: str | Callable[[], None] | None
+
+    def __post_init__(self) -> None:
+        for name, below in (("timeout_sec", 0), ("hopeless", 1), ("near_best", 0)):
+            if not getattr(self, name) > below:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)}, expected a number greater than {below}"
+                )
+        for name, least in (("cooldown_sec", 0), ("alloc_repeat", 1), ("near_best_repeats", 1)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected at least {least}")
 
 
 @dataclass(frozen=True)

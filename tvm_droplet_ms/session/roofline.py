@@ -78,6 +78,7 @@ def task_work(mod: Any) -> Work:
     Winograd convolution, of whose transforms it counts every branch; and the bytes of the
     function's buffers. Raises ``ValueError`` if a buffer's shape is not constant.
     """
+    from tvm import DataType
     from tvm.s_tir.analysis import estimate_tir_flops
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
@@ -91,7 +92,7 @@ def task_work(mod: Any) -> Work:
             raise ValueError(
                 f"an argument of the task has the shape {list(argument.shape)}, expected constants"
             ) from error
-        sizes.append(prod(extents) * _itemsize(str(argument.dtype)))
+        sizes.append(prod(extents) * int(DataType(str(argument.dtype)).itemsize))
     flops = max(0.0, float(estimate_tir_flops(mod)))
     what = implementation_of(mod)
     if what is not None and what.tile is not None:
@@ -106,14 +107,6 @@ def task_bound(mod: Any, rates: MachineRates) -> float | None:
         return max(rates.lower_bound(task_work(mod)), LEAST_BOUND)
     except Exception:
         return None
-
-
-def _itemsize(dtype: str) -> int:
-    """The bytes of an element of a TVM type, such as "float32", "bool" or "bfloat16"."""
-    from tvm_ffi import dtype as parse
-
-    parsed = parse(dtype)
-    return -(-int(parsed.bits) * int(parsed.lanes) // 8)
 
 
 @cache

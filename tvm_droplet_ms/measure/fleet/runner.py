@@ -12,7 +12,7 @@ from tvm.rpc import RPCSession
 from tvm.runtime import Device
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner, RunnerFuture, RunnerInput
 
-from ..candidate_timer import Candidate, CandidateTimer, timing_config
+from ..candidate_timer import Candidate, CandidateTimer
 from ..failures import Failure
 from ..linux import require_linux
 from ..pool import WorkerPool
@@ -77,9 +77,9 @@ class FleetRunner(PyRunner):
         require_linux("FleetRunner")
         super().__init__()
         self.timeout_sec = timeout_sec
-        self.config = timing_config(
+        self.config = TimingConfig(
             timeout_sec=timeout_sec,
-            evaluator_config=evaluator_config,
+            evaluator=EvaluatorConfig._normalized(evaluator_config),
             cooldown_sec=cooldown_sec,
             alloc_repeat=alloc_repeat,
             hopeless=hopeless,
@@ -94,7 +94,7 @@ class FleetRunner(PyRunner):
         self._servers = Servers(Tracker(tracker), key, wait_secs)
         self._servers.await_one()
         self._remote: Remote | None = None
-        self._timer = CandidateTimer("FleetRunner", self.config, timeout_sec, self._time)
+        self._timer = CandidateTimer("FleetRunner", self.config, self._time)
         self.stats = self._timer.stats
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
