@@ -6,8 +6,6 @@ import os
 
 import pytest
 
-from tvm_droplet_ms.compat import lazy_intrinsics
-
 # TVM binds the threads of every process to the first CPUs: two test runs would share one of them.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Two test processes share the CPUs: threads of OpenMP that only wait are not to take them.
@@ -17,6 +15,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 @pytest.fixture(autouse=True, scope="session")
 def intrinsics_that_are_parsed_quickly():
     """TVM's first ``TuneContext`` imports them all: in 2 s instead of 14 to 90."""
+    from tvm_droplet_ms.compat import lazy_intrinsics  # After the environment was set.
+
     with lazy_intrinsics._quick_parsing:
         yield
 

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Argument types and the error message of the commands."""
+"""Argument types of the commands, and how they end in words. Imports no TVM."""
 
 import argparse
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from ..session.stop import handling
 
 MOST = 2**31 - 1
 """The largest integer that TVM takes for a count or a seed."""
@@ -90,14 +96,34 @@ def constant(text: str) -> tuple[str, float | int | list[float | int]]:
     return name, values[0] if len(values) == 1 else values
 
 
+def _number(text: str) -> float | int:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 def fail(command: str, reason: object) -> int:
     """Print why a command failed on standard error; returns its exit status."""
     print(f"droplet-ms {command}: error: {reason}", file=sys.stderr)
     return 1
 
 
-def _number(text: str) -> float | int:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+@contextmanager
+def ending_at_once(advice: str) -> Iterator[None]:
+    """Within it, Ctrl-C and SIGTERM end the process at once, in words, with status 130.
+
+    ``tune`` and ``tune_kernel`` take the first signal while they tune, to end in order. These take
+    the others: before and after the tuning, and the second one. No exception is raised, because it
+    would have to pass through TVM's C++. The workers end by themselves. Signals that are ignored
+    stay so. ``advice``: the command that goes on.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        # Not print(): a signal may arrive within it.
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text)
+        os._exit(130)
+
+    text = f"\ninterrupted; what is measured is kept. To go on: {advice}\n".encode()
+    with handling(end):
+        yield

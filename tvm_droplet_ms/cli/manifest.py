@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..session.torn_database import RECORDS
+
 FILE = "command.json"
-RECORDS = "database_tuning_record.json"
 
 
 class ManifestError(ValueError):

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import fail, positive
-from .spaces.space_data import add_features
-from .spaces.space_sample import SAMPLE_POINTS, run_sample
+from .space_sample import SAMPLE_POINTS, run_sample
 
 PASSES = 5
 
@@ -24,7 +23,7 @@ def add_command(commands: Any) -> None:
     _add_build(actions)
     _add_sample(actions)
     _add_show(actions)
-    add_features(actions)
+    _add_features(actions)
 
 
 def _add_build(actions: Any) -> None:
@@ -113,6 +112,37 @@ def _add_show(actions: Any) -> None:
     show.set_defaults(run=_show)
 
 
+def _add_features(actions: Any) -> None:
+    features = actions.add_parser(
+        "features",
+        help="write the features and times of measured schedules as training data for a cost model",
+        description="Replay the measured schedules of spaces and samples, and write the features "
+        "and the measured times of each workload to a file that `droplet-ms pretrain` reads. A "
+        "file that is up to date is kept.",
+    )
+    features.add_argument(
+        "spaces",
+        nargs="+",
+        metavar="NAME",
+        help="files, names of the package's spaces and samples, or `shipped` for all of those",
+    )
+    features.add_argument("--out", type=Path, required=True, help="directory of the files")
+    features.add_argument(
+        "--model",
+        choices=["trees", "treegru", "pacm", "pacm-stores"],
+        default="trees",
+        help="kind of model to train on the features (default: %(default)s)",
+    )
+    features.add_argument(
+        "--trust",
+        nargs="+",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="workload functions that space files may name; they are imported and run",
+    )
+    features.set_defaults(run=_features)
+
+
 def _build(options: argparse.Namespace) -> int:
     from ..bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
     from ..bench.making.building import build_space
@@ -172,4 +202,30 @@ def _show(options: argparse.Namespace) -> int:
     except SpaceError as error:
         return fail("space", error)
     print(format_spaces(spaces))
+    return 0
+
+
+def _features(options: argparse.Namespace) -> int:
+    from ..bench.definitions import UnknownDefinitionError, trust
+    from ..bench.library import find_space, shipped_training_files
+    from ..bench.space import SpaceError
+    from ..bench.training import read_space_once
+    from ..cost_model.pretrained_model import EXTRACTORS
+    from ..measure import fast_start
+
+    fast_start()
+    trust(*options.trust)
+    files = [
+        file
+        for text in options.spaces
+        for file in (shipped_training_files() if text == "shipped" else [find_space(text)])
+    ]
+    try:
+        for file in files:
+            name = file.name.removesuffix(".gz").removesuffix(".json")
+            out = options.out / f"{name}.npz"
+            workload = read_space_once(file, out, extractor=EXTRACTORS[options.model]())
+            print(f"{out}: {len(workload.secs)} records of {workload.name}", flush=True)
+    except (SpaceError, UnknownDefinitionError) as error:
+        return fail("space", error)
     return 0

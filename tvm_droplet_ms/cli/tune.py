@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..session.one_writer import LOCK, SecondWriterError, only_writer
-from .arguments import constant, dim, fail, minutes, positive, seed, shape, stop_gain, trials
-from .interruption import ending_at_once
+from .arguments import (
+    constant,
+    dim,
+    ending_at_once,
+    fail,
+    minutes,
+    positive,
+    seed,
+    shape,
+    stop_gain,
+    trials,
+)
 from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
 from .tune_options import OptionError, check_options, read_inputs

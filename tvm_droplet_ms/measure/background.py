@@ -36,10 +36,7 @@ class BackgroundRunner(PyRunner):
         self.failures: Counter[str] = Counter()
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        """Begin to measure a batch.
-
-        ``runner_inputs``: as of ``PromptRunner.run``. The futures are in the order of the inputs.
-        """
+        """Begin to measure a batch; the futures are in the order of the inputs."""
         futures: list[Future[RunnerResult]] = [Future() for _ in runner_inputs]
         self._last = self._thread.submit(self._measure, list(runner_inputs), futures)
         return [PromptRunnerFuture(future) for future in futures]

@@ -65,11 +65,8 @@ class CostModelPrior:
     """Predictions of a cost model for points of a task, one for each point.
 
     The model may learn from the task's own measurements. A prediction made before a measurement
-    tells how far the model can be trusted; one made after it does not.
-
-    - ``model``: predicts the throughput of candidates relative to the best of the workload.
-    - ``num_threads``: the number of threads that the model may use to extract features.
-    - ``means``: the predictions so far, by point.
+    tells how far the model can be trusted; one made after it does not. ``num_threads``: those that
+    the model may use to extract features. ``means``: the predictions so far, by point.
     """
 
     def __init__(

@@ -5,7 +5,9 @@ import json
 import os
 from pathlib import Path
 
-_FILES = ("database_workload.json", "database_tuning_record.json")
+WORKLOADS = "database_workload.json"
+RECORDS = "database_tuning_record.json"
+_FILES = (WORKLOADS, RECORDS)
 
 
 def mend_torn_end(work_dir: str | os.PathLike[str]) -> list[str]:

@@ -22,10 +22,8 @@ class DemoError(Exception):
 class Kernel:
     """A kernel to tune.
 
-    - ``name``: name of the kernel and of its tuning task.
-    - ``mod``: unscheduled module with the function ``main``.
-    - ``shapes``: shapes of the float32 arguments, the output last.
-    - ``flop``: floating point operations of one call, including those on padding.
+    ``shapes``: those of the float32 arguments, the output last. ``flop``: floating point operations
+    of one call, including those on padding.
     """
 
     name: str

@@ -13,16 +13,8 @@ class KernelRow:
     """The results of tuning one kernel.
 
     The times of the three modules were taken in alternation: position ``i`` of each sequence
-    belongs to the same round.
-
-    - ``kernel``: name of the kernel.
-    - ``flop``: floating point operations of one call.
-    - ``untuned_secs``: times of the untuned module in seconds.
-    - ``explored_secs``: times of the best module after exploration, in seconds.
-    - ``descended_secs``: times of the best module after the descent, in seconds. None if it is the
-      same module.
-    - ``explore_trials``: trials spent exploring.
-    - ``descend_trials``: trials spent descending.
+    belongs to the same round. ``flop``: floating point operations of one call. ``descended_secs``:
+    None if the best module after the descent is that after exploration.
     """
 
     kernel: str

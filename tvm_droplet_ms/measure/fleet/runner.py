@@ -98,11 +98,9 @@ class FleetRunner(PyRunner):
         self.stats = self._timer.stats
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        """Measure a batch.
+        """Measure a batch; the futures are in the order of the inputs.
 
-        ``runner_inputs``: the artefacts, their device and their arguments. The futures are in the
-        order of the inputs. Raises ``FleetError`` if no server could be reached, in the last batch
-        or for all of this one.
+        Raises ``FleetError`` if no server could be reached, in the last batch or for all of this.
         """
         if self.fault:
             raise FleetError(self.fault)

@@ -26,11 +26,8 @@ from ..published.decisions import SpacePoint
 class SearchContext:
     """The parts of a run that an explorer and a descent work with.
 
-    - ``replayer``: replays traces on the task's workload.
     - ``schedules``: the design spaces of the task, as TVM gives them.
-    - ``spaces``: the points of the design spaces.
     - ``generator``: makes all random choices.
-    - ``prior``: predictions of a cost model made before a measurement; None without a prior.
     - ``cost_model``: the cost model that TVM trains beside the search; None for none.
     - ``seed``: the seed of the task, for models of the explorer's own.
     - ``draft``: scores points before they are replayed; None without a draft.

@@ -40,11 +40,8 @@ class Kernel:
 class GaussianProcess:
     """A Gaussian process fitted to measurements (Rasmussen and Williams, 2006, chapter 2).
 
-    - ``kernel``: the covariance of standardised values.
-    - ``points``: the measured points, of shape ``(measurements, dimensions)``.
-    - ``values``: the measured values, of shape ``(measurements,)``, finite.
-    - ``shift``, ``scale``: the mean and the standard deviation of the values, by which they are
-      standardised.
+    ``kernel``: the covariance of standardised values. ``points``: of shape ``(measurements,
+    dimensions)``. ``values``: finite. ``shift``, ``scale``: their mean and standard deviation.
     """
 
     def __init__(
@@ -96,12 +93,8 @@ class GaussianProcess:
 class Prediction:
     """The predicted values of points.
 
-    - ``kernel``: the covariance of standardised values.
-    - ``points``: the points, of shape ``(points, dimensions)``.
-    - ``mean``: the posterior means, of shape ``(points,)``.
-    - ``explained``: the part of each point's deviation that each measurement explains, of shape
-      ``(measurements, points)``.
-    - ``scale``: the standard deviation by which the values are standardised.
+    ``mean``: the posterior means, of shape ``(points,)``. ``explained``: the part of each point's
+    deviation that each measurement explains, of shape ``(measurements, points)``.
     """
 
     def __init__(
