@@ -2,7 +2,6 @@
 """The command ``droplet-ms space``."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +194,7 @@ def _show(options: argparse.Namespace) -> int:
 
     names = options.spaces or list(shipped_spaces())
     if not names:
-        print("droplet-ms space: error: there is no space to show", file=sys.stderr)
-        return 1
+        return fail("space", "there is no space to show")
     try:
         spaces = [Space.load(find_space(name)) for name in names]
     except SpaceError as error:
