@@ -12,6 +12,15 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def intrinsics_that_are_parsed_quickly():
+    """TVM's first ``TuneContext`` imports them all: in 2 s instead of 14 to 90."""
+    from tvm_droplet_ms.compat import lazy_intrinsics  # After the environment was set.
+
+    with lazy_intrinsics._quick_parsing:
+        yield
+
+
 @pytest.fixture(autouse=True)
 def loggers_that_tvm_accepts():
     """Keep TVM's logger propagating; TVM switches that off in its first tuning run.

@@ -88,21 +88,16 @@ def test_demo_receives_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [expected]
 
 
-def test_demo_reports_unreadable_database(
+def test_demo_reports_bad_work_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "database_workload.json").write_text("torn\n")
     (tmp_path / "database_tuning_record.json").write_text("")
     assert cli.main(["demo", "--work-dir", str(tmp_path)]) == 1
     assert "database_workload.json" in capsys.readouterr().err
-
-
-def test_demo_reports_bad_work_directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    assert cli.main(["demo", "--work-dir", str(tmp_path / "file" / "below")]) == 1
-    assert str(tmp_path / "file") in capsys.readouterr().err
+    below = tmp_path / "database_workload.json" / "below"
+    assert cli.main(["demo", "--work-dir", str(below)]) == 1
+    assert str(below.parent) in capsys.readouterr().err
 
 
 def test_demo_is_the_only_writer_of_its_directory(
@@ -137,7 +132,7 @@ def test_demo_tunes_with_the_defaults_unless_trials_are_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(demo_run, "DropletStrategy", dict)
-    assert demo_run._strategy(64) == demo_run._strategy(16) == {}
+    assert demo_run._strategy(64) == demo_run._strategy(16) == {"explore_trials": None}
     assert demo_run._strategy(4) == {"explore_trials": 2}
 
 
@@ -146,7 +141,7 @@ def test_check_outputs_rejects_wrong_kernel() -> None:
     right, wrong = (build_scheduled(mod, target) for mod in (_matmul(), _sum()))
     arrays = [np.ones((N, N), dtype=np.float32) for _ in range(3)]
     kernels.check_outputs("matmul", [right, right], arrays)
-    with pytest.raises(kernels.WrongOutputError, match="matmul: the output of a tuned"):
+    with pytest.raises(kernels.DemoError, match="matmul: the output of a tuned"):
         kernels.check_outputs("matmul", [right, wrong], arrays)
 
 

@@ -22,7 +22,7 @@ RECORDS = "database_tuning_record.json"
 
 WAITING = """
 import time
-from tvm_droplet_ms.cli.interruption import ending_at_once
+from tvm_droplet_ms.cli.arguments import ending_at_once
 with ending_at_once("droplet-ms resume logs"):
     print("begun", flush=True)
     time.sleep(60)

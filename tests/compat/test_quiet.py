@@ -4,6 +4,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import os, sys
 from tvm_droplet_ms.compat.quiet import without_lines
@@ -16,18 +18,7 @@ os.write(2, b"noise after\\n")
 """
 
 
-def test_only_the_lines_with_the_text_are_dropped_and_only_within():
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
-    )
-    assert ended.stderr.splitlines() == ["before", "kept", "kept too", "noise after"]
-
-
-def test_lines_are_printed_where_the_block_raises():
-    program = PROGRAM.replace('os.write(2, b"kept too\\n")', "raise SystemExit(3)")
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ended.returncode == 3
-    assert ended.stderr.splitlines() == ["before", "kept"]
+RAISING = PROGRAM.replace('os.write(2, b"kept too\\n")', "raise SystemExit(3)")
 
 
 OVERLAPPING = """
@@ -53,9 +44,16 @@ os.write(2, b"after\\n")
 """
 
 
-def test_threads_may_overlap():
-    """The first to come leaves first: errors that come later are not lost."""
-    ended = subprocess.run(
-        [sys.executable, "-c", OVERLAPPING], capture_output=True, text=True, check=True
-    )
-    assert ended.stderr.splitlines() == ["kept", "after"]
+@pytest.mark.parametrize(
+    ("program", "status", "lines"),
+    [
+        (PROGRAM, 0, ["before", "kept", "kept too", "noise after"]),
+        (RAISING, 3, ["before", "kept"]),
+        # Of two threads the first to come leaves first: errors that come later are not lost.
+        (OVERLAPPING, 0, ["kept", "after"]),
+    ],
+    ids=["within", "raising", "overlapping"],
+)
+def test_only_the_lines_with_the_text_are_dropped_and_only_within(program, status, lines):
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.splitlines()) == (status, lines)

@@ -11,6 +11,7 @@ import tvm
 from tvm import te
 from tvm.ir import IRModule
 from tvm.runtime import Module
+from tvm.script import tirx as T
 from tvm.target import Target
 from tvm_droplet_ms.measure import build_scheduled
 
@@ -32,6 +33,18 @@ def add_constant(constant: float, name: str = "main") -> IRModule:
     a = te.placeholder((16,), name="a")
     b = te.compute((16,), lambda i: a[i] + constant, name="b")
     return IRModule({name: te.create_prim_func([a, b]).with_attr("global_symbol", name)})
+
+
+def chain(length: int, size: int = 16) -> IRModule:
+    """Additions that each wait for the one before: 0.5 to 1.6 ns each, by the CPU."""
+
+    @T.prim_func
+    def main(a: T.Buffer((size,), "float32"), b: T.Buffer((size,), "float32")):
+        T.func_attr({"global_symbol": "main"})
+        for _ in range(T.int64(length)):
+            b[0] = b[0] + a[0]
+
+    return IRModule({"main": main})
 
 
 def constant_of(artefact: str) -> float:

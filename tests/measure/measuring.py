@@ -128,10 +128,6 @@ def outcomes(futures: Iterable[Any], secs: float = PATIENCE_SECS) -> list[tuple[
     return [outcome(future, max(0.0, end - time.monotonic())) for future in futures]
 
 
-class NoException(BaseException):
-    """An error that ``except Exception`` does not catch, as those of pytest are."""
-
-
 def echo(value: Any) -> Any:
     return value
 
@@ -165,25 +161,8 @@ def raise_no_space() -> None:
         raise RuntimeError("not exported") from error
 
 
-def raise_no_exception() -> None:
-    raise NoException("the fault of this test")
-
-
 def raise_interrupt() -> None:
     raise KeyboardInterrupt("the fault of this test")
-
-
-def write_pid_and_hang() -> None:
-    Path(tempfile.gettempdir(), "pid").write_text(str(os.getpid()))
-    hang()
-
-
-def write_pid_and_hang_once() -> None:
-    """Hang in the first try only; beside the candidate's folder, which the second try empties."""
-    pid = Path(tempfile.gettempdir()).parent / "pid"
-    if not pid.exists():
-        pid.write_text(str(os.getpid()))
-        hang()
 
 
 def kill_the_server() -> None:
@@ -199,16 +178,8 @@ def leave_at_once() -> None:
     os._exit(3)
 
 
-def leave_as_if_well() -> None:
-    os._exit(0)
-
-
 def segfault() -> None:
     ctypes.string_at(0)
-
-
-def abort() -> None:
-    os.abort()
 
 
 def die_of_signal_40() -> None:
@@ -306,10 +277,6 @@ def leak(mebibytes: int) -> int:
     """Never free some resident memory; returns the process."""
     _kept.append(b"x" * (mebibytes << 20))
     return os.getpid()
-
-
-def build_nothing(_mod: Any, _target: Any, _params: Any) -> None:
-    """A build function for `export_pid`."""
 
 
 def build_and_leak(_mod: Any, _target: Any, _params: Any) -> None:

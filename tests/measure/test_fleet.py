@@ -120,7 +120,7 @@ def test_a_server_of_ours_outlives_a_crash_and_ends_in_order(fleet, runner_of, k
     finally:
         serve.terminate()
     assert serve.wait(10) == 0
-    assert not Tracker(fleet.tracker).servers("ours").addresses
+    assert not Tracker(fleet.tracker).servers("ours")
 
 
 def test_a_killed_server_costs_no_candidate(fleet, runner_of, kernels):

@@ -86,13 +86,10 @@ FAULTS = {
         "machinery",
         "No space left on device",
     ),
-    "raises no Exception": (measuring.raise_no_exception, 20, "error", "the fault of this test"),
     "raises KeyboardInterrupt": (measuring.raise_interrupt, 20, "error", "the fault of this test"),
     "exits": (measuring.leave, 20, "error", "SystemExit: the fault of this test"),
     "exits at once": (measuring.leave_at_once, 20, "crash", "ended with status 3"),
-    "exits as if well": (measuring.leave_as_if_well, 20, "crash", "ended with status 0"),
     "segfaults": (measuring.segfault, 20, "crash", "SIGSEGV"),
-    "aborts": (measuring.abort, 20, "crash", "SIGABRT"),
     "dies of a signal without a name": (measuring.die_of_signal_40, 20, "crash", "40"),
     "dies while it answers": (measuring.die_while_answering, 20, "crash", "ended with status 1"),
     "hangs": (measuring.hang, 1, "timeout", "1 s"),
@@ -141,26 +138,13 @@ def test_worker_that_ran_out_of_memory_is_replaced(shared):
     assert outcomes(after) == [("value", 256)] * 8
 
 
-@pytest.mark.parametrize(
-    "function", [measuring.generator, threading.Lock, measuring.unreadable, measuring.closure]
-)
+@pytest.mark.parametrize("function", [measuring.generator, measuring.unreadable, measuring.closure])
 def test_unpicklable_result_fails_only_its_task(shared, function):
     pool, _ = shared
     others = [pool.submit(20, measuring.echo, i) for i in range(10)]
     kind, value = outcome(pool.submit(20, function))
     assert kind == "error" or (function is measuring.closure and value() == 1)
     assert outcomes(others) == [("value", i) for i in range(10)]
-
-
-def test_function_that_cannot_be_sent_is_named(shared):
-    pool, _ = shared
-    lock = threading.Lock()
-
-    def build_with_lock():
-        return lock
-
-    with pytest.raises(TypeError, match="build_with_lock.*cannot be sent.*cannot pickle.*lock"):
-        pool.submit(20, build_with_lock)
 
 
 def test_large_tasks_and_large_errors_at_once(shared):
@@ -228,48 +212,34 @@ def test_closing_often_leaks_no_files_or_threads(make_pool):
     assert eventually(lambda: held()[0] <= before[0] and held()[1] <= before[1]), (before, held())
 
 
-def test_closing_does_not_wait_for_tasks(surroundings, make_pool):
+@pytest.mark.parametrize(
+    ("end", "kind", "is_kept"),
+    [(WorkerPool.close, "closed", False), (WorkerPool.drop_tasks, "machinery", True)],
+    ids=["close", "drop_tasks"],
+)
+def test_tasks_are_ended_and_not_waited_for(surroundings, make_pool, end, kind, is_kept):
     pool = make_pool(2)
     pids(pool, 1)
+    file = pathlib.Path(pool.directory) / "kept"
+    file.write_text("a")
     hanging = [pool.submit(1000, measuring.hang_with_children) for _ in range(4)]
     assert eventually(lambda: len(surroundings.processes()) >= 7)
     start = time.monotonic()
-    pool.close()
+    end(pool)
+    kinds = [kind for kind, _ in outcomes(hanging)]
     # The tasks have 1000 s.
-    assert time.monotonic() - start < PATIENCE_SECS
-    kinds = [kind for kind, _ in outcomes(hanging)]
-    assert kinds == ["closed"] * 4
-
-
-def test_dropped_tasks_fail_and_their_files_stay(surroundings, make_pool):
-    pool = make_pool(2)
-    pids(pool, 1)
-    kept = pathlib.Path(pool.directory) / "kept"
-    kept.write_text("a")
-    hanging = [pool.submit(1000, measuring.hang_with_children) for _ in range(4)]
-    assert eventually(lambda: len(surroundings.processes()) >= 7)
-    start = time.monotonic()
-    pool.drop_tasks()
-    kinds = [kind for kind, _ in outcomes(hanging)]
-    assert kinds == ["machinery"] * 4 and time.monotonic() - start < PATIENCE_SECS
-    assert pids(pool, 1) and kept.read_text() == "a"
+    assert kinds == [kind] * 4 and time.monotonic() - start < PATIENCE_SECS
+    assert pids(pool, 1) and file.exists() is is_kept
     pool.close()
     surroundings.assert_nothing_is_left()
 
 
-def test_dropped_pool_ends(surroundings):
-    pool = WorkerPool(1)
-    outcome(pool.submit(20, measuring.echo, 1))
-    del pool
-    gc.collect()
-    surroundings.assert_nothing_is_left()
-
-
-def test_dropped_pool_ends_after_failure(surroundings):
+@pytest.mark.parametrize("function", [os.getpid, measuring.raise_error])
+def test_dropped_pool_ends(surroundings, function):
     def use() -> None:
-        WorkerPool(1).submit(20, measuring.raise_error).result()
+        WorkerPool(1).submit(20, function).result()
 
-    with pytest.raises(TaskFailed):
+    with contextlib.nullcontext() if function is os.getpid else pytest.raises(TaskFailed):
         use()
     gc.collect()
     surroundings.assert_nothing_is_left()
@@ -328,7 +298,8 @@ def test_worker_killed_in_its_task(surroundings, make_pool):
     assert eventually(lambda: marker.exists() and bool(marker.read_text()))
     os.kill(int(marker.read_text()), signal.SIGKILL)
     kind, message = outcome(killed)
-    assert kind == "crash" and "SIGKILL" in message
+    assert kind == "crash"
+    assert "ended by SIGKILL, by hand or by the system for want of memory" in message
     assert outcomes(others) == [("value", i) for i in range(8)]
     marker.unlink()
 
@@ -423,13 +394,6 @@ def test_restart_that_fails_keeps_directory(make_pool, monkeypatch):
     assert os.path.exists(artefact)
 
 
-def test_program_that_fails_leaves_directory_to_its_parent(make_pool):
-    pool = make_pool(1, prepare=measuring.raise_error)
-    directory = pool._server.directory
-    assert outcome(pool.submit(20, measuring.echo, 1))[0] == "machinery"
-    assert os.path.isdir(directory)
-
-
 def fail_to_fork_at_first() -> None:
     """Replace the server's ``os.fork``, as where a user may have no more processes."""
     fork, failures = os.fork, iter(range(3))
@@ -496,18 +460,13 @@ def test_program_killed_while_it_starts(surroundings, make_pool):
     server_of(pool).kill()
 
 
-def test_preparation_that_raises(make_pool):
+def test_preparation_that_raises_leaves_the_directory(make_pool):
     pool = make_pool(1, prepare=measuring.raise_error)
+    directory = pool._server.directory
     kind, message = outcome(pool.submit(20, measuring.echo, 1))
     assert kind == "machinery" and "the program that holds the worker processes" in message
     assert "ValueError: the fault of this test" in message
-
-
-def test_raising_initializer_fails_each_task_with_message(make_pool):
-    pool = make_pool(1, initializer=measuring.raise_error)
-    for _ in range(3):
-        kind, message = outcome(pool.submit(20, measuring.echo, 1))
-        assert kind == "error" and "ValueError: the fault of this test" in message
+    assert os.path.isdir(directory)
 
 
 def test_initializer_runs_once_in_every_worker(surroundings, make_pool):
@@ -548,11 +507,6 @@ def test_workers_run_on_the_chosen_cpus(make_pool):
     (cpu, *_) = sorted(os.sched_getaffinity(0))
     pool = make_pool(1, cpus=frozenset([cpu]))
     assert outcome(pool.submit(20, os.sched_getaffinity, 0)) == ("value", {cpu})
-
-
-def test_pool_needs_worker():
-    with pytest.raises(ValueError, match="workers = 0, expected at least 1"):
-        WorkerPool(0)
 
 
 def test_paths_other_than_strings_are_ignored(make_pool, monkeypatch):
@@ -609,18 +563,12 @@ def start_parent(surroundings, more: str) -> tuple["subprocess.Popen[str]", int]
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
 def test_parent_killed(surroundings, number):
-    parent, _ = start_parent(surroundings, "time.sleep(1000)")
+    """SIGTERM goes to each process, as batch systems send it."""
+    parent, server = start_parent(surroundings, "time.sleep(1000)")
+    if number == signal.SIGTERM:
+        os.kill(server, number)
     parent.send_signal(number)
     assert parent.wait(PATIENCE_SECS) == -number
-    surroundings.assert_nothing_is_left()
-
-
-def test_parent_and_program_told_to_end(surroundings):
-    """As batch systems do, SIGTERM to each process."""
-    parent, server = start_parent(surroundings, "time.sleep(1000)")
-    os.kill(server, signal.SIGTERM)
-    parent.terminate()
-    assert parent.wait(PATIENCE_SECS) == -signal.SIGTERM
     surroundings.assert_nothing_is_left()
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from measuring import our_processes
+from building import chain
 
 import tvm
 from tvm import te
@@ -18,14 +18,14 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import TensorInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput
-from tvm.script import tirx as T
+from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
+from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.measure import (
     PromptRunner,
     WarmBuilder,
     build_scheduled,
     fast_measure,
-    fast_start,
 )
 
 HOST = {"kind": "llvm", "num-cores": 1}
@@ -33,57 +33,8 @@ TWO_VECTORS = [TensorInfo("float32", (16,))] * 2
 SHORT = EvaluatorConfig(number=1, repeat=1, min_repeat_ms=1)
 
 
-def chain(length):
-    """Operations that each wait for the one before."""
-
-    @T.prim_func
-    def main(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):
-        T.func_attr({"global_symbol": "main"})
-        for _ in range(length):
-            b[0] = b[0] + a[0]
-
-    return tvm.IRModule({"main": main})
-
-
-def matmul(size=16):
-    a = te.placeholder((size, size), name="a")
-    b = te.placeholder((size, size), name="b")
-    k = te.reduce_axis((0, size), name="k")
-    product = te.compute(
-        (size, size), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product"
-    )
-    return te.create_prim_func([a, b, product])
-
-
-def build_inputs(*lengths):
-    return [BuilderInput(chain(length), Target(HOST)) for length in lengths]
-
-
-def start_measuring(runner, built):
-    return runner.run([RunnerInput(result.artifact_path, "cpu", TWO_VECTORS) for result in built])
-
-
-# Through TVM's tuning.
-
-
-def tuned(work_dir, pair, trials=8, mods=None, **arguments):
-    fast_start()
-    return ms.tune_tir(
-        mods or matmul(),
-        HOST,
-        str(work_dir),
-        trials,
-        num_trials_per_iter=4,
-        strategy="replay-trace",
-        cost_model="random",
-        seed=1,
-        **pair,
-        **arguments,
-    )
-
-
-def times_of(database):
-    return [float(min(record.run_secs)) for record in database.get_all_tuning_records()]
+def matmul(size):
+    return te.create_prim_func(te_workload.matmul(size, size, size))
 
 
 def test_killed_program_does_not_end_tuning(tmp_path):
@@ -102,20 +53,28 @@ def test_killed_program_does_not_end_tuning(tmp_path):
     runner = PromptRunner(evaluator_config=SHORT)
     mods = tvm.IRModule({"small": matmul(16), "large": matmul(64)})
     try:
-        times = times_of(
-            tuned(tmp_path, {"builder": builder, "runner": runner}, trials=16, mods=mods)
-        )
+        with fast_tune_contexts():
+            database = ms.tune_tir(
+                mods,
+                HOST,
+                str(tmp_path),
+                16,
+                num_trials_per_iter=4,
+                strategy="replay-trace",
+                cost_model="random",
+                builder=builder,
+                runner=runner,
+                seed=1,
+            )
     finally:
         runner.close()
         builder.close()
 
+    times = [float(min(record.run_secs)) for record in database.get_all_tuning_records()]
     # Builds in progress are retried once.
     assert len(times) >= 16 and all(secs < 1.0 for secs in times)
     assert builder.stats.failures == runner.stats.failures == {}
     assert builder.stats.retries >= 1
-
-
-# fast_measure
 
 
 SCRIPT = """
@@ -193,46 +152,26 @@ def same_cpus():
     os.sched_setaffinity(0, cpus)
 
 
-def test_fast_measure_applies_its_arguments(same_cpus):
-    pair = fast_measure(HOST, max_workers=3, timeout_sec=7.0)
+@pytest.mark.parametrize(
+    ("chosen", "repeats", "least_secs"),
+    [
+        # Repeats take 20 ms by default; the first candidate of a task gets five.
+        (None, 5, 0.1),
+        (EvaluatorConfig(number=1, repeat=7, min_repeat_ms=0), 7, 0.0),
+    ],
+)
+def test_fast_measure_applies_its_arguments(same_cpus, chosen, repeats, least_secs):
+    pair = fast_measure(
+        HOST, max_workers=3, timeout_sec=7.0, evaluator_config=chosen, process_wide=False
+    )
     builder, runner = pair["builder"], pair["runner"]
     try:
         assert set(pair) == {"builder", "runner"}
         assert (builder.max_workers, builder.timeout_sec, runner.timeout_sec) == (3, 7.0, 7.0)
-        (built,) = builder.build(build_inputs(1_000))
-        result = start_measuring(runner, [built])[0].result()
-        # Repeats take 20 ms by default; the first candidate of a task gets five.
-        assert len(result.run_secs) == 5
-        assert 0.1 <= runner.stats.timing_secs
-        assert runner.config.evaluator.min_repeat_ms == 20
+        (built,) = builder.build([BuilderInput(chain(1_000), Target(HOST))])
+        (future,) = runner.run([RunnerInput(built.artifact_path, "cpu", TWO_VECTORS)])
+        assert len(future.result().run_secs) == repeats
+        assert runner.stats.timing_secs >= least_secs
     finally:
         runner.close()
         builder.close()
-
-
-def test_evaluator_can_be_chosen(same_cpus):
-    chosen = EvaluatorConfig(number=1, repeat=7, min_repeat_ms=0)
-    pair = fast_measure("llvm", max_workers=1, evaluator_config=chosen)
-    try:
-        built = pair["builder"].build(build_inputs(1_000))
-        result = start_measuring(pair["runner"], built)[0].result()
-    finally:
-        for part in pair.values():
-            part.close()
-
-    assert len(result.run_secs) == 7
-
-
-@pytest.mark.parametrize("target", ["no_such_target", {"kind": "llvm", "no_such_option": 1}])
-def test_unknown_target_is_rejected(target):
-    before = our_processes()
-
-    with pytest.raises(ValueError, match="no_such"):
-        fast_measure(target)
-
-    assert our_processes() == before
-
-
-def test_argument_out_of_range_is_rejected(same_cpus):
-    with pytest.raises(ValueError, match="timeout_sec = 0, expected"):
-        fast_measure("llvm", timeout_sec=0)

@@ -85,6 +85,7 @@ class Allocate:
 
 def configured(evaluate=None, evaluator=ASKED, **changes):
     settings = {
+        "timeout_sec": 30.0,
         "evaluator": evaluator,
         "alloc_repeat": 1,
         "cooldown_sec": 0.0,
@@ -102,65 +103,39 @@ def timed(path, best=BEST, **config):
     return time_candidate(configured(**config), path, "cpu", ARGUMENTS, best)
 
 
-@pytest.mark.parametrize("secs", [BEST * 100, BEST / 2, BEST])
-def test_first_candidate_of_task_is_near_best(kernels, secs):
-    timing = timed(kernels["quick"], math.inf, evaluate=Evaluator(secs), near_best_repeats=4)
-
-    assert timing.verdict == "near best"
-    assert timing.secs == [secs] * 4
-
-
-def test_one_call_is_enough_for_a_hopeless_candidate(kernels):
-    evaluate = Evaluator(BEST * 3.1)
-
-    timing = timed(kernels["quick"], evaluate=evaluate)
-
-    assert (timing.verdict, timing.secs) == ("hopeless", [BEST * 3.1])
-    (config,) = evaluate.configs
-    assert (config.number, config.repeat, config.min_repeat_ms) == (1, 1, 0)
-
-
-@pytest.mark.parametrize("ratio", [1.11, 2.0, 2.99])
-@pytest.mark.parametrize("repeat", [1, 3])
-def test_candidate_between_best_and_hopeless_is_timed_as_configured(kernels, ratio, repeat):
-    evaluate = Evaluator(BEST * ratio)
+@pytest.mark.parametrize(
+    ("secs", "best", "repeat", "verdict", "repeats"),
+    [
+        # The first candidate of a task is the best.
+        (BEST * 100, math.inf, 1, "near best", [1] * 5),
+        (BEST, BEST, 1, "near best", [1] * 5),
+        (BEST / 2, BEST, 3, "near best", [3, 1, 1]),
+        # It has its repeats already.
+        (BEST, BEST, 6, "timed", [6]),
+        (BEST * 1.11, BEST, 1, "timed", [1]),
+        (BEST * 2.99, BEST, 3, "timed", [3]),
+        (BEST * 3.1, BEST, 3, "hopeless", []),
+    ],
+)
+def test_repeats_and_verdict_follow_the_best(kernels, secs, best, repeat, verdict, repeats):
+    evaluate = Evaluator(secs)
     asked = ASKED._replace(number=7, repeat=repeat)
+    timing = timed(kernels["quick"], best, evaluate=evaluate, evaluator=asked)
+    assert (timing.verdict, timing.secs) == (verdict, [secs] * max(1, sum(repeats)))
+    first, *others = evaluate.configs
+    assert (first.number, first.repeat, first.min_repeat_ms) == (1, 1, 0)
+    assert others == [asked._replace(repeat=count) for count in repeats]
 
-    timing = timed(kernels["quick"], evaluate=evaluate, evaluator=asked)
 
-    assert (timing.verdict, timing.secs) == ("timed", [BEST * ratio] * repeat)
-    assert evaluate.configs[1:] == [asked]
-
-
-@pytest.mark.parametrize("ratio", [1.09, 0.5])
-def test_candidate_near_best_is_repeated_on_new_arguments(kernels, ratio):
-    evaluate = Evaluator(BEST * ratio)
+def test_candidate_near_best_is_repeated_on_new_arguments(kernels):
+    evaluate = Evaluator(BEST * 1.09)
 
     timing = timed(kernels["quick"], evaluate=evaluate)
 
-    assert (timing.verdict, timing.secs) == ("near best", [BEST * ratio] * 5)
-    repeats = evaluate.configs[1:]
-    assert [config.repeat for config in repeats] == [1] * 5
+    assert (timing.verdict, timing.secs) == ("near best", [BEST * 1.09] * 5)
     # The one call shares the arguments of the first repeat; after that each has its own.
     addresses = [address for (address,) in evaluate.addresses[1:]]
     assert all(one != other for one, other in pairwise(addresses))
-
-
-def test_repeats_do_not_exceed_near_best_repeats(kernels):
-    evaluate = Evaluator(BEST)
-
-    timing = timed(kernels["quick"], evaluate=evaluate, evaluator=ASKED._replace(repeat=3))
-
-    assert len(timing.secs) == 5
-    assert [config.repeat for config in evaluate.configs[1:]] == [3, 1, 1]
-
-
-def test_verdict_is_near_best_only_where_repeats_were_added(kernels):
-    asked = ASKED._replace(repeat=6)
-
-    timing = timed(kernels["quick"], evaluate=Evaluator(BEST), evaluator=asked)
-
-    assert (timing.verdict, len(timing.secs)) == ("timed", 6)
 
 
 @pytest.mark.parametrize("real", [False, True])
@@ -202,15 +177,6 @@ def test_number_of_calls_makes_repeat_as_long_as_asked(kernels, milliseconds):
         assert config._replace(number=2) == asked
 
 
-def test_configured_number_is_not_reduced(kernels):
-    evaluate = Evaluator(BEST * 2)
-    asked = ASKED._replace(number=1000, min_repeat_ms=1)
-
-    timed(kernels["quick"], evaluate=evaluate, evaluator=asked)
-
-    assert evaluate.configs[1] == asked
-
-
 def test_tvm_lengthens_no_repeat(kernels):
     """It calls the kernel as often as the number says, and once more to warm up."""
     ratios = []
@@ -250,12 +216,14 @@ def test_tvm_flushes_the_cache(kernels):
     assert all(1e-6 < secs < 1e-1 for secs in timing.secs)
 
 
-def test_hopeless_kernel_is_called_once(kernels):
+def test_hopeless_kernel_is_called_once_unless_none_is_hopeless(kernels):
     allocate = Allocate()
     quick = min(timed(kernels["quick"], math.inf).secs)
 
     timing = timed(kernels["slow"], 1e-4, f_alloc_argument=allocate)
+    patient = timed(kernels["slow"], 1e-4, hopeless=math.inf, evaluator=ASKED._replace(number=1))
 
+    assert patient.verdict == "timed"
     assert (timing.verdict, len(timing.secs), allocate.count) == ("hopeless", 1, 1)
     # It does 1000 times the work of the quick one, however fast this machine is.
     assert timing.secs[0] > 100 * quick
@@ -279,12 +247,6 @@ def test_kernel_is_not_hopeless_relative_to_itself(kernels, name):
     verdicts = [timed(kernels[name], best, evaluator=evaluator).verdict for _ in range(9)]
 
     assert verdicts.count("hopeless") <= 2, verdicts
-
-
-def test_infinite_hopeless_never_abandons_candidates(kernels):
-    timing = timed(kernels["slow"], 1e-4, hopeless=math.inf, evaluator=ASKED._replace(number=1))
-
-    assert timing.verdict == "timed"
 
 
 def test_cleanup_is_called_exactly_once(kernels, tmp_path):

@@ -62,14 +62,9 @@ class Setting:
         return self.replayer.replay(trace(tile))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 0.0, -0.0, -1e-3, 1e10, 1e11])
-def test_valid_secs_rejects_invalid_times(bad):
-    assert valid_secs([bad]) == ()
-    assert valid_secs([1e-3, bad]) == ()
-    assert valid_secs([bad, 1e-3]) == ()
-
-
-def test_valid_secs_accepts_positive_times():
+def test_valid_secs_are_positive():
+    for bad in (math.nan, math.inf, -math.inf, 0.0, -0.0, -1e-3, 1e10, 1e11):
+        assert valid_secs([bad]) == valid_secs([1e-3, bad]) == valid_secs([bad, 1e-3]) == ()
     assert valid_secs(None) == ()
     assert valid_secs([]) == ()
     assert valid_secs([1e-3, 2.5]) == (1e-3, 2.5)
@@ -149,9 +144,11 @@ def test_view_has_valid_records_of_this_workload_and_target_only():
     setting.commit(TILES[1], [1e10])
     setting.commit(TILES[2], [2e-3])
     setting.commit(TILES[3], [4e-3])
+    before = len(setting.database)
     history = setting.load()
     history.add(setting.candidate(TILES[4]), (3e-3,))
     history.add(setting.candidate(TILES[5]), ())
+    assert len(setting.database) == before, "the user's database is only read"
     records = history.view.get_all_tuning_records()
     times = {tuple(float(sec) for sec in record.run_secs) for record in records}
     assert len(records) == 3
@@ -161,14 +158,6 @@ def test_view_has_valid_records_of_this_workload_and_target_only():
     # Evolution asks for them by its own workload token.
     token = history.view.commit_workload(MODULE)
     assert len(history.view.get_top_k(token, 10)) == 3
-
-
-def test_users_database_is_only_read():
-    setting = Setting()
-    setting.commit(TILES[0], [1e-3])
-    history = setting.load()
-    history.add(setting.candidate(TILES[1]), (1e-4,))
-    assert len(setting.database.get_all_tuning_records()) == 1
 
 
 def test_modules_are_known_by_any_of_their_traces():

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening a work directory's database, with and without faulty lines."""
 
-import json
-
 import pytest
 
 import tvm
@@ -61,13 +59,20 @@ def contents(directory):
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
-def refused(work_dir):
-    """Error message for a database that cannot be opened. The files must stay unchanged."""
+def refused(work_dir, name, *numbers, intact):
+    """The message for a database that cannot be opened, which names lines of a file.
+
+    The files must stay unchanged.
+    """
     before = contents(work_dir)
     with pytest.raises(ValueError) as raised:
         open_database(str(work_dir))
     assert contents(work_dir) == before
-    return str(raised.value)
+    message = str(raised.value)
+    assert str(work_dir / name) in message
+    assert all(f"line {number}: " in message for number in numbers)
+    assert f"The other {intact} lines are intact" in message
+    return message
 
 
 def test_open_creates_a_new_directory(tmp_path):
@@ -92,42 +97,26 @@ def test_open_leaves_a_good_database_unchanged(work_dir, module_equality):
     assert not database.has_workload(module(128))
 
 
-def test_open_accepts_a_path_object(work_dir):
-    assert len(open_database(work_dir).get_all_tuning_records()) == 5
-
-
-def test_torn_last_line_is_named(work_dir):
-    path = work_dir / RECORDS
-    text = path.read_text()
-    path.write_text(text[: len(text) - len(lines_of(path)[-1]) // 2])
-    message = refused(work_dir)
-    assert str(path) in message
-    assert "line 5: " in message
-    assert "The other 4 lines are intact" in message
-
-
-@pytest.mark.parametrize("name", [WORKLOADS, RECORDS])
-def test_binary_line_is_named(work_dir, name):
+@pytest.mark.parametrize(
+    ("name", "number", "line", "intact"),
+    [
+        (RECORDS, 5, b"[1, [[[", 4),
+        (RECORDS, 5, b"\xff\xfe\x00 torn", 4),
+        (WORKLOADS, 2, b"\xff\xfe\x00 torn", 1),
+        (WORKLOADS, 2, b'["-12", "eyJ', 1),
+    ],
+)
+def test_torn_or_binary_line_is_named(work_dir, name, number, line, intact):
     path = work_dir / name
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:-1], b"\xff\xfe\x00 torn\n"]))
-    message = refused(work_dir)
-    assert str(path) in message
-    assert f"line {len(lines)}: " in message
-    assert f"The other {len(lines) - 1} lines are intact" in message
-
-
-def test_nan_time_is_named(work_dir):
-    path = work_dir / RECORDS
-    workload, (insts_and_decisions, times, *rest) = json.loads(lines_of(path)[3])
-    assert times == [3e-3]
-    line = json.dumps([workload, [insts_and_decisions, [float("nan")], *rest]])
-    replace_line(path, 4, line)
-    message = refused(work_dir)
-    assert str(path) in message
-    assert "line 4: " in message
-    assert "nan" in message
-    assert "The other 4 lines are intact" in message
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([*lines[: number - 1], line, *lines[number:], b""]))
+    message = refused(work_dir, name, number, intact=intact)
+    # Records name workloads by line number: deleting any but the last would misattribute them.
+    assert ("delete only a torn last line" in message) is (name == WORKLOADS)
+    # Following the advice repairs the database.
+    if name == RECORDS:
+        path.write_bytes(b"\n".join([*lines[: number - 1], *lines[number:], b""]))
+        assert len(open_database(work_dir).get_all_tuning_records()) == intact
 
 
 def test_nan_time_written_by_tvm_is_named(tmp_path):
@@ -137,59 +126,26 @@ def test_nan_time_written_by_tvm_is_named(tmp_path):
         record = TuningRecord(trace(module(64), 4), workload, [secs], TARGET)
         database.commit_tuning_record(record)
     del database
-    message = refused(tmp_path)
-    assert "line 2: " in message
-    assert "The other 1 lines are intact" in message
+    assert "nan" in refused(tmp_path, RECORDS, 2, intact=1)
 
 
 def test_unreplayable_trace_is_named(work_dir):
     path = work_dir / RECORDS
     replace_line(path, 2, lines_of(path)[1].replace('"B"', '"Gone"'))
-    message = refused(work_dir)
-    assert str(path) in message
-    assert "line 2: " in message
-    assert "The other 4 lines are intact" in message
-
-
-def test_torn_workload_is_named(work_dir):
-    path = work_dir / WORKLOADS
-    line = lines_of(path)[1]
-    replace_line(path, 2, line[: len(line) // 2])
-    message = refused(work_dir)
-    assert str(path) in message
-    assert "line 2: " in message
-    assert "The other 1 lines are intact" in message
-    # Records name workloads by line number: deleting any but the last would misattribute them.
-    assert "delete only a torn last line" in message
-    assert "delete the lines named" not in message
+    refused(work_dir, RECORDS, 2, intact=4)
 
 
 def test_record_of_missing_workload_is_named(work_dir):
     path = work_dir / WORKLOADS
     path.write_text(f"{lines_of(path)[0]}\n")
-    message = refused(work_dir)
-    assert str(work_dir / RECORDS) in message
-    assert "line 4: " in message and "line 5: " in message
-    assert "workload 1" in message
-    assert "The other 3 lines are intact" in message
+    assert "workload 1" in refused(work_dir, RECORDS, 4, 5, intact=3)
 
 
 def test_every_faulty_line_is_named(work_dir):
     path = work_dir / RECORDS
     for number in (1, 3, 4):
         replace_line(path, number, "{")
-    message = refused(work_dir)
-    assert all(f"line {number}: " in message for number in (1, 3, 4))
-    assert "The other 2 lines are intact" in message
-
-
-def test_following_the_advice_repairs_the_database(work_dir):
-    path = work_dir / RECORDS
-    replace_line(path, 3, "torn")
-    assert "line 3: " in refused(work_dir)
-    lines = lines_of(path)
-    path.write_text("".join(f"{line}\n" for line in lines[:2] + lines[3:]))
-    assert len(open_database(str(work_dir)).get_all_tuning_records()) == 4
+    refused(work_dir, RECORDS, 1, 3, 4, intact=2)
 
 
 def test_error_without_faulty_line_is_raised_unchanged(work_dir):
@@ -207,9 +163,3 @@ def test_error_in_the_check_itself_is_raised_unchanged(work_dir, monkeypatch):
     monkeypatch.setattr("tvm_droplet_ms.session.database._check_record", check)
     with pytest.raises(AttributeError, match="a fault of ours"):
         open_database(work_dir)
-
-
-def test_tvm_writes_json_lines(work_dir):
-    """The tests above damage lines in the format that TVM writes."""
-    assert len([json.loads(line) for line in lines_of(work_dir / RECORDS)]) == 5
-    assert len([json.loads(line) for line in lines_of(work_dir / WORKLOADS)]) == 2

@@ -30,20 +30,9 @@ def test_bound_is_longer_of_computing_and_moving():
     assert RATES.lower_bound(Work(1.0, 1e6)) == pytest.approx(1e6 / 10e9)
 
 
-@pytest.mark.parametrize(
-    ("size", "expected"), [(1, 40e9), (1000, 40e9), (9999, 40e9), (10_000, 10e9), (10**9, 10e9)]
-)
-def test_bandwidth_is_that_of_largest_measured_set_within(size, expected):
-    assert RATES.bandwidth(size) == expected
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [(0.0, (1,), (1.0,)), (1.0, (), ()), (1.0, (2, 1), (1.0, 1.0)), (1.0, (1, 2), (1.0,))],
-)
-def test_impossible_rates_are_refused(arguments):
-    with pytest.raises(ValueError, match="expected"):
-        MachineRates(*arguments)
+def test_bandwidth_is_that_of_largest_measured_set_within():
+    sizes = {1: 40e9, 1000: 40e9, 9999: 40e9, 10_000: 10e9, 10**9: 10e9}
+    assert {size: RATES.bandwidth(size) for size in sizes} == sizes
 
 
 def test_work_of_convolution_is_counted_by_hand():
@@ -52,12 +41,6 @@ def test_work_of_convolution_is_counted_by_hand():
     assert work.bytes == 4 * (8 * 8 * 16 + 3 * 3 * 16 * 32 + 8 * 8 * 32)
     # TVM counts the choice at the padded border too.
     assert 2 * multiply_adds <= work.flops < 2.05 * multiply_adds
-
-
-def test_work_of_half_precision_moves_half_the_bytes():
-    image = te.placeholder((64,), dtype="float16", name="image")
-    mod = tvm.IRModule({"main": te.create_prim_func([image, topi.nn.relu(image)])})
-    assert task_work(mod).bytes == 2 * (64 + 64)
 
 
 def test_machine_is_measured_once_and_plausible():
@@ -69,11 +52,6 @@ def test_machine_is_measured_once_and_plausible():
     assert list(rates.bytes_per_sec) == sorted(rates.bytes_per_sec, reverse=True)
     # A matrix product of NumPy's cannot beat its bound by more than the noise.
     assert rates.lower_bound(Work(2 * 512**3, 3 * 4 * 512**2)) > 2 * 512**3 / 1e13
-
-
-def test_no_thread_is_refused():
-    with pytest.raises(ValueError, match="threads is 0"):
-        measure_machine(0)
 
 
 def symbolic():

@@ -1,33 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Argument types shared by the commands."""
+"""Argument types of the commands, and how they end in words. Imports no TVM."""
 
 import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from ..session.stop import handling
 
 MOST = 2**31 - 1
 """The largest integer that TVM takes for a count or a seed."""
 
 
-def _integer(text: str, least: int) -> int | None:
-    """An integer from `least` to ``MOST``; None for anything else."""
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST)):
-        return None
-    return int(text) if least <= int(text) <= MOST else None
+def whole(least: int, expected: str) -> Callable[[str], int]:
+    """A parser of integers from `least` to ``MOST``. ``expected``: the end of its message."""
+
+    def parse(text: str) -> int:
+        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
+        if not is_number or not least <= int(text) <= MOST:
+            raise argparse.ArgumentTypeError(f"{text!r} {expected}")
+        return int(text)
+
+    return parse
 
 
-def positive(text: str) -> int:
-    """Parse a positive integer. For ``type=`` of an argument."""
-    number = _integer(text, 1)
-    if number is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer up to {MOST}")
-    return number
-
-
-def seed(text: str) -> int:
-    """Parse a seed. For ``type=`` of an argument."""
-    number = _integer(text, 0)
-    if number is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no seed: expected an integer to {MOST}")
-    return number
+positive = whole(1, f"is not a positive integer up to {MOST}")
+seed = whole(0, f"is no seed: expected an integer to {MOST}")
+trials = whole(0, f"is not a number of trials: expected an integer from 0 to {MOST}")
 
 
 def minutes(text: str) -> float:
@@ -54,16 +56,6 @@ def stop_gain(text: str) -> float | str | None:
             f"{text!r} is not auto, none or a share from 0 to 1, such as 0.005"
         )
     return share
-
-
-def trials(text: str) -> int:
-    """Parse a number of trials. For ``type=`` of an argument."""
-    number = _integer(text, 0)
-    if number is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of trials: expected an integer from 0 to {MOST}"
-        )
-    return number
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -109,3 +101,29 @@ def _number(text: str) -> float | int:
         return int(text)
     except ValueError:
         return float(text)
+
+
+def fail(command: str, reason: object) -> int:
+    """Print why a command failed on standard error; returns its exit status."""
+    print(f"droplet-ms {command}: error: {reason}", file=sys.stderr)
+    return 1
+
+
+@contextmanager
+def ending_at_once(advice: str) -> Iterator[None]:
+    """Within it, Ctrl-C and SIGTERM end the process at once, in words, with status 130.
+
+    ``tune`` and ``tune_kernel`` take the first signal while they tune, to end in order. These take
+    the others: before and after the tuning, and the second one. No exception is raised, because it
+    would have to pass through TVM's C++. The workers end by themselves. Signals that are ignored
+    stay so. ``advice``: the command that goes on.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        # Not print(): a signal may arrive within it.
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text)
+        os._exit(130)
+
+    text = f"\ninterrupted; what is measured is kept. To go on: {advice}\n".encode()
+    with handling(end):
+        yield

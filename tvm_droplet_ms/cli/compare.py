@@ -2,11 +2,10 @@
 """The command ``droplet-ms compare``."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from .arguments import positive
+from .arguments import fail, positive
 
 
 def add_command(commands: Any) -> None:
@@ -75,8 +74,7 @@ def _compare(options: argparse.Namespace) -> int:
             samples=shipped_training_files(),
         )
     except (CompareError, SpaceError) as error:
-        print(f"droplet-ms compare: error: {error}", file=sys.stderr)
-        return 1
+        return fail("compare", error)
 
 
 def _space_files(given: str) -> list[Path]:

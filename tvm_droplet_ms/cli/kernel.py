@@ -9,6 +9,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .arguments import fail
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -101,8 +103,7 @@ def tune_one(
         print(f"droplet-ms tune: {error}", file=sys.stderr)
         return 130
     except (KernelError, ValueError) as error:
-        print(f"droplet-ms tune: error: {error}", file=sys.stderr)
-        return 1
+        return fail("tune", error)
     text = result.as_json() if options.json else str(result)
     interrupted = result.why_ended == "interrupt"
     return hand_over(text, result, options.out, result.library, interrupted)
@@ -116,14 +117,9 @@ class _Exports(Protocol):
 def hand_over(
     text: str, result: _Exports, out: str | None, library: Path, interrupted: bool
 ) -> int:
-    """Print a result and write its library.
+    """Print a result and write its library to a file, None for none; returns the exit status.
 
-    - ``result``: what writes its library.
-    - ``out``: the file to write; None for none.
-    - ``library``: where the library is in any case, for the message of an error.
-    - ``interrupted``: whether the tuning was interrupted.
-
-    Returns the exit status.
+    ``library``: where the library is in any case, for the message of an error.
     """
     unwritten = ""
     try:
@@ -135,7 +131,5 @@ def hand_over(
         except OSError as error:
             unwritten = f"--out {out!r} could not be written: {error}"
     if unwritten:
-        where = f"the library is in {str(library)!r}"
-        print(f"droplet-ms tune: error: {unwritten}; {where}", file=sys.stderr)
-        return 1
+        return fail("tune", f"{unwritten}; the library is in {str(library)!r}")
     return 130 if interrupted else 0

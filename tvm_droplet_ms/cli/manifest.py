@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..session.torn_database import RECORDS
+
 FILE = "command.json"
-RECORDS = "database_tuning_record.json"
 
 
 class ManifestError(ValueError):
@@ -76,11 +77,7 @@ def run_kept(
     One that fails before it has measured anything, such as a command for another target, does not
     take the place of the one before.
 
-    - ``work_dir``: the directory; made where it is missing.
-    - ``options``: the options, in the types of JSON.
-    - ``run``: runs the command; returns its exit status.
-    - ``spent_secs``: seconds of wall clock that runs of it have taken before, where it goes on.
-
+    ``spent_secs``: seconds of wall clock that runs of it have taken before, where it goes on.
     Returns the exit status of the command.
     """
     path = Path(work_dir) / FILE

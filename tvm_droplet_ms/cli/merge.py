@@ -3,9 +3,10 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from typing import Any
+
+from .arguments import fail
 
 
 def add_command(commands: Any) -> None:
@@ -28,8 +29,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         merged = merge_work_dirs(options.work_dirs, options.out)
     except (MergeError, OSError) as error:
-        print(f"droplet-ms merge: error: {error}", file=sys.stderr)
-        return 1
+        return fail("merge", error)
     if options.json:
         print(json.dumps({"work_dir": options.out, **asdict(merged)}))
         return 0

@@ -2,12 +2,11 @@
 """The command ``droplet-ms pretrain``."""
 
 import argparse
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from .arguments import seed
+from .arguments import fail, seed
 
 _TRAINED_BY = {
     "treegru": "tree_gru.training",
@@ -84,8 +83,7 @@ def _pretrain(options: argparse.Namespace) -> int:
     # ValueError: training data that cannot be read or learned from. ImportError: JAX is missing.
     # OSError: the output cannot be written.
     except (ValueError, ImportError, OSError) as error:
-        print(f"droplet-ms pretrain: error: {error}", file=sys.stderr)
-        return 1
+        return fail("pretrain", error)
     return 0
 
 

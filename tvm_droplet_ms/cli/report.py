@@ -4,8 +4,9 @@
 import argparse
 import json
 import os
-import sys
 from typing import Any
+
+from .arguments import fail
 
 
 def add_command(commands: Any) -> None:
@@ -30,14 +31,9 @@ def _run(options: argparse.Namespace) -> int:
     try:
         numbers = write_report(options.work_dir, out)
     except PermissionError as error:
-        print(
-            f"droplet-ms report: error: {error}: permit writing there, or pass another --out",
-            file=sys.stderr,
-        )
-        return 1
+        return fail("report", f"{error}: permit writing there, or pass another --out")
     except (ReportError, OSError) as error:
-        print(f"droplet-ms report: error: {error}", file=sys.stderr)
-        return 1
+        return fail("report", error)
     if options.json:
         print(json.dumps({"page": out, "numbers": str(numbers)}))
         return 0

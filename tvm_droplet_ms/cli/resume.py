@@ -2,13 +2,12 @@
 """The command ``droplet-ms resume``."""
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from . import tune
-from .arguments import minutes, trials
+from .arguments import fail, minutes, trials
 from .manifest import FILE, ManifestError, count_trials, read_manifest
 
 LEAST_MINUTES = 0.01
@@ -37,8 +36,7 @@ def _run(options: argparse.Namespace) -> int:
         kept = _kept(manifest.options, Path(options.work_dir) / FILE)
         done = count_trials(options.work_dir)
     except (ManifestError, OSError) as error:
-        print(f"droplet-ms resume: error: {error}", file=sys.stderr)
-        return 1
+        return fail("resume", error)
     kept.work_dir = options.work_dir
     for name in ("minutes", "trials", "json", "quiet"):
         if getattr(options, name) is not None:

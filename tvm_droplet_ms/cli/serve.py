@@ -2,10 +2,9 @@
 """The command ``droplet-ms serve``."""
 
 import argparse
-import sys
 from typing import Any
 
-from .arguments import positive
+from .arguments import fail, positive
 
 
 def add_command(commands: Any) -> None:
@@ -48,6 +47,5 @@ def _run(options: argparse.Namespace) -> int:
             on_start=tell,
         )
     except (OSError, ValueError, RuntimeError) as error:
-        print(f"droplet-ms serve: error: {error}", file=sys.stderr)
-        return 1
+        return fail("serve", error)
     return 0

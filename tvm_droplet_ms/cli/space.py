@@ -2,13 +2,11 @@
 """The command ``droplet-ms space``."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from .arguments import positive
-from .spaces.space_data import add_features
-from .spaces.space_sample import SAMPLE_POINTS, run_sample
+from .arguments import fail, positive
+from .space_sample import SAMPLE_POINTS, run_sample
 
 PASSES = 5
 
@@ -24,7 +22,7 @@ def add_command(commands: Any) -> None:
     _add_build(actions)
     _add_sample(actions)
     _add_show(actions)
-    add_features(actions)
+    _add_features(actions)
 
 
 def _add_build(actions: Any) -> None:
@@ -113,6 +111,37 @@ def _add_show(actions: Any) -> None:
     show.set_defaults(run=_show)
 
 
+def _add_features(actions: Any) -> None:
+    features = actions.add_parser(
+        "features",
+        help="write the features and times of measured schedules as training data for a cost model",
+        description="Replay the measured schedules of spaces and samples, and write the features "
+        "and the measured times of each workload to a file that `droplet-ms pretrain` reads. A "
+        "file that is up to date is kept.",
+    )
+    features.add_argument(
+        "spaces",
+        nargs="+",
+        metavar="NAME",
+        help="files, names of the package's spaces and samples, or `shipped` for all of those",
+    )
+    features.add_argument("--out", type=Path, required=True, help="directory of the files")
+    features.add_argument(
+        "--model",
+        choices=["trees", "treegru", "pacm", "pacm-stores"],
+        default="trees",
+        help="kind of model to train on the features (default: %(default)s)",
+    )
+    features.add_argument(
+        "--trust",
+        nargs="+",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="workload functions that space files may name; they are imported and run",
+    )
+    features.set_defaults(run=_features)
+
+
 def _build(options: argparse.Namespace) -> int:
     from ..bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
     from ..bench.making.building import build_space
@@ -130,17 +159,15 @@ def _build(options: argparse.Namespace) -> int:
     try:
         definition = find_definition(options.workload)
         if definition.is_whole:
-            print(
-                f"droplet-ms space: error: {definition.name} is MetaSchedule's whole space, which "
-                "is too large to enumerate; measure a sample of it with: droplet-ms space sample "
+            return fail(
+                "space",
+                f"{definition.name} is MetaSchedule's whole space, which is too large to "
+                "enumerate; measure a sample of it with: droplet-ms space sample "
                 f"{options.workload}",
-                file=sys.stderr,
             )
-            return 1
         out: Path = options.out or Path(f"{definition.name}.json.gz")
         if not out.parent.is_dir():
-            print(f"droplet-ms space: error: {out.parent} is no directory", file=sys.stderr)
-            return 1
+            return fail("space", f"{out.parent} is no directory")
         directory = options.work_dir or out.with_name(out.name + ".work")
         with console_steps(definition.name) as progress:
             build_space(
@@ -153,8 +180,7 @@ def _build(options: argparse.Namespace) -> int:
                 progress=progress,
             )
     except (UnknownDefinitionError, CollectionError) as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
+        return fail("space", error)
     if not options.keep:
         remove(directory)
     print(f"wrote {out}")
@@ -168,12 +194,36 @@ def _show(options: argparse.Namespace) -> int:
 
     names = options.spaces or list(shipped_spaces())
     if not names:
-        print("droplet-ms space: error: there is no space to show", file=sys.stderr)
-        return 1
+        return fail("space", "there is no space to show")
     try:
         spaces = [Space.load(find_space(name)) for name in names]
     except SpaceError as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
+        return fail("space", error)
     print(format_spaces(spaces))
+    return 0
+
+
+def _features(options: argparse.Namespace) -> int:
+    from ..bench.definitions import UnknownDefinitionError, trust
+    from ..bench.library import find_space, shipped_training_files
+    from ..bench.space import SpaceError
+    from ..bench.training import read_space_once
+    from ..cost_model.pretrained_model import EXTRACTORS
+    from ..measure import fast_start
+
+    fast_start()
+    trust(*options.trust)
+    files = [
+        file
+        for text in options.spaces
+        for file in (shipped_training_files() if text == "shipped" else [find_space(text)])
+    ]
+    try:
+        for file in files:
+            name = file.name.removesuffix(".gz").removesuffix(".json")
+            out = options.out / f"{name}.npz"
+            workload = read_space_once(file, out, extractor=EXTRACTORS[options.model]())
+            print(f"{out}: {len(workload.secs)} records of {workload.name}", flush=True)
+    except (SpaceError, UnknownDefinitionError) as error:
+        return fail("space", error)
     return 0

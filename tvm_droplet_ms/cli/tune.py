@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..session.one_writer import LOCK, SecondWriterError, only_writer
-from .arguments import constant, dim, minutes, positive, seed, shape, stop_gain, trials
-from .interruption import ending_at_once
+from .arguments import (
+    constant,
+    dim,
+    ending_at_once,
+    fail,
+    minutes,
+    positive,
+    seed,
+    shape,
+    stop_gain,
+    trials,
+)
 from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
 from .tune_options import OptionError, check_options, read_inputs
@@ -160,12 +170,14 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
     the exit status.
     """
     if not sys.platform.startswith("linux"):
-        return _fail(f"it needs Linux, because its builder and runner do; this is {sys.platform}")
+        return fail(
+            "tune", f"it needs Linux, because its builder and runner do; this is {sys.platform}"
+        )
     try:
         check_options(options)
         inputs = read_inputs(getattr(options, "inputs", None))
     except OptionError as error:
-        return _fail(str(error))
+        return fail("tune", error)
     if options.work_dir is None:
         options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
     # Path.is_file raises where the directory may not be searched.
@@ -186,14 +198,12 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
         with ending_at_once(f"droplet-ms resume {shlex.quote(options.work_dir)}"):
             _refuse_second_writer(options.work_dir)
             return run_kept(options.work_dir, kept, tune, spent.secs)
-    except (ManifestError, SecondWriterError) as error:
-        return _fail(str(error))
     except PermissionError as error:
-        return _fail(f"{error}: permit writing there, or pass another --work-dir")
+        return fail("tune", f"{error}: permit writing there, or pass another --work-dir")
     except (FileExistsError, NotADirectoryError) as error:
-        return _fail(f"--work-dir {options.work_dir!r} is no directory: {error}")
-    except OSError as error:
-        return _fail(str(error))
+        return fail("tune", f"--work-dir {options.work_dir!r} is no directory: {error}")
+    except (ManifestError, SecondWriterError, OSError) as error:
+        return fail("tune", error)
 
 
 def _refuse_second_writer(work_dir: str) -> None:
@@ -235,7 +245,7 @@ def _tune_model(
             seed=options.seed,
         )
     except ValueError as error:  # A ModelError, or a damaged database.
-        return _fail(str(error))
+        return fail("tune", error)
     beside = result.beside_reference() if options.against else {}
     text = _as_json(result, beside) if options.json else summary(result, beside)
     interrupted = result.why_ended == "interrupt"
@@ -266,8 +276,3 @@ class _StandardError(logging.StreamHandler[Any]):
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
         super().emit(record)
-
-
-def _fail(reason: str) -> int:
-    print(f"droplet-ms tune: error: {reason}", file=sys.stderr)
-    return 1

@@ -21,8 +21,7 @@ from .state import RunState, TaskState
 def failure_kind(build_error: str | None, run_error: str) -> str:
     """The kind of a failure, from the messages of a builder and a runner.
 
-    ``build_error``: the builder's message. ``run_error``: the runner's message. Returns "machinery"
-    where the candidate is not to blame, "build", "timeout" or "run".
+    "machinery" where the candidate is not to blame, "build", "timeout" or "run".
     """
     if is_machinery_failure(run_error):
         return "machinery"

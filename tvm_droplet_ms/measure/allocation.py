@@ -32,12 +32,9 @@ def allocate_safely(
     alloc_repeat: int,
     fill: Fill = local_runner.default_alloc_argument,
 ) -> list[list[Tensor]]:
-    """Allocate arguments; ``f_alloc_argument`` of a ``PromptRunner``.
+    """Allocate sets of arguments; ``f_alloc_argument`` of a ``PromptRunner``.
 
-    ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    ``alloc_repeat``: the number of sets. ``fill``: allocates and fills those that are neither
-    integers nor booleans. Returns the sets. Integers and booleans are 0, which is an index of every
-    axis. Others are random.
+    Integers and booleans are 0, which is an index of every axis. Others are what ``fill`` gives.
     """
 
     def allocate(info: Any) -> Tensor:

@@ -12,35 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
-from tvm.s_tir.meta_schedule.runner import (
-    PyRunner,
-    PyRunnerFuture,
-    RunnerFuture,
-    RunnerInput,
-    RunnerResult,
-)
+from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerInput, RunnerResult
 
 from .builder import WarmBuilder
 from .failures import Failure
-from .runner import PromptRunner
-
-
-@derived_object
-class BackgroundFuture(PyRunnerFuture):
-    """The future result of one candidate of a batch. ``index``: the candidate's place in it."""
-
-    def __init__(self, batch: "Future[list[RunnerResult]]", index: int) -> None:
-        super().__init__()
-        self._batch = batch
-        self._index = index
-
-    def done(self) -> bool:
-        """True if the batch has been measured."""
-        return self._batch.done()
-
-    def result(self) -> RunnerResult:
-        """Wait for the batch to be measured."""
-        return self._batch.result()[self._index]
+from .runner import PromptRunner, PromptRunnerFuture
 
 
 @derived_object
@@ -56,26 +32,28 @@ class BackgroundRunner(PyRunner):
         super().__init__()
         self._runner = runner
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tvm_droplet_ms.measure")
-        self._last: Future[list[RunnerResult]] | None = None
+        self._last: Future[None] | None = None
         self.failures: Counter[str] = Counter()
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        """Begin to measure a batch.
+        """Begin to measure a batch; the futures are in the order of the inputs."""
+        futures: list[Future[RunnerResult]] = [Future() for _ in runner_inputs]
+        self._last = self._thread.submit(self._measure, list(runner_inputs), futures)
+        return [PromptRunnerFuture(future) for future in futures]
 
-        ``runner_inputs``: as of ``PromptRunner.run``. The futures are in the order of the inputs.
-        """
-        batch = self._last = self._thread.submit(self._measure, list(runner_inputs))
-        return [BackgroundFuture(batch, index) for index in range(len(runner_inputs))]
-
-    def _measure(self, runner_inputs: list[RunnerInput]) -> list[RunnerResult]:
+    def _measure(
+        self, runner_inputs: list[RunnerInput], futures: "list[Future[RunnerResult]]"
+    ) -> None:
         try:
-            return [future.result() for future in self._runner.run(runner_inputs)]
+            results = [future.result() for future in self._runner.run(runner_inputs)]
         # No code of a candidate runs in this process, so the fault is not a candidate's.
-        except Exception as error:
+        except BaseException as error:
             failure = Failure("machinery", f"BackgroundRunner: {type(error).__name__}: {error}")
             self.failures[failure.kind] += len(runner_inputs)
             # Empty times are those of a candidate that was not measured (``failures.py``).
-            return [RunnerResult([], str(failure)) for _ in runner_inputs]
+            results = [RunnerResult([], str(failure)) for _ in runner_inputs]
+        for future, result in zip(futures, results, strict=True):
+            future.set_result(result)
 
     def wait(self) -> None:
         """Wait until nothing is measured."""

@@ -20,20 +20,7 @@ def build_scheduled(
     intrinsics of the target's backend. Those of every backend take 14 to 20 s.
     Most builds need none: ``tensorize`` put an intrinsic's implementation into the module when it
     was scheduled. CUDA's ``mma_store`` looks up a function that its intrinsics register.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The scheduled module.
-    target : Target
-        The target to build for.
-    _params : dict[str, Tensor] | None
-        Ignored, as ``default_build`` does.
-
-    Returns
-    -------
-    module : Module
-        The built module. TVM's errors are passed on if it cannot be built.
+    ``_params`` are ignored, as ``default_build`` does. TVM's errors are passed on.
     """
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
     from tvm.tirx import build
@@ -47,21 +34,7 @@ def build_scheduled(
 
 
 def source_of(mod: IRModule, target: Target) -> str:
-    """Generate the code of a scheduled module, by building it.
-
-    Parameters
-    ----------
-    mod : IRModule
-        The scheduled module.
-    target : Target
-        The target.
-
-    Returns
-    -------
-    source : str
-        For a GPU the source of its kernels, without the code of the host that launches them; for a
-        CPU LLVM's intermediate representation.
-    """
+    """Build a scheduled module for its code: LLVM's, or for a GPU that of the kernels alone."""
     module = build_scheduled(mod, target)
     if target.kind.name == "llvm":
         return str(module.inspect_source("ll"))
@@ -72,15 +45,7 @@ def source_of(mod: IRModule, target: Target) -> str:
 def export_tar(module: Module) -> str:
     """Export a module as object files, to be linked by the machine that loads them.
 
-    Parameters
-    ----------
-    module : Module
-        The module.
-
-    Returns
-    -------
-    path : str
-        In the candidate's folder, which is the temporary directory of a build.
+    Returns the path, in the candidate's folder, which is the temporary directory of a build.
     """
     from tvm.support.tar import tar
 
@@ -92,15 +57,7 @@ def export_tar(module: Module) -> str:
 def export_shared_library(module: Module) -> str:
     """Export a module as a shared library for this machine, which loads without linking.
 
-    Parameters
-    ----------
-    module : Module
-        The module.
-
-    Returns
-    -------
-    path : str
-        In the candidate's folder, which is the temporary directory of a build.
+    Returns the path, as of ``export_tar``.
     """
     path = os.path.join(tempfile.gettempdir(), "module.so")
     module.export_library(path)
@@ -110,11 +67,8 @@ def export_shared_library(module: Module) -> str:
 def prepare_to_build(target: Target | None = None) -> None:
     """Build a small module, so that forked workers find everything for building initialized.
 
-    Parameters
-    ----------
-    target : Target | None
-        The target of the workers' builds, if it is known. The tensor intrinsics of a GPU take
-        seconds to import, and each worker would import them before its first build.
+    ``target``: that of their builds, if it is known: a GPU's tensor intrinsics take seconds to
+    import, and each worker would import them before its first build.
     """
     from tvm import te
 

@@ -152,18 +152,7 @@ class WarmBuilder(PyBuilder):
         check_functions(self._pool, timeout_sec, initializer, [f_build, f_export])
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        """Build a batch.
-
-        Parameters
-        ----------
-        build_inputs : Sequence[BuilderInput]
-            The modules, their targets and parameters.
-
-        Returns
-        -------
-        results : list[BuilderResult]
-            In the order of the inputs: the path of the artefact, or the reason why there is none.
-        """
+        """Build a batch; the results are in the order of the inputs."""
         start = time.perf_counter()
         self.stats.builds += len(build_inputs)
         try:
@@ -222,13 +211,8 @@ class WarmBuilder(PyBuilder):
         os.makedirs(directory, exist_ok=True)
         if not folder:
             return tempfile.mkdtemp(dir=directory)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry)
-                else:
-                    os.unlink(entry)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.mkdir(folder, mode=0o700)
         return folder
 
     def _result(self, pending: _Pending) -> BuilderResult:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Protocol
 
-from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput, RunnerResult
+from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from .failures import Failure, failure_at
 from .stats import RunStats
@@ -27,11 +27,7 @@ SLACK = 2.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate and its future result.
-
-    ``device_type``: TVM's name of the device's type. ``args_info``: the shapes and types of the
-    arguments, as ``ArgInfo.as_json`` gives them.
-    """
+    """A candidate and its future result; ``args_info`` is as ``ArgInfo.as_json`` gives it."""
 
     path: str
     device_type: str
@@ -47,68 +43,17 @@ class Candidate:
             [info.as_json() for info in runner_input.args_info],
         )
 
-    def task(self, path: str) -> tuple[str, str, str]:
+    def task(self) -> tuple[str, str, str]:
         """The key that the candidates of one task share."""
         arguments = arguments_signature(self.args_info)
-        return self.device_type, arguments, read_task(os.path.dirname(path))
-
-
-def timing_config(
-    *,
-    timeout_sec: float,
-    evaluator_config: EvaluatorConfig | None,
-    cooldown_sec: float,
-    alloc_repeat: int,
-    hopeless: float,
-    near_best: float,
-    near_best_repeats: int,
-    f_alloc_argument: str | Callable[..., Any] | None,
-    f_run_evaluator: str | Callable[..., Any] | None,
-    f_cleanup: str | Callable[..., Any] | None,
-) -> TimingConfig:
-    """The settings of a runner, checked; see ``PromptRunner``.
-
-    Raises ``ValueError`` if a number is out of range.
-    """
-    for name, value, below in (
-        ("timeout_sec", timeout_sec, 0.0),
-        ("hopeless", hopeless, 1.0),
-        ("near_best", near_best, 0.0),
-    ):
-        if not value > below:
-            raise ValueError(f"{name} = {value}, expected a number greater than {below:g}")
-    for name, value, least in (
-        ("cooldown_sec", cooldown_sec, 0.0),
-        ("alloc_repeat", alloc_repeat, 1.0),
-        ("near_best_repeats", near_best_repeats, 1.0),
-    ):
-        if not value >= least:
-            raise ValueError(f"{name} = {value}, expected at least {least:g}")
-    return TimingConfig(
-        EvaluatorConfig._normalized(evaluator_config),
-        alloc_repeat,
-        cooldown_sec,
-        hopeless,
-        near_best,
-        near_best_repeats,
-        f_alloc_argument,
-        f_run_evaluator,
-        f_cleanup,
-    )
+        return self.device_type, arguments, read_task(os.path.dirname(self.path))
 
 
 class TimesCandidates(Protocol):
     """Times a candidate once, in a worker of this machine or on another one."""
 
     def __call__(
-        self,
-        limit: float,
-        config: TimingConfig,
-        candidate: Candidate,
-        path: str,
-        best: float,
-        *,
-        fresh: bool,
+        self, limit: float, config: TimingConfig, candidate: Candidate, best: float, *, fresh: bool
     ) -> Timing | Failure:
         """Time a candidate within ``limit`` seconds; ``fresh`` asks for a new process."""
         ...
@@ -117,32 +62,24 @@ class TimesCandidates(Protocol):
 class CandidateTimer:
     """Times candidates, and repeats those that are near the best of their task.
 
-    - ``name``: the runner's name, with which messages begin.
-    - ``timeout_sec``: the most seconds that one candidate may take.
-    - ``times``: times a candidate once.
+    ``name``: the runner's name, with which messages begin. ``times``: times a candidate once.
     """
 
-    def __init__(
-        self, name: str, config: TimingConfig, timeout_sec: float, times: TimesCandidates
-    ) -> None:
+    def __init__(self, name: str, config: TimingConfig, times: TimesCandidates) -> None:
         self._name = name
         self._config = config
-        self._timeout_sec = timeout_sec
         self._times = times
         self._best: dict[tuple[str, str, str], float] = {}
         self._lock = threading.Lock()
         self.stats = RunStats()
 
     def measure(
-        self, candidate: Candidate, artifact: Callable[[str], str | Failure]
+        self, candidate: Candidate, is_closed: Callable[[], bool] = lambda: False
     ) -> RunnerResult:
-        """Measure a candidate. May be called by several threads.
-
-        ``artifact``: gives the artefact to time for the candidate's path.
-        """
+        """Measure a candidate, unless the runner is closed. May be called by several threads."""
         start = time.perf_counter()
         try:
-            outcome = self._outcome(candidate, artifact)
+            outcome = self._outcome(candidate, is_closed)
         except Exception as error:
             # No code of the candidate runs in this process, so the fault is not its own.
             outcome = Failure("machinery", f"{self._name}: {type(error).__name__}: {error}")
@@ -160,40 +97,34 @@ class CandidateTimer:
         return RunnerResult([] if failure.is_machinery else None, str(failure))
 
     def time_limit(self, best: float) -> float:
-        """The seconds that a candidate may take.
+        """The seconds that a candidate may take, given the best time of its task so far.
 
-        ``best``: the best time of its task so far, in seconds; infinity if there is none. Returns
-        at most ``timeout_sec``. What takes longer than the slowest candidate that is not hopeless
-        is killed before that.
+        What takes longer than the slowest candidate that is not hopeless is killed before
+        ``timeout_sec``.
         """
         config, evaluator = self._config, self._config.evaluator
         call = config.hopeless * best
         repeat = max(evaluator.number * call, 1e-3 * evaluator.min_repeat_ms + call)
         repeats = max(evaluator.repeat * config.alloc_repeat, config.near_best_repeats)
         needed = 2 * call + repeats * repeat
-        return float(min(self._timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec))
+        return float(min(config.timeout_sec, LOAD_SECS + SLACK * needed + config.cooldown_sec))
 
-    def _outcome(
-        self, candidate: Candidate, artifact: Callable[[str], str | Failure]
-    ) -> Timing | Failure:
-        failure = failure_at(candidate.path)
+    def _outcome(self, candidate: Candidate, is_closed: Callable[[], bool]) -> Timing | Failure:
+        path = candidate.path
+        failure = failure_at(path)
         if failure is not None:
             return failure
-        path = artifact(candidate.path)
-        if isinstance(path, Failure):
-            return path
+        if is_closed():
+            return Failure("closed", f"{self._name}: closed")
         if not os.path.exists(path):
             return Failure("machinery", f"{self._name}: {path} is missing, expected an artefact")
-        return self._time(candidate, path)
-
-    def _time(self, candidate: Candidate, path: str) -> Timing | Failure:
-        task = candidate.task(path)
+        task = candidate.task()
         best = self._best.get(task, math.inf)
-        outcome = self._time_in_processes(candidate, path, best)
+        outcome = self._time_in_processes(candidate, best)
         if isinstance(outcome, Failure) and outcome.kind == "machinery":
             with self._lock:
                 self.stats.retries += 1
-            outcome = self._time_in_processes(candidate, path, best)
+            outcome = self._time_in_processes(candidate, best)
         if isinstance(outcome, Failure):
             return Failure(outcome.kind, f"{self._name}: {outcome.message}")
         with self._lock:
@@ -209,18 +140,14 @@ class CandidateTimer:
         with self._lock:
             self.stats.hopeless += outcome.verdict == "hopeless"
             self.stats.near_best += outcome.verdict == "near best"
-        self._keep_best(task, fmean(outcome.secs))
+            self._best[task] = min(self._best.get(task, math.inf), fmean(outcome.secs))
         return outcome
 
-    def _keep_best(self, task: tuple[str, str, str], secs: float) -> None:
-        with self._lock:
-            self._best[task] = min(self._best.get(task, math.inf), secs)
-
-    def _time_in_processes(self, candidate: Candidate, path: str, best: float) -> Timing | Failure:
+    def _time_in_processes(self, candidate: Candidate, best: float) -> Timing | Failure:
         """Time a candidate, and if it is near the best, in a fresh process too."""
         limit, repeats = self.time_limit(best), self._config.near_best_repeats
         config = replace(self._config, near_best_repeats=repeats - repeats // 2)
-        first = self._times(limit, config, candidate, path, best, fresh=False)
+        first = self._times(limit, config, candidate, best, fresh=False)
         if isinstance(first, Failure) or first.verdict == "hopeless" or not first.secs:
             return first
         missing = repeats - len(first.secs)
@@ -233,7 +160,7 @@ class CandidateTimer:
         )
         # As if there were no best: it is not given up any more.
         limit = self.time_limit(math.inf)
-        second = self._times(limit, config, candidate, path, math.inf, fresh=True)
+        second = self._times(limit, config, candidate, math.inf, fresh=True)
         if isinstance(second, Failure):
             # The time of the run was over: the first times hold.
             return first if second.kind == "closed" else second

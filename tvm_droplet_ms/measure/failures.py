@@ -70,49 +70,24 @@ class Failure:
 def is_machinery_failure(error_msg: str | None) -> bool:
     """True if the error message of a builder's or a runner's result names a machinery failure.
 
-    Parameters
-    ----------
-    error_msg : str | None
-        The message; another runner's may quote the prefix further on.
-
-    Returns
-    -------
-    is_machinery_failure : bool
-        True if the candidate was not measured and must not be counted as failed.
+    The candidate was not measured then, and must not be counted as failed. Another runner's message
+    may quote the prefix further on.
     """
     return error_msg is not None and MACHINERY_FAILURE in error_msg
 
 
 def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
-    """True if a database record is that of a candidate that the machinery failed to measure.
-
-    Parameters
-    ----------
-    run_secs : Sequence[object] | None
-        The record's times.
-
-    Returns
-    -------
-    is_unmeasured : bool
-        True if the times are empty but not None.
-    """
+    """True if the times of a record, empty but not None, are those of a machinery failure."""
     return run_secs is not None and len(run_secs) == 0
 
 
 def failure_path(folder: str, failure: Failure) -> str:
-    """Path that passes a machinery failure from a builder to a ``PromptRunner``.
-
-    ``folder``: an existing folder, which TVM deletes after the batch. Returns a path in the folder;
-    no file has it.
-    """
+    """A path of no file in a folder, which TVM deletes, that tells a failure to a runner."""
     return os.path.join(folder, quote(str(failure), safe=" :,;='()[]"))
 
 
 def failure_at(path: str) -> Failure | None:
-    """The failure encoded in a path by ``failure_path``.
-
-    ``path``: the path of a builder's result. None for the path of an artefact.
-    """
+    """The failure that ``failure_path`` put in a path; None for the path of an artefact."""
     message = unquote(os.path.basename(path))
     if not message.startswith(MACHINERY_FAILURE):
         return None

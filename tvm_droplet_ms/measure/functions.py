@@ -17,10 +17,8 @@ def check_functions(
 ) -> None:
     """Check that the workers have the functions to call; close the pool if not.
 
-    ``timeout``: the seconds that this may take. ``initializer``: the workers' initializer, which
-    may register functions. ``functions``: functions, which must be picklable, and names of global
-    ones. Raises ``TypeError`` if a function cannot be pickled. Raises ``TaskFailed`` if the
-    initializer raises or no function of that name is registered in a worker.
+    Raises ``TypeError`` if a function cannot be pickled. Raises ``TaskFailed`` if the initializer
+    raises, or has registered no function of a name in a worker.
     """
     names = [function for function in functions if isinstance(function, str)]
     try:

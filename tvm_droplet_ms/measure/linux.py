@@ -5,10 +5,7 @@ import sys
 
 
 def require_linux(name: str) -> None:
-    """Raise an error on a system that the worker processes do not run on.
-
-    ``name``: the class or function that needs Linux. Raises ``RuntimeError`` if this is not Linux.
-    """
+    """Raise ``RuntimeError`` in the name of a class or function if this is not Linux."""
     if sys.platform != "linux":
         raise RuntimeError(
             f"{name} needs Linux, and sys.platform is {sys.platform!r}: its worker processes rely "

@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.runner import (
     RunnerResult,
 )
 
-from .candidate_timer import Candidate, CandidateTimer, timing_config
+from .candidate_timer import Candidate, CandidateTimer
 from .failures import Failure
 from .functions import check_functions
 from .linux import require_linux
@@ -26,13 +26,7 @@ from .timing import Allocate, Evaluate, Timing, TimingConfig, prepare_to_time, t
 
 @derived_object
 class PromptRunnerFuture(PyRunnerFuture):
-    """The future result of a candidate.
-
-    Parameters
-    ----------
-    future : Future[RunnerResult]
-        The result.
-    """
+    """The future result of a candidate, as TVM asks for it."""
 
     def __init__(self, future: "Future[RunnerResult]") -> None:
         super().__init__()
@@ -132,9 +126,9 @@ class PromptRunner(PyRunner):
         require_linux("PromptRunner")
         super().__init__()
         self.timeout_sec = timeout_sec
-        self.config = timing_config(
+        self.config = TimingConfig(
             timeout_sec=timeout_sec,
-            evaluator_config=evaluator_config,
+            evaluator=EvaluatorConfig._normalized(evaluator_config),
             cooldown_sec=cooldown_sec,
             alloc_repeat=alloc_repeat,
             hopeless=hopeless,
@@ -150,24 +144,13 @@ class PromptRunner(PyRunner):
         )
         # A method of this object would keep it, and so the worker, alive.
         times = partial(_time_in_worker, self._pool)
-        self._timer = CandidateTimer("PromptRunner", self.config, timeout_sec, times)
+        self._timer = CandidateTimer("PromptRunner", self.config, times)
         self.stats = self._timer.stats
         functions = [f_alloc_argument, f_run_evaluator, f_cleanup]
         check_functions(self._pool, timeout_sec, initializer, functions)
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        """Measure a batch.
-
-        Parameters
-        ----------
-        runner_inputs : Sequence[RunnerInput]
-            The artefacts, their device and their arguments.
-
-        Returns
-        -------
-        futures : list[RunnerFuture]
-            In the order of the inputs.
-        """
+        """Measure a batch; the futures are in the order of the inputs."""
         if self._closed.is_set():
             self._closed = threading.Event()
         items = [Candidate.from_input(runner_input) for runner_input in runner_inputs]
@@ -195,23 +178,13 @@ class PromptRunner(PyRunner):
         """Measure candidates one after the other; afterwards every future has a result."""
         try:
             for item in items:
-                item.future.set_result(self._measure(item, closed))
+                item.future.set_result(self._timer.measure(item, closed.is_set))
         except BaseException as error:
-            self._fail(items, Failure("closed", f"PromptRunner: ended by {error!r}"))
+            failure = Failure("closed", f"PromptRunner: ended by {error!r}")
+            for item in items:
+                if not item.future.done():
+                    item.future.set_result(self._timer.failed(failure))
             raise
-
-    def _fail(self, items: Sequence[Candidate], failure: Failure) -> None:
-        """Fail the candidates that have no result yet."""
-        for item in items:
-            if not item.future.done():
-                item.future.set_result(self._timer.failed(failure))
-
-    def _measure(self, candidate: Candidate, closed: threading.Event) -> RunnerResult:
-        return self._timer.measure(candidate, lambda path: self._artifact(path, closed))
-
-    def _artifact(self, path: str, closed: threading.Event) -> str | Failure:
-        """The artefact of a path, unless the runner is closed."""
-        return Failure("closed", "PromptRunner: closed") if closed.is_set() else path
 
 
 def _time_in_worker(
@@ -219,12 +192,11 @@ def _time_in_worker(
     limit: float,
     config: TimingConfig,
     candidate: Candidate,
-    path: str,
     best: float,
     *,
     fresh: bool,
 ) -> Timing | Failure:
-    task = (config, path, candidate.device_type, candidate.args_info, best)
+    task = (config, candidate.path, candidate.device_type, candidate.args_info, best)
     try:
         timing: Timing = pool.submit(limit, time_candidate, *task, fresh=fresh).result()
     except TaskFailed as error:

@@ -32,17 +32,28 @@ _NUMBER_MARGIN = 1.1
 
 @dataclass(frozen=True)
 class TimingConfig:
-    """Settings of the timing; see ``PromptRunner``."""
+    """Settings of a runner; see ``PromptRunner``. Raises ``ValueError`` for one out of range."""
 
+    timeout_sec: float
     evaluator: EvaluatorConfig
     alloc_repeat: int
     cooldown_sec: float
     hopeless: float
     near_best: float
     near_best_repeats: int
-    f_alloc_argument: str | Allocate | None
-    f_run_evaluator: str | Evaluate | None
+    f_alloc_argument: str | Callable[..., list[Any]] | None
+    f_run_evaluator: str | Callable[..., list[float]] | None
     f_cleanup: str | Callable[[], None] | None
+
+    def __post_init__(self) -> None:
+        for name, below in (("timeout_sec", 0), ("hopeless", 1), ("near_best", 0)):
+            if not getattr(self, name) > below:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)}, expected a number greater than {below}"
+                )
+        for name, least in (("cooldown_sec", 0), ("alloc_repeat", 1), ("near_best_repeats", 1)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected at least {least}")
 
 
 @dataclass(frozen=True)
@@ -71,14 +82,7 @@ def prepare_to_time() -> None:
 def time_candidate(
     config: TimingConfig, path: str, device_type: str, args_info: Any, best: float
 ) -> Timing:
-    """Load a candidate and time it, with an early end for slow ones.
-
-    - ``device_type``: TVM's name of the device's type.
-    - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    - ``best``: the best time of the task so far, in seconds; infinity if there is none.
-
-    Returns the repeats that were taken.
-    """
+    """Load a candidate and time it, with an early end for slow ones; see ``time_loaded``."""
     cleanup = get_global_func_with_default_on_worker(config.f_cleanup, default_cleanup)
     start = time.perf_counter()
     try:
@@ -117,13 +121,11 @@ def time_loaded(
 ) -> tuple[list[float], str]:
     """Time a module that is loaded, with an early end for slow ones.
 
-    - ``module``: the module, here or in a session on a server.
     - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
     - ``best``: the best time of the task so far, in seconds; infinity if there is none.
-    - ``allocate``, ``run_evaluator``: allocate arguments and run the evaluator.
     - ``has_wall_clock``: whether the wall clock of this process tells how long a first call takes.
 
-    The result is that of ``Timing``.
+    Returns the seconds and the verdict of ``Timing``.
     """
 
     def evaluate(evaluator: EvaluatorConfig, arguments: list[Any]) -> list[float]:

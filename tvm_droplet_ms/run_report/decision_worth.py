@@ -30,10 +30,9 @@ class Worth:
 
 
 def decision_worths(trials: Sequence[Trial]) -> list[Worth]:
-    """Compare trials that differ in one decision.
+    """Compare the successful trials of a workload that differ in one decision.
 
-    ``trials``: the trials of one workload; failures are left out. Those with at least one set, the
-    largest median ratio first.
+    Of decisions with at least one set, the largest median ratio first.
     """
     sets: dict[tuple[int, str], dict[tuple[str, ...], dict[str, float]]] = defaultdict(dict)
     for trial in trials:

@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+
 from ..display.state import shown_us
 from ..kernel_tuning.machine import MACHINE, flop_of
 from ..kernel_tuning.records import RECORDS, RESULT, WORKLOADS
@@ -20,7 +22,6 @@ from .curve import curve
 from .decision_worth import decision_worths
 from .run_events import RunEvents, read_events
 from .run_history import ReportError, TaskHistory, read_history
-from .winners import gflops, schedule_as_python, workload_of
 
 WORTHS = 8
 """Decisions of a task that are shown."""
@@ -31,10 +32,9 @@ _TEMPLATE = Path(__file__).parent / "page.html.j2"
 def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
     """Write the page of a work directory, and its numbers beside it.
 
-    ``work_dir``: the directory of a run. ``out``: the HTML file. The numbers go to the file of the
-    same name with the suffix ``.json``. Returns the JSON file. Raises ``ReportError`` if there are
-    no records, a line is damaged, Jinja2 or Matplotlib is missing, or `out` is the file of the
-    numbers.
+    ``out``: the HTML file. The numbers go to the file of the same name with the suffix ``.json``,
+    which is returned. Raises ``ReportError`` if there are no records, a line is damaged, Jinja2 or
+    Matplotlib is missing, or `out` is the file of the numbers.
     """
     if Path(out).suffix == ".json":
         raise ReportError(
@@ -64,10 +64,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
 def numbers_of(
     work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory], events: RunEvents | None = None
 ) -> dict[str, Any]:
-    """The numbers of the page, for JSON.
-
-    ``tasks``: its trials. ``events``: what its runs told; None where they told nothing.
-    """
+    """The numbers of the page, for JSON."""
     directory = Path(work_dir)
     workloads = (directory / WORKLOADS).read_bytes().splitlines()
     records = (directory / RECORDS).read_bytes().splitlines()
@@ -98,7 +95,7 @@ def _json(path: Path) -> dict[str, Any]:
 def _task(
     task: TaskHistory, line: bytes, records: Sequence[bytes], peak: float | None
 ) -> dict[str, Any]:
-    workload = workload_of(line)
+    workload = Workload.from_json(json.loads(line))
     mod = workload.mod
     (func,) = [func for _, func in mod.functions.items()][:1]
     shapes = [
@@ -108,7 +105,7 @@ def _task(
     best = task.best
     is_timed = math.isfinite(best.secs)
     first = next((secs for secs in task.best_so_far if math.isfinite(secs)), math.inf)
-    rate = gflops(flop_of(mod), best.secs) if is_timed else None
+    rate = _gflops(flop_of(mod), best.secs) if is_timed else None
     return {
         "workload": task.workload,
         "arguments": shapes,
@@ -118,9 +115,24 @@ def _task(
         "first_us": 1e6 * first if is_timed else None,
         "gflops": rate,
         "share_of_peak": rate / peak if rate and peak else None,
-        "schedule": schedule_as_python(records[best.line], workload) if is_timed else None,
+        "schedule": _schedule_as_python(records[best.line], workload) if is_timed else None,
         "last_gain": task.last_gain if is_timed else None,
         "best_so_far_us": [1e6 * s if math.isfinite(s) else None for s in task.best_so_far],
         "decisions": [list(pair) for pair in best.decisions] if is_timed else [],
         "worths": [vars(worth) for worth in decision_worths(task.trials)[:WORTHS]],
     }
+
+
+def _schedule_as_python(line: bytes, workload: Workload) -> str:
+    """The schedule of a record as Python; why there is none, as a comment."""
+    _, record = json.loads(line)
+    try:
+        return str(TuningRecord.from_json(record, workload).trace)
+    except Exception as error:  # TVM raises errors of many types for what it cannot read.
+        return f"# This version of TVM cannot read it: {str(error).splitlines()[0]}"
+
+
+def _gflops(flop: float, secs: float) -> float | None:
+    """Billions of operations a second; None where one of the two is not known."""
+    rate = flop / secs / 1e9
+    return rate if math.isfinite(rate) and rate > 0 else None

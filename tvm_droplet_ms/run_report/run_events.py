@@ -14,11 +14,8 @@ from ..display.displays import EVENTS
 class RunEvents:
     """The runs of a directory together.
 
-    - ``failures``: failed trials by kind.
-    - ``messages``: what the first failure of each kind said.
-    - ``descends_after``: the numbers of trials after which a search went from exploring to
-      descending.
-    - ``secs``: seconds that the runs measured for.
+    ``messages``: what the first failure of each kind said. ``descends_after``: the numbers of
+    trials after which a search went from exploring to descending. ``secs``: what measuring took.
     """
 
     failures: Counter[str] = field(default_factory=Counter)

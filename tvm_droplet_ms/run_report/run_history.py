@@ -10,10 +10,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from ..session.torn_database import RECORDS, WORKLOADS
 from .decision_names import decision_names, is_parallel_extent
 
-RECORDS = "database_tuning_record.json"
-WORKLOADS = "database_workload.json"
 FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""
 

@@ -22,11 +22,8 @@ REPEATED_SUM = "a sum that its postprocessors repeat"
 class Replayer(published.Replayer):
     """Replays traces on one workload, and drops those that compute something else.
 
-    - ``postprocs``: the postprocessors of the task, and what is to be applied like them.
-    - ``generator``: seeds the schedules, for postprocessors that sample.
-    - ``num_threads``: the threads that replay several traces.
-    - ``dropped``: the number of dropped traces, by the postprocessor or the error that dropped
-      them.
+    ``postprocs``: those of the task, and what is to be applied like them. ``num_threads``: the
+    threads that replay several traces.
     """
 
     def __init__(

@@ -16,11 +16,7 @@ from .surrogate.latent_space import LatentAxis, LatentSpace
 
 
 class DesignSpaces(published.DesignSpaces):
-    """The points of a task's design spaces.
-
-    ``traces``: a trace of each design space, with all its decisions. ``sketches``: the sketch of
-    each design space.
-    """
+    """The points of a task's design spaces, each given by a trace with all its decisions."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:
         super().__init__(traces)
@@ -44,10 +40,7 @@ class DesignSpaces(published.DesignSpaces):
         return self._encoding.vectors_of(sketch, decisions)
 
     def latent_space(self, sketch: int, seen: Sequence[Point]) -> LatentSpace:
-        """The points of a sketch whose decisions have the values that they may have.
-
-        ``sketch``: the index of the sketch. ``seen``: points of it that replays have realised.
-        """
+        """The points of a sketch in bulk; `seen` are points of it that replays have realised."""
         points = np.array([self.start(sketch), *seen], dtype=np.int64)
         insts = self._traces[sketch].insts
         axes = []

@@ -18,7 +18,6 @@ from .batch_size import growing_batch, least_batch
 from .byte_products.dot_intrinsics import register_dots
 from .byte_products.dot_space import sound_schedules
 from .candidates import Replayer
-from .descents.base import Descent
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
 from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
@@ -35,7 +34,7 @@ from .log import SearchLogger
 from .logger import logger
 from .prior import CostModelPrior, check_prior, find_prior
 from .published.decisions import Prober, largest_parallel_extent
-from .published.lifecycle import Budget, PreTuningArgs, StrategyLifecycle, Task, check_at_least
+from .published.lifecycle import PreTuningArgs, StrategyLifecycle, Task, check_at_least
 from .published.search import SearchRun
 from .published.strategy import DropletSearch as PublishedSearch
 from .screening.executed_work import WorkLimit
@@ -176,7 +175,12 @@ class DropletStrategy(StrategyLifecycle):
             context=context,
             budget=args.budget,
             exploration=self._explorer.begin(context),
-            descent=self._make_descent(context, args.budget, least_batch(task), rule),
+            descent=SurrogateDescent(
+                context,
+                Prober(replayer, largest_parallel_extent(traces)),
+                partial(growing_batch, context.history, least_batch(task), args.budget),
+                rule,
+            ),
             log=SearchLogger(task.name, context.history, replayer.dropped, rule),
             explore_trials=self._explore_trials,
             rule=rule,
@@ -185,25 +189,12 @@ class DropletStrategy(StrategyLifecycle):
 
     def _make_prior(self, task: Task) -> CostModelPrior | None:
         model = find_prior(self._prior, task.target)
-        if model is None:
-            return None
-        return CostModelPrior(model, task.mod, task.target, task.num_threads)
+        arguments = (task.mod, task.target, task.num_threads)
+        return None if model is None else CostModelPrior(model, *arguments)
 
     def _make_draft(self, task: Task, spaces: DesignSpaces, replayer: Replayer) -> TaskDraft | None:
         draft = find_draft(self._draft, task.target)
         return None if draft is None else draft.begin(spaces, replayer)
-
-    def _make_descent(
-        self, search: SearchContext, budget: Budget, least: int, rule: StopRule
-    ) -> Descent:
-        limit = largest_parallel_extent([schedule.trace for schedule in search.schedules])
-        prober = Prober(search.replayer, limit)
-        return SurrogateDescent(
-            search,
-            prober,
-            partial(growing_batch, search.history, least, budget),
-            rule,
-        )
 
     @staticmethod
     def published(

@@ -58,8 +58,7 @@ class SearchProgress:
 class SearchLogger:
     """Logs the state of a task's search, and the reasons of failures.
 
-    ``task``: the task's name. ``dropped``: the number of dropped proposals, by what dropped them;
-    read at each entry. ``rule``: has the forecast. ``phase``: the phase of the search.
+    ``dropped``: the number of dropped proposals, by what dropped them; read at each entry.
     """
 
     def __init__(
@@ -79,11 +78,7 @@ class SearchLogger:
         self.log("phase", message)
 
     def measured(self, count: int, failures: list[str], unmeasured: list[str]) -> None:
-        """A batch was measured.
-
-        ``count``: the candidates of the batch. ``failures``: why candidates failed. ``unmeasured``:
-        why the machine could not measure candidates; they may be tried again.
-        """
+        """A batch of so many candidates was measured; why some failed, or could not be measured."""
         self._trials += count
         self._failures += failures + unmeasured
         message = f"{count} measured, {len(failures)} failed"

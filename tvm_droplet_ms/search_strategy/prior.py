@@ -29,11 +29,9 @@ PriorLike: TypeAlias = str | os.PathLike[str] | CostModel | None
 
 
 def find_prior(prior: PriorLike, target: Target) -> CostModel | None:
-    """Resolve the ``prior`` argument of ``DropletStrategy``.
+    """The cost model of the ``prior`` argument of ``DropletStrategy``; None where there is none.
 
-    ``prior``: ``"auto"``, the path of a model file, a cost model, or None. ``target``: the target
-    of the task. Returns the cost model; None where there is none. Raises ``ValueError`` if a path
-    is given and nothing can load it, or the file holds no model.
+    Raises ``ValueError`` if a path is given and nothing can load it, or the file holds no model.
     """
     if prior is None or isinstance(prior, CostModel):
         return prior
@@ -49,10 +47,7 @@ def find_prior(prior: PriorLike, target: Target) -> CostModel | None:
 
 
 def check_prior(prior: PriorLike) -> None:
-    """Refuse what cannot be a prior, and a file that is missing.
-
-    Raises ``ValueError``: names the argument, its value and what was expected.
-    """
+    """Raise ``ValueError`` for what cannot be a prior, and for a file that is missing."""
     if prior is None or prior == "auto" or isinstance(prior, CostModel):
         return
     if not isinstance(prior, str | os.PathLike):
@@ -70,11 +65,8 @@ class CostModelPrior:
     """Predictions of a cost model for points of a task, one for each point.
 
     The model may learn from the task's own measurements. A prediction made before a measurement
-    tells how far the model can be trusted; one made after it does not.
-
-    - ``model``: predicts the throughput of candidates relative to the best of the workload.
-    - ``num_threads``: the number of threads that the model may use to extract features.
-    - ``means``: the predictions so far, by point.
+    tells how far the model can be trusted; one made after it does not. ``num_threads``: those that
+    the model may use to extract features. ``means``: the predictions so far, by point.
     """
 
     def __init__(
@@ -85,10 +77,7 @@ class CostModelPrior:
         self._context = TuneContext(mod, target=target, num_threads=num_threads)
 
     def ask(self, candidates: Sequence[tuple[SpacePoint, Candidate]]) -> None:
-        """Predict the points that have no prediction yet.
-
-        ``candidates``: points with their candidates.
-        """
+        """Predict the points, given with their candidates, that have no prediction yet."""
         new = [pair for pair in candidates if pair[0] not in self.means]
         if not new:
             return

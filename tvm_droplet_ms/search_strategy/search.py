@@ -3,15 +3,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from .decisions import describe, describe_change
-from .descents.base import Descent
 from .explorers.base import Exploration, SearchContext
 from .history import is_unmeasured
 from .log import SearchLogger
+from .published import search as published
 from .published.candidates import Measured, mean, valid_secs
 from .published.decisions import Sketch
 from .published.neighbourhood import Point
@@ -20,6 +21,13 @@ from .stopping import StopRule
 
 _DRAWN_FROM_EMPTY = 8
 """Random traces of each design space that are drawn to tell why none is in the space."""
+
+
+class Descent(published.Descent, Protocol):
+    """Proposes batches from the best schedule that was measured."""
+
+    def batch_size(self) -> int:
+        """The most candidates of the next batch."""
 
 
 @dataclass

@@ -87,8 +87,7 @@ class StopRule:
     def is_over(self, trials: int, best_secs: float) -> bool:
         """Forecast the next trials; True if they are expected to gain too little.
 
-        ``trials``: the schedules that were measured, those of earlier runs included. ``best_secs``:
-        the best time in seconds.
+        ``trials``: the schedules that were measured, those of earlier runs included.
         """
         share = self._bound_secs / best_secs
         is_known = share * WRONG_ROOF < 1.0  # False for NaN.

@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workloa
 from ..compat import fast_tune_contexts
 from .archive import replacing
 from .one_writer import only_writer
-from .torn_database import mend_torn_end
+from .torn_database import RECORDS, WORKLOADS, mend_torn_end
 
 logger = logging.getLogger(__name__)
 
@@ -77,16 +77,13 @@ def writing_database(work_dir: str | os.PathLike[str]) -> Iterator[JSONDatabase]
         yield open_database(work_dir)
 
 
-_WORKLOADS = "database_workload.json"
-_RECORDS = "database_tuning_record.json"
-
 _LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
 """Errors of JSON, Python and TVM for a faulty line. Any other error is a fault of this check."""
 
 
 def _explain(directory: Path) -> str | None:
     """The reason that a database does not open. None if no line is faulty."""
-    workload_path = directory / _WORKLOADS
+    workload_path = directory / WORKLOADS
     workloads, faults = _read_workloads(directory)
     if faults:
         # A record names its workload by line number, so deleting a line would shift the others.
@@ -95,14 +92,14 @@ def _explain(directory: Path) -> str | None:
             "restore the lines named, or move both files away, and run again."
         )
         return _message(workload_path, faults, len(workloads), advice)
-    lines = _lines(directory / _RECORDS)
+    lines = _lines(directory / RECORDS)
     faults = _faulty_records(lines, workloads)
     advice = (
         "Move the lines named to another file with droplet-ms doctor --repair, or delete them, or "
         "move the file away, and run again."
     )
     intact = len(lines) - len(faults)
-    return _message(directory / _RECORDS, faults, intact, advice) if faults else None
+    return _message(directory / RECORDS, faults, intact, advice) if faults else None
 
 
 def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
@@ -116,13 +113,13 @@ def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
     directory = Path(work_dir)
     with fast_tune_contexts():
         workloads, damaged = _read_workloads(directory)
-        lines = _lines(directory / _RECORDS)
+        lines = _lines(directory / RECORDS)
         faults = {} if damaged else _faulty_records(lines, workloads)
     if not faults:
         return 0
-    with (directory / f"{_RECORDS}.damaged").open("ab") as aside:
+    with (directory / f"{RECORDS}.damaged").open("ab") as aside:
         aside.writelines(lines[number - 1] + b"\n" for number in faults)
-    with replacing(directory / _RECORDS) as partial:
+    with replacing(directory / RECORDS) as partial:
         partial.write_bytes(
             b"".join(line + b"\n" for number, line in enumerate(lines, 1) if number not in faults)
         )
@@ -133,7 +130,7 @@ def _read_workloads(directory: Path) -> tuple[dict[int, Workload], dict[int, str
     """The workloads by their position, and why lines, from 1, are none."""
     workloads: dict[int, Workload] = {}
     faults: dict[int, str] = {}
-    for number, line in enumerate(_lines(directory / _WORKLOADS)):
+    for number, line in enumerate(_lines(directory / WORKLOADS)):
         try:
             workloads[number] = Workload.from_json(_parse(line))
         except _LINE_ERRORS as error:

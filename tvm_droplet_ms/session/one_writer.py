@@ -18,10 +18,9 @@ class SecondWriterError(RuntimeError):
 
 @contextmanager
 def only_writer(work_dir: str | os.PathLike[str]) -> Iterator[None]:
-    """Within it, no other process tunes in the directory.
+    """Within it, no other process tunes in a directory that exists.
 
-    ``work_dir``: the directory; it exists. Raises ``SecondWriterError`` if one does. Raises
-    ``OSError`` if the directory cannot be written.
+    Raises ``SecondWriterError`` if one does, and ``OSError`` if it cannot be written.
     """
     lock = filelock.FileLock(Path(work_dir) / LOCK, timeout=0)
     try:

@@ -7,7 +7,7 @@ at the bandwidth. The bounds rank kernels and say when to stop; they are estimat
 """
 
 import os
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -50,24 +50,12 @@ class MachineRates:
 
     ``flops_per_sec``: the peak rate of float32 operations. ``working_sets``: sizes in bytes,
     ascending. ``bytes_per_sec``: the bandwidth with each working set, read and written bytes
-    together. Raises ``ValueError`` if a rate is not positive, or the sizes do not ascend or do not
-    match the bandwidths.
+    together.
     """
 
     flops_per_sec: float
     working_sets: tuple[int, ...]
     bytes_per_sec: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        rates = (self.flops_per_sec, *self.bytes_per_sec)
-        if not all(rate > 0 for rate in rates):
-            raise ValueError(f"the machine's rates are {rates}, expected positive numbers")
-        sizes = self.working_sets
-        if not sizes or len(sizes) != len(self.bytes_per_sec) or list(sizes) != sorted(set(sizes)):
-            raise ValueError(
-                f"working_sets is {sizes} for {len(self.bytes_per_sec)} bandwidths, expected one "
-                "ascending size for each"
-            )
 
     def bandwidth(self, working_set: float) -> float:
         """The bandwidth in bytes per second for a kernel that touches so many bytes.
@@ -75,9 +63,7 @@ class MachineRates:
         It is that of the largest measured working set that is not larger: a kernel of 8 MiB may
         still keep a part of them in the caches that 4 MiB fit.
         """
-        place = bisect_left(self.working_sets, working_set)
-        fits = place < len(self.working_sets) and self.working_sets[place] == working_set
-        return self.bytes_per_sec[max(place if fits else place - 1, 0)]
+        return self.bytes_per_sec[max(bisect_right(self.working_sets, working_set) - 1, 0)]
 
     def lower_bound(self, work: Work) -> float:
         """The roofline of a kernel in seconds: the longer of computing and moving."""
@@ -92,6 +78,7 @@ def task_work(mod: Any) -> Work:
     Winograd convolution, of whose transforms it counts every branch; and the bytes of the
     function's buffers. Raises ``ValueError`` if a buffer's shape is not constant.
     """
+    from tvm import DataType
     from tvm.s_tir.analysis import estimate_tir_flops
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
@@ -105,7 +92,7 @@ def task_work(mod: Any) -> Work:
             raise ValueError(
                 f"an argument of the task has the shape {list(argument.shape)}, expected constants"
             ) from error
-        sizes.append(prod(extents) * _itemsize(str(argument.dtype)))
+        sizes.append(prod(extents) * int(DataType(str(argument.dtype)).itemsize))
     flops = max(0.0, float(estimate_tir_flops(mod)))
     what = implementation_of(mod)
     if what is not None and what.tile is not None:
@@ -114,10 +101,7 @@ def task_work(mod: Any) -> Work:
 
 
 def task_bound(mod: Any, rates: MachineRates) -> float | None:
-    """The roofline of a task in seconds; None where its work cannot be counted.
-
-    ``rates``: the machine's rates.
-    """
+    """The roofline of a task in seconds; None where its work cannot be counted."""
     # TVM raises errors of many types for a statement that it cannot count.
     try:
         return max(rates.lower_bound(task_work(mod)), LEAST_BOUND)
@@ -125,25 +109,14 @@ def task_bound(mod: Any, rates: MachineRates) -> float | None:
         return None
 
 
-def _itemsize(dtype: str) -> int:
-    """The bytes of an element of a TVM type, such as "float32", "bool" or "bfloat16"."""
-    from tvm_ffi import dtype as parse
-
-    parsed = parse(dtype)
-    return -(-int(parsed.bits) * int(parsed.lanes) // 8)
-
-
 @cache
 def measure_machine(threads: int = 1) -> MachineRates:
     """Measure the machine's rates, once in a process; it takes less than half a second.
 
-    ``threads``: the threads that kernels run on. At least 1. The peak rate is that of NumPy's BLAS
-    over ``BLAS_SHARE``. The bandwidths are those of a copy on one thread times `threads`, which
-    errs on the side of a bound that is too low. Raises ``ValueError`` if `threads` is less than 1.
-    Raises ``RuntimeError`` if the threads of NumPy's BLAS cannot be limited.
+    The peak rate is that of NumPy's BLAS on so many threads over ``BLAS_SHARE``. The bandwidths are
+    those of a copy on one thread times `threads`, which errs on the side of a bound that is too
+    low. Raises ``RuntimeError`` if the threads of NumPy's BLAS cannot be limited.
     """
-    if threads < 1:
-        raise ValueError(f"threads is {threads!r}, expected an integer of at least 1")
     peak = blas_gflops(threads, size=512, repeats=40) * 1e9 / BLAS_SHARE
     bandwidths = [threads * copy_bandwidth(size) for size in WORKING_SETS]
     # What fits in a small cache moves no slower than what does not: noise apart.
@@ -153,10 +126,7 @@ def measure_machine(threads: int = 1) -> MachineRates:
 
 
 def naive_secs(tasks: Iterable[Any]) -> float:
-    """The least seconds that a run of kernels without schedules takes.
-
-    ``tasks``: the tasks of the kernels. Those whose work cannot be counted are left out.
-    """
+    """The least seconds of a run of kernels without schedules, whose work can be counted."""
     total = 0.0
     for task in tasks:
         # TVM raises errors of many types for a statement that it cannot count.

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isfinite
 from types import FrameType
-from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """The signals that ask for the end."""
@@ -61,21 +60,30 @@ class StopRequest:
 
         Signals are left alone where they are ignored, and outside the main thread.
         """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
-        def ask(_number: int, _frame: FrameType | None) -> Any:
+        def ask(_number: int, _frame: FrameType | None) -> None:
             self._asked.set()
             restore()
 
-        def restore() -> None:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, ask) for number in handled}
-        try:
+        with handling(ask) as restore:
             yield
-        finally:
-            restore()
+
+
+@contextmanager
+def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[Callable[[], None]]:
+    """Within it, a handler gets the ``SIGNALS`` that are not ignored, in the main thread alone.
+
+    Yields a function that puts back the handlers of before, as the end does.
+    """
+
+    def restore() -> None:
+        for number, own in before.items():
+            signal.signal(number, own)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    handled = [one for one in SIGNALS if is_main and signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in handled}
+    try:
+        yield restore
+    finally:
+        restore()

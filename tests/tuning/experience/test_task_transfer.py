@@ -16,12 +16,12 @@ from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
+from tvm_droplet_ms.search_strategy.factorisations import refit_tile
 from tvm_droplet_ms.search_strategy.history import History
 from tvm_droplet_ms.search_strategy.known.tuned_task import (
     TunedTask,
     points_of_same_loops,
 )
-from tvm_droplet_ms.search_strategy.refit import refit_tile
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.experience.strategy import NEIGHBOURS, PICKED, TaskSeeds, model_strategy
 from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules

@@ -5,7 +5,13 @@ import argparse
 import sys
 from typing import Any
 
-from ..arguments import positive, seed
+from ..arguments import fail, seed, whole
+
+_trials = whole(
+    2,
+    "is not a number of trials: expected an integer of at least 2, one to explore and one to "
+    "descend",
+)
 
 
 def add_command(commands: Any) -> None:
@@ -38,28 +44,12 @@ def add_command(commands: Any) -> None:
     demo.set_defaults(run=_run)
 
 
-def _trials(text: str) -> int:
-    try:
-        trials = positive(text)
-    except argparse.ArgumentTypeError:
-        trials = 0
-    if trials < 2:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of trials: expected an integer of at least 2, one to "
-            "explore and one to descend"
-        )
-    return trials
-
-
 def _run(options: argparse.Namespace) -> int:
     if not sys.platform.startswith("linux"):
-        print(
-            f"droplet-ms demo: error: it needs Linux, because its builder and runner do; this is "
-            f"{sys.platform}",
-            file=sys.stderr,
-        )
-        return 1
-    from .run import DemoError, run_demo
+        reason = f"it needs Linux, because its builder and runner do; this is {sys.platform}"
+        return fail("demo", reason)
+    from .kernels import DemoError
+    from .run import run_demo
 
     try:
         run_demo(
@@ -70,6 +60,5 @@ def _run(options: argparse.Namespace) -> int:
             profile=options.profile,
         )
     except DemoError as error:
-        print(f"droplet-ms demo: error: {error}", file=sys.stderr)
-        return 1
+        return fail("demo", error)
     return 0

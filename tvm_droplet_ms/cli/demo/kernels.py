@@ -14,18 +14,16 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.testing import te_workload
 
 
-class WrongOutputError(Exception):
-    """The output of a tuned kernel differs from that of the untuned one."""
+class DemoError(Exception):
+    """The demo cannot continue. The message says why."""
 
 
 @dataclass(frozen=True)
 class Kernel:
     """A kernel to tune.
 
-    - ``name``: name of the kernel and of its tuning task.
-    - ``mod``: unscheduled module with the function ``main``.
-    - ``shapes``: shapes of the float32 arguments, the output last.
-    - ``flop``: floating point operations of one call, including those on padding.
+    ``shapes``: those of the float32 arguments, the output last. ``flop``: floating point operations
+    of one call, including those on padding.
     """
 
     name: str
@@ -35,11 +33,7 @@ class Kernel:
 
 
 def demo_kernels() -> list[Kernel]:
-    """The kernels of the demo.
-
-    Returns a matrix multiplication of 512x512x512, and a 3x3 convolution in NHWC of 56x56x64 to 64
-    channels with a padding of 1; both in float32.
-    """
+    """A matrix multiplication, and a 3x3 convolution in NHWC with padding; both in float32."""
     n = 512
     side, channels = 56, 64
     image = (1, side, side, channels)
@@ -71,9 +65,8 @@ def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndar
     """Check that all modules compute the same as the first one.
 
     ``name``: name of the kernel, for the message. ``modules``: built modules, the reference first.
-    ``arrays``: arguments of the kernel, the output last. Raises ``WrongOutputError`` if an output
-    differs by more than the rounding of a few hundred float32 products that are summed in another
-    order.
+    ``arrays``: arguments of the kernel, the output last. Raises ``DemoError`` if an output differs
+    by more than the rounding of a few hundred float32 products that are summed in another order.
     """
     outputs = []
     for module in modules:
@@ -84,7 +77,7 @@ def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndar
         try:
             np.testing.assert_allclose(output, outputs[0], rtol=1e-3, atol=1e-3)
         except AssertionError as error:
-            raise WrongOutputError(
+            raise DemoError(
                 f"{name}: the output of a tuned kernel differs from the untuned one: {error}"
             ) from error
 
@@ -94,12 +87,8 @@ def time_in_alternation(
 ) -> list[list[float]]:
     """Time modules in alternation, so that other load on the machine affects all of them alike.
 
-    - ``modules``: built modules.
-    - ``arrays``: arguments of the kernel, the output last.
-    - ``rounds``: timings of each module.
-    - ``min_repeat_ms``: minimum duration of a timing, in milliseconds.
-
-    Returns times of each module in seconds, one per round.
+    ``min_repeat_ms``: the least milliseconds of a timing. Returns the times of each module in
+    seconds, one per round.
     """
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     evaluators = [

@@ -13,16 +13,8 @@ class KernelRow:
     """The results of tuning one kernel.
 
     The times of the three modules were taken in alternation: position ``i`` of each sequence
-    belongs to the same round.
-
-    - ``kernel``: name of the kernel.
-    - ``flop``: floating point operations of one call.
-    - ``untuned_secs``: times of the untuned module in seconds.
-    - ``explored_secs``: times of the best module after exploration, in seconds.
-    - ``descended_secs``: times of the best module after the descent, in seconds. None if it is the
-      same module.
-    - ``explore_trials``: trials spent exploring.
-    - ``descend_trials``: trials spent descending.
+    belongs to the same round. ``flop``: floating point operations of one call. ``descended_secs``:
+    None if the best module after the descent is that after exploration.
     """
 
     kernel: str
@@ -79,8 +71,7 @@ def format_table(rows: Sequence[KernelRow], blas_gflops: float | None) -> str:
     """Format a Markdown table with one line per kernel.
 
     Rates are in GFLOP/s at the median time. The gain of the descent is the median ratio over the
-    rounds, with the smallest and the largest. The share of BLAS is the last rate over that of BLAS.
-    ``rows``: kernels in the order of the lines. ``blas_gflops``: rate of the host's BLAS in
-    GFLOP/s. None if it is unknown. Returns lines of equal width, without a final newline.
+    rounds, with the smallest and the largest. ``blas_gflops``: the rate of the host's BLAS; None if
+    it is unknown.
     """
     return align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])

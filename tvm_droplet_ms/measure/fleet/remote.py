@@ -46,10 +46,10 @@ class Remote:
         """Call a function on a server that is free.
 
         Servers that cannot be reached are passed over. ``limit``: the seconds after which the
-        server ends the session. ``function``: the function; its first argument is the session.
-        ``*arguments``: its other arguments. Returns what the function returns. Or why there is
-        nothing: "machinery" where the server is at fault, and "timeout", "crash" or "error" where
-        what ran there is. Raises ``FleetError`` if no server could be reached for too long.
+        server ends the session, which is the function's first argument. Returns what the function
+        returns, or why there is nothing: "machinery" where the server is at fault, and "timeout",
+        "crash" or "error" where what ran there is. Raises ``FleetError`` if no server could be
+        reached for too long.
         """
         while True:
             lease = self.servers.lease()
@@ -87,7 +87,7 @@ class Remote:
         """
         time.sleep(_SETTLE_SECS)
         try:
-            registered = self.servers.tracker.servers(self.servers.key).addresses
+            registered = self.servers.tracker.servers(self.servers.key)
         except FleetError as error:
             return Failure("machinery", f"the session on the server {lease} was lost: {error}")
         if (lease.host, lease.port) in registered:

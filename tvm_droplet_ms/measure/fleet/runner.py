@@ -12,7 +12,7 @@ from tvm.rpc import RPCSession
 from tvm.runtime import Device
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner, RunnerFuture, RunnerInput
 
-from ..candidate_timer import Candidate, CandidateTimer, timing_config
+from ..candidate_timer import Candidate, CandidateTimer
 from ..failures import Failure
 from ..linux import require_linux
 from ..pool import WorkerPool
@@ -77,9 +77,9 @@ class FleetRunner(PyRunner):
         require_linux("FleetRunner")
         super().__init__()
         self.timeout_sec = timeout_sec
-        self.config = timing_config(
+        self.config = TimingConfig(
             timeout_sec=timeout_sec,
-            evaluator_config=evaluator_config,
+            evaluator=EvaluatorConfig._normalized(evaluator_config),
             cooldown_sec=cooldown_sec,
             alloc_repeat=alloc_repeat,
             hopeless=hopeless,
@@ -94,15 +94,13 @@ class FleetRunner(PyRunner):
         self._servers = Servers(Tracker(tracker), key, wait_secs)
         self._servers.await_one()
         self._remote: Remote | None = None
-        self._timer = CandidateTimer("FleetRunner", self.config, timeout_sec, self._time)
+        self._timer = CandidateTimer("FleetRunner", self.config, self._time)
         self.stats = self._timer.stats
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        """Measure a batch.
+        """Measure a batch; the futures are in the order of the inputs.
 
-        ``runner_inputs``: the artefacts, their device and their arguments. The futures are in the
-        order of the inputs. Raises ``FleetError`` if no server could be reached, in the last batch
-        or for all of this one.
+        Raises ``FleetError`` if no server could be reached, in the last batch or for all of this.
         """
         if self.fault:
             raise FleetError(self.fault)
@@ -145,22 +143,16 @@ class FleetRunner(PyRunner):
                 item = waiting.popleft()
             except IndexError:
                 return
-            item.future.set_result(self._timer.measure(item, lambda path: path))
+            item.future.set_result(self._timer.measure(item))
 
     def _time(
-        self,
-        limit: float,
-        config: TimingConfig,
-        candidate: Candidate,
-        path: str,
-        best: float,
-        *,
-        fresh: bool,
+        self, limit: float, config: TimingConfig, candidate: Candidate, best: float, *, fresh: bool
     ) -> Timing | Failure:
         """Time a candidate in a session of its own, which is a new process in any case."""
         if self.fault or self._remote is None:
             return Failure("closed", self.fault or "closed")
-        task = (config, path, candidate.device_type, candidate.args_info, best, self._threads)
+        arguments = (candidate.path, candidate.device_type, candidate.args_info)
+        task = (config, *arguments, best, self._threads)
         try:
             outcome: Timing | Failure = self._remote.call(limit, time_on_server, *task)
         except FleetError as error:

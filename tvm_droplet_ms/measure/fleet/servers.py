@@ -28,7 +28,7 @@ class Servers:
     def count(self) -> int:
         """The number of servers that the tracker knows, at least 1."""
         try:
-            return max(1, len(self.tracker.servers(self.key).addresses))
+            return max(1, len(self.tracker.servers(self.key)))
         except FleetError:  # It may come back; ``lease`` waits for that.
             return 1
 
@@ -44,7 +44,7 @@ class Servers:
         there is no server.
         """
         end = time.monotonic() + self._wait_secs
-        while not self.tracker.servers(self.key).addresses:
+        while not self.tracker.servers(self.key):
             if time.monotonic() > end:
                 raise FleetError(self._words())
             time.sleep(min(_TURN_SECS, self._wait_secs))
@@ -79,7 +79,7 @@ class Servers:
 
     def _words(self) -> str:
         try:
-            known = len(self.tracker.servers(self.key).addresses)
+            known = len(self.tracker.servers(self.key))
         except FleetError as error:
             return f"{error} It has not answered for {self._wait_secs:g} s"
         start = (

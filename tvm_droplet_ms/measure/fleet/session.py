@@ -41,11 +41,9 @@ class ServerFault(RuntimeError):
 def call_on_server(
     lease: Lease, limit: float, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Any:
-    """Open a session and call a function with it; called in a worker.
+    """Open a session and call a function with it, in a worker; see ``Remote.call``.
 
-    ``limit``: the seconds after which the server ends the session. ``function``: the function; its
-    first argument is the session. ``arguments``: its other arguments. Returns what the function
-    returns, or why there is nothing.
+    Returns what the function returns, or why there is nothing.
     """
     session = _connect(lease, limit)
     if isinstance(session, Lost):

@@ -24,16 +24,7 @@ def time_on_server(
     best: float,
     threads: int | None,
 ) -> Timing:
-    """Time a candidate, with an early end for slow ones; see ``time_candidate``.
-
-    - ``path``: the artefact, on this machine.
-    - ``device_type``: TVM's name of the device's type.
-    - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
-    - ``best``: the best time of the task so far, in seconds; infinity if there is none.
-    - ``threads``: the threads of kernels; None for those of the server.
-
-    Returns the repeats that were taken.
-    """
+    """Send a candidate and time it as ``time_candidate`` does, on so many threads; None for all."""
     allocate = get_global_func_with_default_on_worker(
         config.f_alloc_argument, allocate_safely_on_server
     )

@@ -41,17 +41,6 @@ class Lease:
         return f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True)
-class Registered:
-    """The servers of a key at a tracker.
-
-    ``addresses``: their hosts and ports. ``free``: how many of them have no session.
-    """
-
-    addresses: frozenset[tuple[str, int]]
-    free: int
-
-
 class Tracker:
     """A tracker.
 
@@ -67,17 +56,15 @@ class Tracker:
         self.address = address
         self.host_and_port = (host.strip("[]"), int(port))
 
-    def servers(self, key: str) -> Registered:
-        """The servers of a key. Raises ``FleetError`` if the tracker does not answer."""
+    def servers(self, key: str) -> set[tuple[str, int]]:
+        """The hosts and ports of a key's servers. Raises ``FleetError`` if no tracker answers."""
         with self._connection() as connection:
             status = _ask(connection, [base.TrackerCode.SUMMARY])
-        addresses = {
+        return {
             (str(info["addr"][0]), int(info["addr"][1]))
             for info in status["server_info"]
             if info["key"] == f"server:{key}"
         }
-        queue = status["queue_info"].get(key, {"free": 0})
-        return Registered(frozenset(addresses), int(queue["free"]))
 
     def request(self, key: str, secs: float) -> Lease | None:
         """Ask for a server of a key.

@@ -16,15 +16,7 @@ from .protocol import Task
 
 
 class TaskFailed(Exception):
-    """A task that has no result.
-
-    Parameters
-    ----------
-    kind : FailureKind
-        The kind of failure; see ``Failure``.
-    message : str
-        The reason in words.
-    """
+    """A task that has no result; ``kind`` and ``message`` are as of ``Failure``."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)

@@ -10,12 +10,8 @@ def available_cpus() -> frozenset[int]:
     """The CPUs that any thread of this process may use.
 
     TVM binds the thread that first runs a parallel kernel, often the main one, to some of the CPUs,
-    so the answer for one thread would be too small.
-
-    Returns
-    -------
-    cpus : frozenset[int]
-        The numbers of the logical CPUs; all of them on a system that keeps no such list.
+    so the answer for one thread would be too small. Returns the numbers of the logical CPUs; all of
+    them on a system that keeps no such list.
     """
     if not hasattr(os, "sched_getaffinity"):
         return frozenset(range(os.cpu_count() or 1))
@@ -29,11 +25,7 @@ def available_cpus() -> frozenset[int]:
 
 
 def check_cpus(cpus: frozenset[int] | None) -> frozenset[int]:
-    """Check a choice of CPUs.
-
-    ``cpus``: the choice; None for all available ones. Returns the chosen CPUs. Raises
-    ``ValueError`` if none is chosen, or one that is not available.
-    """
+    """The chosen CPUs, None for all. Raises ``ValueError`` for none, or one that is not there."""
     available = available_cpus()
     if cpus is None:
         return available

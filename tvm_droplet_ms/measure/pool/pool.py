@@ -103,28 +103,11 @@ class WorkerPool:
     ) -> "Future[Any]":
         """Have a worker call a function.
 
-        Parameters
-        ----------
-        timeout : float
-            The seconds that the call may take, from when a worker begins it.
-        function : Callable[..., Any]
-            The function.
-        *arguments : Any
-            Its arguments.
-        fresh : bool
-            Whether to call it in a new process, which then takes the place of a worker.
-
-        Returns
-        -------
-        future : Future[Any]
-            The result; raises ``TaskFailed`` where there is none. It cannot be cancelled.
-
-        Raises
-        ------
-        OSError, RuntimeError
-            If the workers had ended and cannot be started again.
-        TypeError
-            If the function or an argument cannot be pickled.
+        ``timeout``: the seconds that the call may take, from when a worker begins it. ``fresh``:
+        whether to call it in a new process, which then takes the place of a worker. The future
+        raises ``TaskFailed`` where there is no result, and cannot be cancelled. Raises ``OSError``
+        or ``RuntimeError`` if the workers had ended and cannot be started again. Raises
+        ``TypeError`` if the function or an argument cannot be pickled.
         """
         payload = dump(getattr(function, "__name__", "function"), (function, arguments))
         return self._running_server().submit(payload, timeout, self._latest, fresh)

@@ -28,8 +28,7 @@ illegal access TVM ends it where it frees a device's memory, before the reason w
 def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> NoReturn:
     """Run tasks, in a process that was just forked, until the connection or the server ends.
 
-    ``connection``: gives the pickled tasks, and takes the pickled ``Reply`` of each. ``config``:
-    the set-up of this process. ``server``: the process id of the server.
+    ``connection``: gives the pickled tasks, and takes the ``Reply`` of each. ``server``: a process.
     """
     status = 1
     try:
@@ -51,12 +50,7 @@ def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> No
 
 
 def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
-    """Run a task.
-
-    ``payload``: a pickled pair of a function and its arguments. ``initializer``: a pickled function
-    to call before. Returns the pickled return value of the function, or the traceback of its
-    exception.
-    """
+    """Run a task, after the initializer; returns its pickled value, or its traceback."""
     try:
         if initializer is not None:
             cloudpickle.loads(initializer)()

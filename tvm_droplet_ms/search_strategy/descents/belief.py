@@ -11,8 +11,8 @@ from ..design_spaces import DesignSpaces
 from ..published.decisions import SpacePoint
 from ..surrogate.acquisition import expected_improvement
 from ..surrogate.gaussian_process import Prediction
-from ..surrogate.model import Surrogate
-from .means import LEAST_ASKED, LEAST_MEASURED, ConstantMean, Mean, PriorMean, TreesMean
+from ..surrogate.kriging import Kriging
+from .means import LEAST_ASKED, LEAST_MEASURED, PriorMean, TreesMean
 
 
 class Belief:
@@ -34,14 +34,14 @@ class Belief:
         self._measured = list(values)
         vectors = spaces.vectors(self._measured)
         measured = np.array(list(values.values()))
-        self._mean: Mean = ConstantMean()
+        self._mean: PriorMean | TreesMean | None = None
         if len(prior_means) >= LEAST_ASKED:
             asked = spaces.vectors(list(prior_means))
             self._mean = PriorMean(prior_means, asked, self._measured, vectors, measured)
         elif len(measured) >= LEAST_MEASURED:
             self._mean = TreesMean(vectors, measured)
-        means = self._mean.of_measured()
-        self._surrogate = Surrogate.fit(vectors, measured, means)
+        means = None if self._mean is None else self._mean.of_measured()
+        self._surrogate = Kriging.fit(vectors, measured, means)
         self._expected = self._surrogate.predict(vectors, means).mean
 
     @property
@@ -60,15 +60,14 @@ class Belief:
 
     def predict(self, points: Sequence[SpacePoint]) -> Prediction:
         """Predict the values of points."""
-        vectors = self._spaces.vectors(points)
-        return self._surrogate.predict(vectors, self._mean.of(points, vectors))
+        return self._predict(points, self._spaces.vectors(points))
 
     def improvements(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
-        """The expected improvements of drafted points of one sketch.
-
-        ``sketch``: the index of the sketch. ``decisions``: of shape ``(points, integers)``. Returns
-        values of shape ``(points,)``.
-        """
+        """The expected improvements of drafted points of one sketch, whose decisions are rows."""
         vectors = self._spaces.vectors_of(sketch, decisions)
-        prediction = self._surrogate.predict(vectors, self._mean.of(None, vectors))
+        prediction = self._predict(None, vectors)
         return expected_improvement(prediction.mean, prediction.deviation, self.best_value)
+
+    def _predict(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> Prediction:
+        means = None if self._mean is None else self._mean.of(points, vectors)
+        return self._surrogate.predict(vectors, means)

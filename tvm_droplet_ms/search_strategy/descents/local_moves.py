@@ -14,10 +14,7 @@ from ..redrawing import redraw
 
 
 class LocalMoves:
-    """Finds steps from a point and random points, with each neighbourhood probed once.
-
-    ``generator``: makes all random choices.
-    """
+    """Finds steps from a point and random points, with each neighbourhood probed once."""
 
     def __init__(self, spaces: DesignSpaces, prober: Prober, generator: random.Random) -> None:
         self._spaces = spaces

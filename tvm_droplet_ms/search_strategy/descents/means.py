@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mean functions of the Gaussian process."""
+"""Mean functions of the Gaussian process.
+
+``of_measured`` is the mean of each measured point, as if it had not been measured. ``of`` is that
+of other points: of the points and their vectors, or None for drafted points and theirs.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -18,48 +21,18 @@ LEAST_ASKED = 16
 """Predictions of the prior from which those of other points are drafted."""
 
 
-class Mean(Protocol):
-    """The mean of a Gaussian process."""
-
-    def of_measured(self) -> np.ndarray | None:
-        """The mean of each measured point, as if it had not been measured; None for a constant."""
-
-    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
-        """The mean of other points.
-
-        ``points``: the points; None for drafted ones, of which nothing is known but their vectors.
-        ``vectors``: of shape ``(points, width)``.
-        """
-
-
-class ConstantMean:
-    """The mean of the measurements."""
-
-    def of_measured(self) -> np.ndarray | None:
-        """None."""
-        return None
-
-    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
-        """None."""
-        return None
-
-
 class TreesMean:
-    """Trees over vectors, fitted to the measurements: they rank better than a process.
-
-    ``vectors``: of the measured points, of shape ``(measurements, width)``. ``values``: their
-    values, of shape ``(measurements,)``.
-    """
+    """Trees over vectors, fitted to the measurements: they rank better than a process."""
 
     def __init__(self, vectors: np.ndarray, values: np.ndarray) -> None:
         self._measured = out_of_fold(vectors, values)
         self._trees = VectorTrees.fit(vectors, values)
 
-    def of_measured(self) -> np.ndarray | None:
+    def of_measured(self) -> np.ndarray:
         """Out-of-fold predictions of the trees."""
         return self._measured
 
-    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray | None:
+    def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray:
         """The predictions of the trees."""
         return self._trees.predict(vectors)
 
@@ -68,12 +41,8 @@ class PriorMean:
     """The predictions of a prior, drafted where it was not asked, and corrected by measurements.
 
     From ``LEAST_MEASURED`` measurements on, trees learn from them what the prior gets wrong.
-
-    - ``predictions``: the predictions of the points that the prior was asked about, at least
-      ``LEAST_ASKED``.
-    - ``asked``: the vectors of those points, of shape ``(predictions, width)``.
-    - ``vectors``: their vectors, of shape ``(measurements, width)``.
-    - ``values``: their values, of shape ``(measurements,)``.
+    ``predictions``: those of the points that the prior was asked about, at least ``LEAST_ASKED``.
+    ``asked``: the vectors of those points.
     """
 
     def __init__(

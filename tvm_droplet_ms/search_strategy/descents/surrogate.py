@@ -68,9 +68,7 @@ class SurrogateDescent:
     3. Take the points of largest expected improvement, each as if those before had come out as
        predicted.
 
-    - ``prober``: finds the neighbourhood of a point.
-    - ``batch_size``: the most candidates of the next batch.
-    - ``rule``: ends the descent when it expects too little.
+    ``batch_size``: the most candidates of the next batch.
     """
 
     def __init__(
@@ -105,10 +103,9 @@ class SurrogateDescent:
             yield batch
 
     def propose(self, count: int) -> Batch:
-        """Propose the points of largest expected improvement.
+        """Propose at most `count` points, of the largest expected improvement.
 
-        ``count``: the most candidates to propose. Without candidates if every considered point was
-        tried, or nothing was measured with success.
+        None if every considered point was tried, or nothing was measured with success.
         """
         # Matrices this small are slower on several threads, and far slower on a busy machine.
         with Profiler.timeit("Droplet/Propose"), threadpool_limits(1, user_api="blas"):

@@ -26,11 +26,10 @@ class TaskDraft(Protocol):
     to stays visible."""
 
     def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
-        """The expected throughput of points, relative to the best.
+        """The expected throughput of points of a sketch, relative to the best.
 
-        ``sketch``: the index of their sketch. ``points``: their decisions, of shape ``(points,
-        integers)``. Returns values of shape ``(points,)``; NaN where nothing is known, negative
-        infinity for points that are not valid.
+        ``points``: their decisions, of shape ``(points, integers)``. Returns values of shape
+        ``(points,)``; NaN where nothing is known, negative infinity for points that are not valid.
         """
 
     def summary(self) -> str:
@@ -42,11 +41,7 @@ class Mask(Protocol):
     """A draft of one task that knows which schedules are refused."""
 
     def is_possible(self, sketch: int, points: np.ndarray) -> np.ndarray:
-        """False for points that are not valid, True for all others.
-
-        ``sketch``: the index of their sketch. ``points``: their decisions, of shape ``(points,
-        integers)``.
-        """
+        """False for points that are not valid, True for all others; as of ``TaskDraft.scores``."""
 
 
 def possible_points(draft: TaskDraft | None, points: Iterable[SpacePoint]) -> list[SpacePoint]:
@@ -74,10 +69,7 @@ DraftLike: TypeAlias = Literal["auto"] | Draft | None
 
 
 def check_draft(draft: Any) -> None:
-    """Refuse what cannot be a draft.
-
-    Raises ``ValueError``: names the argument, its value and what was expected.
-    """
+    """Raise ``ValueError`` for what cannot be a draft."""
     is_name = isinstance(draft, str) and draft == "auto"
     if draft is not None and not is_name and not callable(getattr(draft, "begin", None)):
         raise ValueError(
@@ -87,11 +79,7 @@ def check_draft(draft: Any) -> None:
 
 
 def find_draft(draft: DraftLike, target: Target) -> Draft | None:
-    """Resolve the ``draft`` argument of ``DropletStrategy``.
-
-    ``draft`` (Literal["auto"] | Draft | None): ``"auto"`` for the draft that comes with the package
-    for the target. ``target``: the target of the task.
-    """
+    """The draft of a target, where ``"auto"`` is the one that comes with the package."""
     if draft != "auto":
         return draft
     find = tvm_ffi.get_global_func(FIND_DRAFT, allow_missing=True)

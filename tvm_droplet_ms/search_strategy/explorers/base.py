@@ -10,6 +10,7 @@ from typing import Protocol
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
+from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import Replayer
 from ..design_spaces import DesignSpaces
@@ -17,7 +18,7 @@ from ..drafting.draft import TaskDraft
 from ..history import History
 from ..prior import CostModelPrior
 from ..published import search as published
-from ..published.candidates import Measured
+from ..published.candidates import Candidate, Measured
 from ..published.decisions import SpacePoint
 
 
@@ -25,11 +26,8 @@ from ..published.decisions import SpacePoint
 class SearchContext:
     """The parts of a run that an explorer and a descent work with.
 
-    - ``replayer``: replays traces on the task's workload.
     - ``schedules``: the design spaces of the task, as TVM gives them.
-    - ``spaces``: the points of the design spaces.
     - ``generator``: makes all random choices.
-    - ``prior``: predictions of a cost model made before a measurement; None without a prior.
     - ``cost_model``: the cost model that TVM trains beside the search; None for none.
     - ``seed``: the seed of the task, for models of the explorer's own.
     - ``draft``: scores points before they are replayed; None without a draft.
@@ -51,7 +49,22 @@ class SearchContext:
 
 
 class Exploration(published.Exploration, Protocol):
-    """The exploration of one run: proposes candidates that were never measured."""
+    """The exploration of one run: proposes candidates that were never measured.
+
+    By default it prepares and releases nothing, and does not depend on results.
+    """
+
+    def enter(self, batch_size: int) -> None:
+        """Begin to explore in batches of at most ``batch_size`` candidates."""
+        return
+
+    def leave(self) -> None:
+        """Release what exploring holds; a second call does nothing."""
+        return
+
+    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
+        """Take the results of a batch that was asked for."""
+        return
 
     def waiting(self) -> int:
         """The candidates that a resumed task is to measure before it descends; none by default."""

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tvm.s_tir.meta_schedule.runner import RunnerResult
-
 from ..drafting.draft import TaskDraft
 from ..drafting.latent_draft import LatentDraft
 from ..published.candidates import Candidate
@@ -25,21 +23,12 @@ SPARE = 8
 
 
 class DraftedSampling(Exploration):
-    """Samples schedules that a draft expects to be fast, after some that TVM draws.
-
-    ``sampling``: draws as TVM does. ``draft``: scores points.
-    """
+    """Samples schedules that a draft expects to be fast, after some that TVM draws."""
 
     def __init__(self, sampling: Exploration, search: SearchContext, draft: TaskDraft) -> None:
         self._sampling = sampling
         self._search = search
         self._draft = draft
-
-    def enter(self, batch_size: int) -> None:
-        """Nothing to prepare."""
-
-    def leave(self) -> None:
-        """Nothing to release."""
 
     def ask(self, count: int) -> list[Candidate]:
         """Sample candidates that were never measured, at most ``count``, the drawn ones first."""
@@ -83,6 +72,3 @@ class DraftedSampling(Exploration):
             best = best[missing:]
             found += [one for one in replayed if one is not None and one not in search.history]
         return found
-
-    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Samples do not depend on results."""

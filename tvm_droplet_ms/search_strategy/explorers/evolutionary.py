@@ -9,7 +9,6 @@ import numpy as np
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel, PyCostModel
-from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate
 
 from ..candidates import REPEATED_SUM
@@ -62,10 +61,7 @@ class EvolutionaryExplorer(Explorer):
 
 
 class EvolutionaryExploration(Evolution, Exploration):
-    """Proposes what evolution proposes and computes its workload, less what was measured before.
-
-    ``evolution``: initialised with the task's context. ``cost_model``: evolution selects with it.
-    """
+    """Proposes what evolution proposes and computes its workload, less what was measured before."""
 
     def __init__(
         self, evolution: EvolutionarySearch, search: SearchContext, cost_model: CostModel
@@ -86,27 +82,12 @@ class UniformModel(PyCostModel):
     """A cost model that predicts at random, with a generator of its own.
 
     TVM's ``RandomModel`` seeds and restores NumPy's global generator, which is the user's.
-    ``seed``: the seed of the predictions.
     """
 
     def __init__(self, seed: int) -> None:
         """Constructor"""
         super().__init__()
         self._generator = np.random.default_rng(seed)
-
-    def load(self, path: str) -> None:
-        """Nothing to load."""
-
-    def save(self, path: str) -> None:
-        """Nothing to save."""
-
-    def update(
-        self,
-        context: TuneContext,
-        candidates: Sequence[MeasureCandidate],
-        results: Sequence[RunnerResult],
-    ) -> None:
-        """Nothing to learn."""
 
     def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
         """Random scores from 0 to 1, of shape ``(candidates,)``."""

@@ -7,7 +7,6 @@ from itertools import cycle, islice
 import numpy as np
 
 from tvm.s_tir import Schedule, Trace
-from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import Replayer
 from ..history import History
@@ -68,22 +67,12 @@ class RandomExplorer(Explorer):
 
 
 class RandomExploration(Exploration):
-    """Samples the design spaces in turn, as TVM's ``ReplayTrace`` does.
-
-    ``replayer``: replays traces on the task's workload. ``schedules``: the design spaces of the
-    task.
-    """
+    """Samples the design spaces in turn, as TVM's ``ReplayTrace`` does."""
 
     def __init__(self, replayer: Replayer, schedules: Sequence[Schedule], history: History) -> None:
         self._replayer = replayer
         self._turns = cycle([Trace(schedule.trace.insts, {}) for schedule in schedules])
         self._history = history
-
-    def enter(self, batch_size: int) -> None:
-        """Nothing to prepare."""
-
-    def leave(self) -> None:
-        """Nothing to release."""
 
     def ask(self, count: int) -> list[Candidate]:
         """Sample candidates that were never measured, at most ``count``.
@@ -104,18 +93,9 @@ class RandomExploration(Exploration):
                     known = rejected = 0
         return list(chosen.values())
 
-    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Samples do not depend on results."""
-
 
 class PriorGuidedExploration(Exploration):
-    """Measures the best predicted of many random schedules, and some chosen at random.
-
-    - ``sampling``: samples the schedules.
-    - ``search``: the run; its prior predicts them.
-    - ``pool_size``: the number of random schedules to choose from.
-    - ``epsilon``: the share of a batch that is chosen at random.
-    """
+    """Measures the best predicted of many random schedules, and some chosen at random."""
 
     def __init__(
         self, sampling: Exploration, search: SearchContext, pool_size: int, epsilon: float
@@ -156,17 +136,9 @@ class PriorGuidedExploration(Exploration):
             del self._pool[candidate.module]
         return batch
 
-    def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Predictions made before a measurement do not depend on results."""
-
 
 def best_and_others(scores: np.ndarray, count: int, epsilon: float) -> list[int]:
-    """Choose the highest scores, and a share of others in their order.
-
-    ``scores``: of shape ``(candidates,)``, the candidates in random order. ``count``: the number to
-    choose. ``epsilon``: the share of others. Returns indices, the highest scores first; at most
-    ``count``.
-    """
+    """The indices of the highest scores, and of a share `epsilon` of others in their order."""
     others = round(epsilon * count)
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     best = order[: count - others]

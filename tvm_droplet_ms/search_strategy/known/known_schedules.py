@@ -36,18 +36,13 @@ def find_schedules(known: KnownLike) -> tuple[TunedTask, ...]:
         return ()
     if known == "auto":
         find = tvm_ffi.get_global_func(FIND_FILE, allow_missing=True)
-        return () if find is None else _read_once(Path(str(find())))
+        return () if find is None else read_schedules(Path(str(find())))
     if not os.path.isfile(known):
         raise ValueError(
             f"known is {os.fspath(known)!r}, and there is no such file; expected 'auto', the path "
             "of a file of known schedules, or None"
         )
-    return _read_once(Path(known))
-
-
-@cache
-def _read_once(path: Path) -> tuple[TunedTask, ...]:
-    return read_schedules(path)
+    return read_schedules(Path(known))
 
 
 def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
@@ -59,6 +54,7 @@ def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
+@cache
 def read_schedules(path: Path) -> tuple[TunedTask, ...]:
     """Read a file of ``write_schedules``.
 

@@ -9,10 +9,10 @@ from math import prod
 from tvm.s_tir import Trace
 
 from ..design_spaces import DesignSpaces
+from ..factorisations import extent_distance, refit_tile
 from ..published.decision_kinds import PERFECT_TILE
 from ..published.decisions import Sketch, SpacePoint
 from ..published.neighbourhood import Point
-from ..refit import extent_distance, refit_tile
 
 OTHER_SKETCH = 4.0
 """The doublings that another operation in the kernel, such as another activation, counts for."""
@@ -64,8 +64,8 @@ def nearest_points(
 ) -> list[SpacePoint]:
     """The decisions of the nearest tuned tasks, refitted to the design spaces of another one.
 
-    ``spaces``: those of the task. ``count``: the most points. Returns the nearest first, each once.
-    A task is a neighbour where it makes the same kinds of decisions.
+    Returns at most `count`, the nearest first, each once. A task is a neighbour where it makes the
+    same kinds of decisions.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
     found = [
@@ -88,8 +88,8 @@ def points_of_same_loops(
 ) -> list[SpacePoint]:
     """The decisions of the tuned tasks that tile loops of the same extents.
 
-    ``spaces``: those of the task. ``preferred``: the index of the sketch for decisions that were
-    made in a sketch that the task has not. They are in the order of the tasks, each once.
+    ``preferred``: the index of the sketch for decisions that were made in a sketch that the task
+    has not. They are in the order of the tasks, each once.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
     fits.sort(key=lambda fit: fit.index != preferred)

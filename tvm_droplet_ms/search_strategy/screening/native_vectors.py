@@ -67,9 +67,8 @@ class NativeVectors:
 def native_lanes(extent: int, itemsize: int) -> int:
     """The lanes of the vectors that a vectorized loop is best made of.
 
-    ``itemsize``: the bytes of an element. Returns the largest power of two that divides the extent
-    and fits into a register; the extent itself where it is a power of two, fits, or is made of
-    fewer than ``FEWEST_LANES``.
+    The largest power of two that divides the extent and fits into a register; the extent itself
+    where it is a power of two, fits, or is made of fewer than ``FEWEST_LANES``.
     """
     power = extent & -extent
     if power == extent or extent * itemsize <= REGISTER or power < FEWEST_LANES:
@@ -88,10 +87,9 @@ def vectors_as_sampled() -> Iterator[None]:
 
 
 def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
-    """Postprocessors, with ``NativeVectors`` after the one that vectorizes.
+    """A task's postprocessors, with ``NativeVectors`` after the one that vectorizes, for a CPU.
 
-    ``postprocs``: those of a task. For another one than a CPU, and within ``vectors_as_sampled``,
-    the postprocessors stay as they are. Returns the postprocessors to apply.
+    Within ``vectors_as_sampled`` they stay as they are.
     """
     if target.kind.name != "llvm" or _LEAVES_VECTORS.get():
         return list(postprocs)

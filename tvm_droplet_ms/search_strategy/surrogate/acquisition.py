@@ -10,11 +10,9 @@ from .gaussian_process import Prediction
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """The expected improvement on the best value (Jones et al., 1998, equation 15).
+    """The expected decrease below the smallest value so far (Jones et al., 1998, equation 15).
 
-    ``mean``, ``deviation``: posterior means and standard deviations of the points; the deviations
-    are positive. ``best``: the smallest value so far. Returns the expected decrease below ``best``,
-    of the same shape, not negative.
+    ``mean``, ``deviation``: posterior means and standard deviations, which are positive.
     """
     normal = (best - mean) / deviation
     density = np.exp(-0.5 * normal**2) / np.sqrt(2.0 * np.pi)
@@ -25,24 +23,9 @@ def by_expected_improvement(prediction: Prediction, best: float) -> Generator[in
     """Choose points one by one, each as if those before had come out as predicted.
 
     That is the Kriging believer of Ginsbourger et al. ("Kriging Is Well-Suited to Parallelize
-    Optimization", 2010): a batch does not crowd around one promising point.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        The prediction of the points to choose from; each point taken is added to it.
-    best : float
-        The smallest value so far.
-
-    Yields
-    ------
-    chosen : int
-        The index of a point.
-
-    Receives
-    --------
-    taken : bool
-        True if the point will be measured; otherwise it is ignored.
+    Optimization", 2010): a batch does not crowd around one promising point. ``prediction``: that of
+    the points to choose from. ``best``: the smallest value so far. Yields the index of a point, and
+    is sent whether it will be measured, and so is added to the prediction.
     """
     left = np.ones(len(prediction.mean), dtype=bool)
     while left.any():

@@ -2,8 +2,7 @@
 """Each kind of decision as the surrogate sees it: its values, and their columns. Imports no TVM."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,47 +15,33 @@ ONE_HOT_SCALE = 1.0
 """The value of a column. Two values of a decision lie the square root of 2 as far apart."""
 
 
-class DecisionColumns(Protocol):
-    """One kind of decision, as the surrogate sees it."""
+class DecisionColumns:
+    """A decision without a distance: the compute locations. Other kinds differ from it."""
 
     def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
         """Values that the decision may have, given those that it has in some points.
 
-        ``seen``: of shape ``(points, length)``, at least one. Returns values of shape ``(values,
-        length)``.
+        Those that were seen: which others are legal, only replays can tell. ``seen``: of shape
+        ``(points, length)``, at least one. Returns values of shape ``(values, length)``.
         """
-
-    def width(self, length: int) -> int:
-        """The number of columns that ``encode`` makes of a decision of some integers."""
-
-    def encode(self, values: np.ndarray) -> np.ndarray:
-        """Columns of shape ``(points, columns)`` for values of shape ``(points, length)``."""
-
-
-@dataclass(frozen=True)
-class OneHotColumns:
-    """A decision without a distance: the compute locations."""
-
-    def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
-        """Those that were seen: which others are legal, only replays can tell."""
         return np.unique(seen, axis=0)
 
     def width(self, length: int) -> int:
-        """A column for each value."""
+        """The number of columns that ``encode`` makes of a decision of some integers."""
         return ONE_HOT_COLUMNS
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """A column for each value: the loop at a location is another one in every sketch.
+        """Columns of shape ``(points, columns)`` for values of shape ``(points, length)``.
 
-        The difference of two locations says nothing of how different their schedules are.
+        A column for each value: the loop at a location is another one in every sketch, and the
+        difference of two says nothing of how different their schedules are.
         """
         columns = np.zeros((len(values), ONE_HOT_COLUMNS))
         columns[np.arange(len(values)), values[:, 0].astype(int) % ONE_HOT_COLUMNS] = ONE_HOT_SCALE
         return columns
 
 
-@dataclass(frozen=True)
-class CategoricalColumns(OneHotColumns):
+class CategoricalColumns(DecisionColumns):
     """A choice: one-hot too, but all its values are known."""
 
     def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
@@ -64,8 +49,7 @@ class CategoricalColumns(OneHotColumns):
         return np.arange(len(inst.attrs[0]))[:, None]
 
 
-@dataclass(frozen=True)
-class TileColumns:
+class TileColumns(DecisionColumns):
     """A factorisation of a loop's extent."""
 
     def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
@@ -91,8 +75,7 @@ class TileColumns:
         return np.hstack([logarithms, within[:, 1:-1]])
 
 
-@dataclass(frozen=True)
-class ExtentColumns(OneHotColumns):
+class ExtentColumns(DecisionColumns):
     """A parallel extent: which others give another module, only replays can tell."""
 
     def width(self, length: int) -> int:
@@ -107,7 +90,7 @@ class ExtentColumns(OneHotColumns):
 COLUMNS: Mapping[str, DecisionColumns] = {
     "SamplePerfectTile": TileColumns(),
     "SampleCategorical": CategoricalColumns(),
-    "SampleComputeLocation": OneHotColumns(),
+    "SampleComputeLocation": DecisionColumns(),
     "Annotate": ExtentColumns(),
 }
 """By the name of the kind of decision; see ``published.decision_kinds``."""

@@ -1,45 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Points of the design spaces as vectors. Imports no TVM."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..published.neighbourhood import Point
 from .decision_columns import COLUMNS
 
-
-class Kind(Protocol):
-    """A kind of decision, as ``published.decision_kinds.DecisionKind``."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class Slot(Protocol):
-    """A decision and its position in a point, as ``decisions.Decision``."""
-
-    @property
-    def kind(self) -> Kind: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def length(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of one decision."""
-
-    slot: Slot
-    begin: int
-
-    def write(self, points: np.ndarray, vectors: np.ndarray) -> None:
-        columns = COLUMNS[self.slot.kind.name]
-        values = columns.encode(points[:, self.slot.start : self.slot.start + self.slot.length])
-        vectors[:, self.begin : self.begin + values.shape[1]] = values
+if TYPE_CHECKING:
+    from ..published.decision_kinds import DecisionKind
+    from ..published.decisions import Decision
 
 
 class Encoding:
@@ -51,29 +24,24 @@ class Encoding:
     ``sketches``: the decisions of each sketch. ``width``: the number of columns.
     """
 
-    def __init__(self, sketches: Sequence[Sequence[Slot]]) -> None:
-        begins: dict[tuple[Kind, int, int], int] = {}
-        self._columns: list[list[_Columns]] = []
+    def __init__(self, sketches: Sequence[Sequence["Decision"]]) -> None:
+        begins: dict[tuple[DecisionKind, int, int], int] = {}
+        self._columns: list[list[tuple[Decision, int]]] = []
         self.width = len(sketches)
-        for slots in sketches:
-            columns: list[_Columns] = []
-            for slot in slots:
-                same = sum(
-                    (c.slot.kind, c.slot.length) == (slot.kind, slot.length) for c in columns
-                )
-                key = (slot.kind, slot.length, same)
+        for decisions in sketches:
+            seen: Counter[tuple[DecisionKind, int]] = Counter()
+            columns: list[tuple[Decision, int]] = []
+            for decision in decisions:
+                key = (decision.kind, decision.length, seen[decision.kind, decision.length])
+                seen[decision.kind, decision.length] += 1
                 if key not in begins:
                     begins[key] = self.width
-                    self.width += COLUMNS[slot.kind.name].width(slot.length)
-                columns.append(_Columns(slot, begins[key]))
+                    self.width += COLUMNS[decision.kind.name].width(decision.length)
+                columns.append((decision, begins[key]))
             self._columns.append(columns)
 
     def vectors(self, points: Sequence[tuple[int, Point]]) -> np.ndarray:
-        """Encode points.
-
-        ``points``: the index of the sketch and the decisions of each point. Returns values of shape
-        ``(points, width)``.
-        """
+        """Encode points, each the index of a sketch and decisions; of shape ``(points, width)``."""
         vectors = np.zeros((len(points), self.width))
         for sketch in range(len(self._columns)):
             rows = [row for row, (which, _) in enumerate(points) if which == sketch]
@@ -82,13 +50,11 @@ class Encoding:
         return vectors
 
     def vectors_of(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
-        """Encode points of one sketch.
-
-        ``sketch``: the index of the sketch. ``decisions``: the decisions, of shape ``(points,
-        integers)``. Returns values of shape ``(points, width)``.
-        """
+        """Encode points of one sketch; `decisions` is of shape ``(points, integers)``."""
         vectors = np.zeros((len(decisions), self.width))
         vectors[:, sketch] = 1.0
-        for column in self._columns[sketch]:
-            column.write(decisions, vectors)
+        for own, begin in self._columns[sketch]:
+            values = decisions[:, own.start : own.start + own.length]
+            columns = COLUMNS[own.kind.name].encode(values)
+            vectors[:, begin : begin + columns.shape[1]] = columns
         return vectors

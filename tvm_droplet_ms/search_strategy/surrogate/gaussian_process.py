@@ -40,11 +40,8 @@ class Kernel:
 class GaussianProcess:
     """A Gaussian process fitted to measurements (Rasmussen and Williams, 2006, chapter 2).
 
-    - ``kernel``: the covariance of standardised values.
-    - ``points``: the measured points, of shape ``(measurements, dimensions)``.
-    - ``values``: the measured values, of shape ``(measurements,)``, finite.
-    - ``shift``, ``scale``: the mean and the standard deviation of the values, by which they are
-      standardised.
+    ``kernel``: the covariance of standardised values. ``points``: of shape ``(measurements,
+    dimensions)``. ``values``: finite. ``shift``, ``scale``: their mean and standard deviation.
     """
 
     def __init__(
@@ -62,11 +59,7 @@ class GaussianProcess:
 
     @staticmethod
     def fit(points: np.ndarray, values: np.ndarray) -> "GaussianProcess":
-        """Fit the kernel: maximise the posterior probability of its parameters.
-
-        ``points``: the measured points, of shape ``(measurements, dimensions)``. ``values``: the
-        measured values, of shape ``(measurements,)``, finite.
-        """
+        """Fit the kernel to measurements: maximise the posterior probability of its parameters."""
         shift, scale = float(values.mean()), float(values.std()) or 1.0
         standardised = (values - shift) / scale
         distances = squared_distances(points, points)
@@ -100,12 +93,8 @@ class GaussianProcess:
 class Prediction:
     """The predicted values of points.
 
-    - ``kernel``: the covariance of standardised values.
-    - ``points``: the points, of shape ``(points, dimensions)``.
-    - ``mean``: the posterior means, of shape ``(points,)``.
-    - ``explained``: the part of each point's deviation that each measurement explains, of shape
-      ``(measurements, points)``.
-    - ``scale``: the standard deviation by which the values are standardised.
+    ``mean``: the posterior means, of shape ``(points,)``. ``explained``: the part of each point's
+    deviation that each measurement explains, of shape ``(measurements, points)``.
     """
 
     def __init__(

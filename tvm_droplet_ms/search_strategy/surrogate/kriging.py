@@ -24,30 +24,31 @@ class Kriging:
     normal prior of its weight. Where measurements do not follow the prior mean, the weight is
     small, and the process explains them by itself. ``process``: the process of the residuals.
     ``weight``: the weight of the prior mean. Never negative: a prior that measurements contradict
-    is ignored.
+    is ignored. Without a prior mean it is a process alone.
     """
 
     process: GaussianProcess
     weight: float
 
     @staticmethod
-    def fit(points: np.ndarray, values: np.ndarray, prior_mean: np.ndarray) -> "Kriging":
-        """Fit the weight and the process in turns.
+    def fit(points: np.ndarray, values: np.ndarray, prior_mean: np.ndarray | None) -> "Kriging":
+        """Fit the weight and the process in turns; see ``GaussianProcess``.
 
-        ``points``: the measured points, of shape ``(measurements, dimensions)``. ``values``: the
-        measured values, of shape ``(measurements,)``, finite. ``prior_mean``: the prior mean of
-        each, in the same unit and of the same shape.
+        ``prior_mean``: the prior mean of each value, in the same unit; None for none.
         """
+        if prior_mean is None:
+            return Kriging(GaussianProcess.fit(points, values), 0.0)
         weight = _PRIOR_WEIGHT
         for _ in range(_ROUNDS):
             process = GaussianProcess.fit(points, values - weight * prior_mean)
             weight = max(0.0, _generalised_least_squares(process, points, values, prior_mean))
         return Kriging(GaussianProcess.fit(points, values - weight * prior_mean), weight)
 
-    def predict(self, points: np.ndarray, prior_mean: np.ndarray) -> Prediction:
-        """Predict the values at points, given their prior means."""
+    def predict(self, points: np.ndarray, prior_mean: np.ndarray | None) -> Prediction:
+        """Predict the values at points, given their prior means; None if it was fitted without."""
         prediction = self.process.predict(points)
-        prediction.mean = prediction.mean + self.weight * prior_mean
+        if prior_mean is not None:
+            prediction.mean = prediction.mean + self.weight * prior_mean
         return prediction
 
 

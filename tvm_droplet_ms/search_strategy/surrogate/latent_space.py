@@ -37,10 +37,7 @@ class LatentAxis:
 
 
 class LatentSpace:
-    """The points of one design space, as rows of integers.
-
-    ``axes``: the coordinates: together all integers of a point. ``axes``: the coordinates.
-    """
+    """The points of one design space, as rows of integers; `axes` are together all of a row."""
 
     def __init__(self, axes: Sequence[LatentAxis]) -> None:
         self.axes = list(axes)
@@ -55,11 +52,7 @@ class LatentSpace:
         return points
 
     def change(self, parents: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-        """Draw one to ``MOST_CHANGES`` coordinates of random parents anew.
-
-        ``parents``: of shape ``(parents, integers)``, at least one. ``count``: the points to make.
-        ``generator``: makes all random choices. Returns values of shape ``(count, integers)``.
-        """
+        """Draw one to ``MOST_CHANGES`` coordinates of random parents, at least one, anew."""
         points = _some(parents, count, generator)
         if not self.axes:
             return points
@@ -72,11 +65,7 @@ class LatentSpace:
     def recombine(
         self, parents: np.ndarray, count: int, generator: np.random.Generator
     ) -> np.ndarray:
-        """Take each coordinate from one of two random parents.
-
-        ``parents``: of shape ``(parents, integers)``, at least one. ``count``: the points to make.
-        ``generator``: makes all random choices. Returns values of shape ``(count, integers)``.
-        """
+        """Take each coordinate from one of two random parents, of at least one."""
         points = _some(parents, count, generator)
         others = _some(parents, count, generator)
         for axis in self.axes:

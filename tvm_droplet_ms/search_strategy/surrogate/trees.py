@@ -12,6 +12,7 @@ _PARAMETERS = {
     "min_child_weight": 2,
     "nthread": 1,
     "verbosity": 0,
+    "seed": 0,
 }
 _ROUNDS = 40
 _FOLDS = 8
@@ -24,14 +25,10 @@ class VectorTrees:
         self._booster = booster
 
     @staticmethod
-    def fit(vectors: np.ndarray, values: np.ndarray, seed: int = 0) -> "VectorTrees":
-        """Fit the trees to values, by squared error.
-
-        ``vectors``: of shape ``(points, width)``. ``values``: of shape ``(points,)``, finite.
-        ``seed``: chooses the rows and columns that each tree sees.
-        """
+    def fit(vectors: np.ndarray, values: np.ndarray) -> "VectorTrees":
+        """Fit the trees to finite values, by squared error; `vectors` are rows."""
         data = xgboost.DMatrix(vectors, label=values, nthread=1)
-        parameters = {**_PARAMETERS, "seed": seed, "base_score": float(np.mean(values))}
+        parameters = {**_PARAMETERS, "base_score": float(np.mean(values))}
         return VectorTrees(xgboost.train(parameters, data, _ROUNDS))
 
     def predict(self, vectors: np.ndarray) -> np.ndarray:
@@ -43,8 +40,7 @@ def out_of_fold(vectors: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Predict each value by trees that have not seen it.
 
     What trees predict of their own training data says nothing of how far they can be trusted.
-    ``vectors``: of shape ``(points, width)``, at least two. ``values``: of shape ``(points,)``,
-    finite. Returns values of shape ``(points,)``.
+    There are at least two values.
     """
     folds = np.arange(len(values)) % min(_FOLDS, len(values))
     predicted = np.empty(len(values))

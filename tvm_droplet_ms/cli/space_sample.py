@@ -4,16 +4,17 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .arguments import fail
+
 if TYPE_CHECKING:
     from tvm.target import Target
 
-    from ...bench.definition import Definition
+    from ..bench.definition import Definition
 
 SAMPLE_POINTS = 128
 
@@ -21,25 +22,24 @@ SAMPLE_POINTS = 128
 def run_sample(options: argparse.Namespace) -> int:
     """Time some schedules of workloads."""
     if options.workloads == ["list"]:
-        from ...bench.definitions import sampled_definitions
+        from ..bench.definitions import sampled_definitions
 
         for name, make in sampled_definitions().items():
             print(f"{name}: {make().description}")
         return 0
-    from ...measure import fast_start
+    from ..measure import fast_start
 
     fast_start()
-    from ...bench.definitions import UnknownDefinitionError, find_definition
-    from ...bench.making.building import build_sample
-    from ...session.errors import ModelError
+    from ..bench.definitions import UnknownDefinitionError, find_definition
+    from ..bench.making.building import build_sample
+    from ..session.errors import ModelError
 
     try:
         definitions = {name: find_definition(name) for name in options.workloads}
         target = _target(options.target, options.mcpu)
         _refuse_cut_spaces(target, definitions)
     except (UnknownDefinitionError, ModelError) as error:
-        print(f"droplet-ms space: error: {error}", file=sys.stderr)
-        return 1
+        return fail("space", error)
     status = 0
     for name, definition in definitions.items():
         sample = partial(
@@ -51,8 +51,8 @@ def run_sample(options: argparse.Namespace) -> int:
 
 def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
     """Make a sample where its file is missing, and return the status of the command."""
-    from ...bench.work_directory import CollectionError, remove
-    from ...display.steps import console_steps
+    from ..bench.work_directory import CollectionError, remove
+    from ..display.steps import console_steps
 
     if out.exists():
         print(f"{out} is there already")
@@ -63,8 +63,7 @@ def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
         with console_steps(name) as progress:
             sample(directory=directory, out=out, progress=progress)
     except CollectionError as error:
-        print(f"droplet-ms space: error: {name}: {error}", file=sys.stderr)
-        return 1
+        return fail("space", f"{name}: {error}")
     remove(directory)
     print(f"wrote {out}")
     return 0
@@ -74,8 +73,8 @@ def _target(given: str | None, mcpu: str | None) -> "Target":
     """The target that is given, or this machine's, for another CPU where one is named."""
     from tvm.target import Target
 
-    from ...host import host_target
-    from ...session.target import kernel_target
+    from ..host import host_target
+    from ..session.target import kernel_target
 
     if given is not None:
         return kernel_target(given, threads=1)
@@ -85,8 +84,8 @@ def _target(given: str | None, mcpu: str | None) -> "Target":
 
 def _refuse_cut_spaces(target: "Target", definitions: "dict[str, Definition]") -> None:
     """Refuse spaces whose rules are those of CPUs. Raises ``ModelError``; names them."""
-    from ...session.errors import ModelError
-    from ...session.target import runs_on
+    from ..session.errors import ModelError
+    from ..session.target import runs_on
 
     cut = [name for name, definition in definitions.items() if not definition.is_whole]
     if cut and runs_on(target) != "cpu":
