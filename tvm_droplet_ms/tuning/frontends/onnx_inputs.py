@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...model.onnx.binding import true_inputs
+from ...model.onnx.inputs import true_inputs
 from ...session.errors import ModelError
 from .extents import DeclaredInput
 

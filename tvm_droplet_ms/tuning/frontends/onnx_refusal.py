@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...model.onnx.deciding import deciding_inputs
+from ...model.onnx.inputs import deciding_inputs
 from ...model.onnx.operators import UnknownExtent, UnsupportedNode, WrongExtent
 from ...model.onnx.order import named
 
