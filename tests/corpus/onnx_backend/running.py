@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
 
 def run_cases(names: Sequence[str], workers: int = 2) -> Iterator[Outcome]:
     """Run cases in processes of their own, and yield the outcomes as they come."""
-    preload = [f"{__package__}.preload"]
+    preload = [__name__, f"{__package__}.preload"]
     for name, found in run_each(run_case, names, SECS, workers=workers, preload=preload):
         if isinstance(found, Fault):
             case = load_cases()[name]
