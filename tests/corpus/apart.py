@@ -53,8 +53,7 @@ def run_each(
     """Yield items with what ``work`` makes of each, as they come.
 
     ``work``: a function of a module; one that raises ends its process. ``secs``: the most that an
-    item may take. ``workers``: processes at a time, at a low priority. ``preload``: modules that
-    the server imports.
+    item may take. ``workers``: processes at a time. ``preload``: modules that the server imports.
     """
     context, waiting = start_server(preload), iter(items)
     idle: list[_Worker[Item]] = []
@@ -115,7 +114,6 @@ class _Worker(Generic[Item]):
 
 
 def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
-    os.nice(10)
     # What TVM prints is no result.
     sys.stdout = open(os.devnull, "w")
     os.dup2(sys.stdout.fileno(), 1)
